@@ -1,1 +1,1 @@
-"""What the process is told: settings of the process itself and the platform file, loaded, checked and resolved."""
+"""The configuration of the process: its own settings and the platform file, loaded, checked and resolved."""

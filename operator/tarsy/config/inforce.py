@@ -40,7 +40,7 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What was made for another platform."""
+    """The parts that were built for another platform."""
 
     exchange: Callable[[], None]
     """Puts it in the place of what there is."""
@@ -53,7 +53,7 @@ Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Prepared
 
 
 class InForce:
-    """What is in force."""
+    """The platform in force."""
 
     def __init__(self, watch: reload.Watch, *, unusable: Callable[[platforms.Platform], Unusable]) -> None:
         """`unusable` finds the providers that this process cannot use; it may read files."""
@@ -65,7 +65,7 @@ class InForce:
         self.needs_restart: Sequence[str] = ()
         """The keys of the file that hold from the next start on."""
         self.problem = ""
-        """What is wrong with the file as it is now; see `reload.Watch.problem`."""
+        """The problem of the present file; see `reload.Watch.problem`."""
         self._watch = watch
         self._find_unusable = unusable
         self._loaded = watch.loaded
@@ -148,7 +148,7 @@ class InForce:
             log.info("the platform file is valid again", extra={"action": "platform_mended"})
 
     def notes(self) -> list[str]:
-        """What everybody may know that is wrong with the file: nothing of what stands there but names of keys."""
+        """Return the public problems of the file: of its content only the names of keys."""
         remarks = []
         if self.problem:
             where = "the log and /api/v1/system/warnings say why"

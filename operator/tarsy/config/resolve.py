@@ -25,7 +25,7 @@ SYNTHESIS_AGENT = "SynthesisAgent"
 CHAT_AGENT = "ChatAgent"
 """The agents where a chain names none. They are built in (`config.load.builtin`), and may be replaced."""
 SUMMARY = "ExecutiveSummary"
-"""What the summary's execution is called; no agent stands behind it."""
+"""The name of the summary's execution, which has no agent."""
 WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
 """The strategies that have no use for tools."""
 _SYNTHESES: dict[chains.IterationStrategy, chains.SynthesisStrategy] = {
@@ -54,11 +54,11 @@ class NativeTools:
     """Whether it does."""
 
     def beside_tools(self) -> NativeTools:
-        """What is left of them beside tools of MCP servers."""
+        """Return the native tools that can be used beside tools of MCP servers."""
         return self if self.mixes else replace(self, offered=(), left_out=self.offered)
 
     def narrowed(self, mcp: investigation.MCP | None) -> NativeTools:
-        """What an alert leaves of them."""
+        """Return the native tools that an alert leaves."""
         switches = (mcp and mcp.native_tools) or {}
         return replace(self, offered=tuple(tool for tool in self.offered if switches.get(tool, True)))
 
@@ -84,7 +84,7 @@ class Budget:
 
 
 def budget(platform: platforms.Platform) -> Budget:
-    """What the platform file's limits leave an execution."""
+    """Return an execution's limits by the platform file."""
     limits = platform.limits
     return Budget(
         at_once=limits.execution_calls,
@@ -96,7 +96,7 @@ def budget(platform: platforms.Platform) -> Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedAgent:
-    """What one execution runs with, fixed when it starts."""
+    """The settings of one execution, fixed at its start."""
 
     name: str
     provider: str
@@ -107,7 +107,7 @@ class ResolvedAgent:
     server_instructions: tuple[tuple[str, str], ...]
     """(server, instructions) of those servers that have any."""
     problems: tuple[str, ...] = ()
-    """What it lacks, one sentence each: servers that could not be reached when it started."""
+    """The things it lacks, one sentence each: servers that were unreachable when it started."""
     native: NativeTools = field(default_factory=NativeTools)
     fallbacks: tuple[Fallback, ...] = ()
     """In the order in which they are asked; its provider is none of them."""

@@ -175,11 +175,11 @@ Row = dict[str, Any]
 
 @dataclass(kw_only=True)
 class _Changes:
-    """What a commit adds to which part. Rows that begin and end in one commit are added as they ended."""
+    """The additions of a commit, by table. Rows that begin and end in one commit are added in their final state."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Of executions that begin in it."""
+    """The run and stage of executions that begin in it."""
 
     def add(self, part: str, row: Row) -> Row:
         self.rows.setdefault(part, []).append(row)

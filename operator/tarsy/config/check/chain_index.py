@@ -18,7 +18,7 @@ from tarsy.resources import chain as chains
 from tarsy.resources import investigation
 
 NOT_OFFERED = "ToolsNotOffered"
-"""What is said of a chain whose agents are not offered all tools of their servers: that is as it should be."""
+"""The reason if agents are not offered all tools of their servers: that is normal."""
 PATTERN = "PatternInvalid"
 """A pattern of a chain can match no tool: what its author means to deny would stay open."""
 SELECTION = "MCPSelectionInvalid"
@@ -27,7 +27,7 @@ SELECTION = "MCPSelectionInvalid"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is wrong: a CamelCase reason for conditions, and a message that names the place and what there is."""
+    """A problem: a CamelCase reason for conditions, and a message that names the place and the alternatives."""
 
     reason: str
     message: str
@@ -35,12 +35,12 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainStatus:
-    """What is to be said of one chain; None is good."""
+    """The status of one chain; None is good."""
 
     acceptance: Problem | None
     references: Problem | None
     warning: Problem | None = None
-    """What it can do without: fallback providers that cannot be used, patterns that fit no tool, tools nobody has."""
+    """The things it can do without: unusable fallback providers, patterns that match no tool, tools not offered."""
     servers: tuple[str, ...] = ()
     """The MCP servers that its agents have, by their names in alphabetical order."""
     providers: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class ChainIndex:
             raise UnservedError(Problem(reason=SELECTION, message=why))
 
     def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
-        """What is to be said of one of these chains, with tools that its agents lack, and patterns that fit none."""
+        """Return the status of one of these chains, with the tools that its agents lack, and patterns without a match."""
         own_status = self.statuses[chain.metadata.uid]
         if own_status.references:
             return own_status
@@ -196,7 +196,7 @@ class Use:
     where: str
     """The same, as messages say it."""
     settle: Callable[[], resolve.ResolvedAgent | None]
-    """What would run; None is nothing. Raises an UnresolvedError for a name that nothing answers to."""
+    """Return the settings that would run, or None for nothing. Raises UnresolvedError for an unknown name."""
     follows: bool = False
     """Whether it works on what agents of stages have found: synthesis, summary, chat."""
 
@@ -220,7 +220,7 @@ _Block: TypeAlias = chains.Synthesis | chains.ExecutiveSummary | chains.Chat | N
 
 
 def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[Use]:
-    """What is made of the agents' work. A summary and a chat that nobody asked for keep no chain from its alerts."""
+    """Yield the uses after the agents' work. A summary and a chat by default keep no alert from the chain."""
     name, spec = chain.metadata.name, chain.spec
     places: list[tuple[tuple[int | str, ...], str, _Block, Callable[..., resolve.ResolvedAgent] | None]] = [
         (
@@ -257,10 +257,10 @@ class Indexer(Protocol):
 
 
 def _precedence(chain: chains.AgentChain) -> tuple[str, int, str, str]:
-    """What sorts claimants: age, what was said of them before, name.
+    """Return the sort key of claimants: age, former acceptance, name.
 
-    Of one second, who has a type keeps it: the API server counts in seconds, so the order of names alone would hand it
-    to a chain that was applied a moment later. Source: Gateway API, "Conflicts".
+    Within one second, the chain that has the type keeps it: the API server counts in seconds, so the order of names
+    alone would hand it to a chain that was applied a moment later. Source: Gateway API, "Conflicts".
     """
     metadata = chain.metadata
     return metadata.creation_timestamp or "", _newness(chain), metadata.namespace, metadata.name
@@ -278,7 +278,7 @@ def _newness(chain: chains.AgentChain) -> int:
 
 
 def conflict_of(alert_type: str, *, owner: str) -> Problem:
-    """What is said of a chain that names an alert type of another one, the `owner`."""
+    """Return the problem of a chain that names an alert type of another one, the `owner`."""
     return Problem(
         reason="AlertTypeConflict",
         message=(

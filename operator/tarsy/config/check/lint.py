@@ -52,12 +52,12 @@ class Manifest:
         return namespace if isinstance(namespace, str) else ""
 
     def problem(self, location: Place, message: str) -> files.Problem:
-        """What is wrong at a place of the object."""
+        """Return the problem at a place of the object."""
         return self.document.problem((*self.at, *location), message)
 
 
 def problems(documents: Sequence[files.Document], *, platform: platforms.Platform) -> list[files.Problem]:
-    """What is wrong with the chains in `documents`, as this platform would run them."""
+    """Return the problems of the chains in `documents`, as this platform would run them."""
     all_problems: list[files.Problem] = []
     manifests: list[Manifest] = []
     for document in documents:
@@ -129,7 +129,7 @@ def _spec(manifest: Manifest) -> chain.Spec:
 
 
 def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
-    """What does not fit together, once all names are there."""
+    """Yield the problems that remain once all names are known."""
     for use in chain_index.uses(
         chain.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest)), platform
     ):
@@ -174,7 +174,7 @@ def _dangling(manifest: Manifest, spec: dict[str, Any], platform: platforms.Plat
 
 
 def _references(node: Any, at: Place = ()) -> Iterator[tuple[Place, str, Any]]:
-    """What names something of the platform, or an agent: place, kind and name."""
+    """Yield the references to the platform, or to an agent: place, kind and name."""
     if isinstance(node, list):
         for index, value in enumerate(node):
             yield from _references(value, (*at, index))
@@ -205,7 +205,7 @@ def _where(manifest: Manifest, location: Place) -> str:
 
 
 def _of_all(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
-    """What chains of one namespace must not have in common."""
+    """Yield the conflicts between chains of one namespace."""
     named: dict[tuple[str, str], Manifest] = {}
     takers: dict[tuple[str, str], Manifest] = {}
     for manifest in manifests:

@@ -1,8 +1,8 @@
-"""What is there without a platform file: three agents, one MCP server, five providers. The file is laid over them.
+"""The built-in configuration: three agents, one MCP server, five providers. The platform file is laid over it.
 
-Of the providers one is used; the others are there to be named, and nobody is told of those that lack a key.
+One provider is used by default; the others can be named, and a missing key of theirs is not reported.
 
-One agent looks at the cluster, one brings together what several have found, one answers questions afterwards.
+One agent looks at the cluster, one joins the findings of several, one answers questions afterwards.
 
 The built-in chains are manifests (`manifests/chains/`), because chains are objects of the cluster.
 """

@@ -34,7 +34,7 @@ class Loaded:
 
     platform: platform.Platform
     written: Mapping[str, Any] = field(repr=False)
-    """What stands in the file, before anything is put beside it or into it. Secrets may be among it (see `shown`)."""
+    """The content of the file, before defaults and variables. It may hold secrets (see `shown`)."""
     used: Mapping[str, Any] = field(repr=False)
     """The same with its variables put in, which makes secrets of more of it."""
 
@@ -50,7 +50,7 @@ def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = 
 
 
 def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
-    """What `platform_file` loads, and what stands in the file."""
+    """Return the result of `platform_file` together with the content of the file."""
     try:
         return of_bytes(contents(path), file=str(path), environment=environment) if path else builtin_alone()
     except files.FileError as error:
@@ -82,7 +82,7 @@ def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -
 
 
 def builtin_alone() -> Loaded:
-    """What is built in, without a file."""
+    """Return the built-in configuration, without a file."""
     return loaded(_NOWHERE, environment=None)
 
 

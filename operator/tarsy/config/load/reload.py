@@ -1,12 +1,12 @@
-"""Sees that the platform file has changed: it is read every so often, and what has settled is judged.
+"""Detection of changes of the platform file: it is read at intervals, and settled content is loaded.
 
-It is read, not watched. That says the same of a file that is edited in place, replaced by a rename, or replaced as
-kubelet replaces a mounted ConfigMap, by turning a link two folders above; of network file systems, which notify nobody;
-and of one that vanishes and comes back. Content is compared, because a time or a number of an inode may be the same
-again. Reading a file of 20 KB takes 20 microseconds.
+It is read, not watched. Reading works equally for a file that is edited in place, replaced by a rename, or replaced by
+kubelet, which turns a link two folders above a mounted ConfigMap; for network file systems, which send no notices; and
+for a file that vanishes and comes back. Content is compared, because a time or an inode number may recur. Reading a
+file of 20 KB takes 20 microseconds.
 
-What is there at one look only is not judged: whoever writes a file in place has emptied it first, and an empty one is
-valid. The key files that the platform file names are looked at as well, as a Secret that is mounted beside it.
+Content that only one look has seen is not loaded: an editor that writes in place empties the file first, and an empty
+file is valid. The key files that the platform file names are compared as well, such as a mounted Secret.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarsy.config.model import platform
 from tarsy.resources import files
 
 Digests: TypeAlias = Mapping[Path, bytes]
-"""Of files, what says whether they have changed; b"" of those that cannot be read."""
+"""The digests of files, which reveal changes; b"" for unreadable ones."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Unreadable:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What there is at one look; None is a file that was written to meanwhile."""
+    """The result of one look; None stands for a file that was written to meanwhile."""
 
     content: bytes | _Unreadable | None
     keys: Digests
@@ -67,7 +67,7 @@ class Watch:
         except files.FileError as error:
             raise loader.ConfigError(str(error)) from error
         self.problem = ""
-        """What is wrong with the file as it is now, one problem a line; "" where that is what is loaded."""
+        """The problems of the present file, one a line; "" if it is loaded."""
         self.keys = self._keys()
         """The files beside it."""
         self._is_looked_at = is_file
@@ -126,7 +126,7 @@ def _moment(state: os.stat_result) -> tuple[int, ...]:
 
 
 def digest(path: Path) -> bytes:
-    """What changes with a file; b"" for one that cannot be read, or is none to be read more than once."""
+    """Return a digest of a file; b"" for one that cannot be read, or cannot be read twice."""
     try:
         return hashlib.sha256(secret_files.beginning(path, files.LARGEST)).digest()
     except secret_files.UnreadableError:

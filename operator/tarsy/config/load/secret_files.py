@@ -19,7 +19,7 @@ class UnreadableError(Exception):
 
 
 def read(path: Path) -> bytes:
-    """What stands in a file; an UnreadableError says why that cannot be had."""
+    """Return the content of a file; raises UnreadableError with the reason."""
     content = beginning(path, LARGEST + 1)
     if len(content) > LARGEST:
         raise UnreadableError(f"more than {LARGEST // 1024} KiB: no secret is that long")
@@ -35,7 +35,7 @@ def text(path: Path) -> str:
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """As many bytes of a file as that, or fewer where it has no more; errors as with `read`."""
+    """Return at most `size` bytes from the beginning of a file; errors as with `read`."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

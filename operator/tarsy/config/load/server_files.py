@@ -21,7 +21,7 @@ def all_files(settings: platform.Platform) -> set[Path]:
 
 
 def digests(transport: platform.Transport) -> reload.Digests:
-    """What changes with the files of one server; they may be missing."""
+    """Return the digests of one server's files, which may be missing."""
     return {path: reload.digest(path) for path in _files(transport)}
 
 

@@ -16,7 +16,7 @@ DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
 DEPLOYMENT = "TARSY_DEPLOYMENT"
 FILE = "_FILE"
-"""Behind a secret's variable: the variable that names a file with the secret, which goes before the secret itself."""
+"""The suffix of a variable that names a file with the secret; it wins over the secret's own variable."""
 
 
 _URL_LOOKS = "it should look like postgresql://user:password@host:5432/tarsy"
@@ -56,7 +56,7 @@ class Secret:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `tarsy operator` was started with."""
+    """The settings that `tarsy operator` was started with."""
 
     database_url: Secret
     platform_file: Path | None

@@ -1,6 +1,6 @@
-"""What pydantic finds wrong in a file, in the file's own words.
+"""Validation errors of pydantic in the words of the file.
 
-Each problem has its line, its place and, where there is a choice, what there is; never the value that is wrong.
+Each problem has its line, its place and, for a choice, the alternatives; never the wrong value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Found:
     """Something that is wrong."""
 
     place: Place
-    """In what was checked."""
+    """The location in the checked value."""
     problem: files.Problem
     is_unknown: bool
     """A key that there is not: without it the rest means what it meant."""
@@ -45,7 +45,7 @@ class Found:
 def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
 ) -> Iterator[Found]:
-    """What is wrong with what stands at `at` of `document`."""
+    """Yield the problems of the value at `at` of `document`."""
     for error_details in error.errors():
         location = untagged(error_details["loc"])
         message = _message(error_details)
@@ -134,7 +134,7 @@ def _keys(schema: dict[str, Any], location: Place) -> list[str]:
 
 
 def _resolved(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """What a reference, or a choice between something and nothing, leads to."""
+    """Return the target of a reference, or of a choice between something and nothing."""
     while "$ref" in node or "anyOf" in node:
         if "anyOf" in node:
             node = next(option for option in node["anyOf"] if option.get("type") != "null")

@@ -1,7 +1,7 @@
-"""`{{.VAR}}` in the strings of a file: what the process's environment says under that name.
+"""Variables of the environment in the strings of a file: `{{.VAR}}`.
 
-`${VAR}` stays text: shells, queries and instructions are full of it. What is `{{.VAR}}` to somebody else, such as a
-template of Docker's, is written as Go's templates quote it: `{{"{{.Names}}"}}`.
+`${VAR}` stays text: shells, queries and instructions are full of it. A `{{.VAR}}` for another program, such as a
+template of Docker's, is quoted as in Go's templates: `{{"{{.Names}}"}}`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def places(node: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:
 
 
 def problems(document: files.Document, environment: Mapping[str, str]) -> Iterator[files.Problem]:
-    """What cannot be put in: variables that are not set, and those in keys."""
+    """Yield the problems of variables: unset ones, and those in keys."""
     for at, text in places(document.data):
         for name in dict.fromkeys(named(text)):
             if name not in environment:

@@ -26,7 +26,7 @@ _KNOWN: dict[str, tuple[int, int]] = {
 }
 """By the beginning of a model's name, the longest that fits: its window, and what of it an answer may take."""
 LEAST = 1000
-"""What is left for the request however long the answer may be."""
+"""The tokens that are left to a request, however long the answer may be."""
 CHARACTERS_A_TOKEN = 4
 """By which settings in tokens are read where text is measured, as the founding documents have it."""
 _CHAT = (128_000, 16_384)

@@ -1,4 +1,4 @@
-"""What the parts of the platform file are made of: strict models, durations, URLs and names of variables."""
+"""The building blocks of the platform file: strict models, durations, URLs and names of variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 def duration(value: object) -> timedelta:
-    """What a text such as `20s` means; a ValueError says how it should look."""
+    """Return the duration of a text such as `20s`; raises ValueError with the expected form."""
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     raise ValueError("not a duration: write a number and ms, s, m, h or d, such as 20s")

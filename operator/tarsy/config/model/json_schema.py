@@ -66,9 +66,9 @@ def _subclasses(cls: type[fields.Part]) -> Iterator[type[fields.Part]]:
 
 
 def told(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
-    """What stands below the fields of a model, and of those that it comes from, up to `root`.
+    """Return the docstrings of the fields of a model and of its bases, up to `root`.
 
-    The model's own words go first.
+    The model's own docstrings win.
     """
     descriptions: dict[str, str] = {}
     for base in reversed(cls.__mro__[: cls.__mro__.index(root)]):

@@ -29,7 +29,7 @@ class StdioTransport(Part):
     command: Word
     """A program on the operator's PATH, or where it is."""
     args: list[str] = []
-    """What it is started with."""
+    """The arguments of the program."""
     env: dict[str, str] = {}
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
 
@@ -40,7 +40,7 @@ _OUR_HEADERS = re.compile(
     r"accept|accept-encoding|connection|content-.*|host|last-event-id|mcp-.*|te|trailer|transfer-encoding|upgrade",
     re.IGNORECASE,
 )
-"""What the protocols say themselves."""
+"""The headers that the protocols set themselves."""
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -77,7 +77,7 @@ class _Remote(Part):
     key_file: Path | None = None
     """Its key in PEM, without a passphrase."""
     verify: bool = True
-    """False believes any certificate: whoever is between reads what is sent, tokens too."""
+    """False accepts any certificate: everybody on the way can read the requests, tokens included."""
     timeout: Duration = Field(default="5m", validate_default=True)
     """How long it may take to answer one request; `limits.tool_call` holds for calls as well."""
 
@@ -123,11 +123,11 @@ class CustomPattern(Part):
     """A pattern of one's own."""
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
-    """What it is called, in its marker too."""
+    """The name, which its marker shows."""
     pattern: Word
-    """What it finds, as RE2 writes it: <https://github.com/google/re2/wiki/Syntax>. It may not find the empty text."""
+    """The pattern, in RE2's syntax: <https://github.com/google/re2/wiki/Syntax>. It must not match the empty text."""
     replacement: str | None = None
-    """What stands for that, with groups of the pattern as `$1` or `${name}`; None is `[MASKED:name]`."""
+    """The replacement, with groups of the pattern as `$1` or `${name}`; None is `[MASKED:name]`."""
 
     def compiled(self) -> customs.Custom:
         """As a masker takes it."""
@@ -145,7 +145,7 @@ class CustomPattern(Part):
 
 
 class DataMasking(Part):
-    """What is taken out of a server's results, before anybody stores or sends them."""
+    """The masking of a server's results, before they are stored or sent."""
 
     enabled: bool = True
     """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
@@ -179,7 +179,7 @@ class DataMasking(Part):
 
 
 class AlertMasking(Part):
-    """What is taken out of alerts, before anybody stores or sends them."""
+    """The masking of alerts, before they are stored or sent."""
 
     enabled: bool = True
     """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
@@ -222,24 +222,30 @@ class MCPServer(Part):
     transport: Transport
     """How it is reached."""
     stateful: bool = False
-    """Whether it keeps something for whom it is connected to: each execution then has a connection of its own, which is
-    closed at its end."""
+    """Whether the server keeps state for a connection.
+
+    Then each execution has a connection of its own, which is closed at its end.
+    """
     instructions: str = ""
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()
-    """What of its results nobody is to see."""
+    """The masking of its results."""
     summarization: Summarization = Summarization()
-    """What becomes of its long results."""
+    """The summarization of its long results."""
     tools: ServerTools = ServerTools()
     """Which of its tools anybody gets."""
     write_tools: ToolNames = []
     """The tools that may write and are offered all the same: shell-style patterns over the tools' own names. What a
     server does not mark as only reading counts as writing."""
     selectable: bool = False
-    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have. What `write_tools`
-    names is then had by whoever may post an alert, on any chain that does not leave it out."""
+    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have.
+
+    Its `write_tools` are then open to everybody who may post an alert, on any chain that does not exclude it.
+    """
     tool_hashes: dict[Word, ToolHash] = {}
-    """What tools have to be, by name: hashes as `GET /api/v1/system/mcp-servers` tells them. For others: as first seen.
+    """The expected hashes of tools, by name, as `GET /api/v1/system/mcp-servers` shows them.
+
+    Other tools: as first seen.
     """
 
 
@@ -263,7 +269,7 @@ class Agent(Part):
 
 
 class Defaults(Part):
-    """What holds where nothing else is said."""
+    """The defaults of all chains."""
 
     llm_provider: str | None = None
     """The provider that is asked."""
@@ -274,7 +280,7 @@ class Defaults(Part):
     max_iterations: chain.Iterations = 20
     """Model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
-    """What of alerts, of runbooks and of questions, nobody is to see."""
+    """The masking of alerts, of runbooks and of questions."""
     runbook: Text = ""
     """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in. The
     text itself: addresses come with alerts."""
@@ -340,7 +346,7 @@ class Queue(Part):
 
 
 class Ingest(Part):
-    """What becomes of the alerts that webhooks bring."""
+    """The handling of alerts from webhooks."""
 
     alert_type_label: Word = "alert_type"
     """The label that names an alert's type; alertname where it is missing."""
@@ -354,14 +360,14 @@ class Ingest(Part):
 
 
 class API(Part):
-    """Whom the API serves, and how much of it anybody gets."""
+    """The callers of the API, and their limits."""
 
     trusted_proxies: Annotated[list[Network], Field(max_length=1000)] = []
-    """Who calls from there says by X-Forwarded-User, -Email, -Groups and -For whom it calls for, and is believed."""
+    """The addresses of proxies that are trusted with X-Forwarded-User, -Email, -Groups and -For."""
     allowed_origins: Annotated[list[Origin], Field(max_length=1000)] = []
-    """Whose pages may open WebSockets here, beside those of the API's own host: scheme and host, as browsers say."""
+    """The origins (scheme and host) whose pages may open WebSockets, beside the API's own host."""
     requests_per_second: Annotated[int, Field(ge=1)] = 200
-    """Of one caller, a process; what is more is to come later."""
+    """The limit for one caller and process; requests beyond it are answered 429."""
     burst: Annotated[int, Field(ge=1)] = 2000
     """Requests that one caller may have had before, if it was silent for long enough."""
     connections_per_address: Annotated[int, Field(ge=1)] = 256

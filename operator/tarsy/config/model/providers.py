@@ -20,12 +20,12 @@ WithMCP = Literal["never", "auto"]
 
 
 class Price(Part):
-    """What a provider takes for a million tokens, in whatever currency; thinking counts as output."""
+    """The price of a provider for a million tokens, in any currency; thinking counts as output."""
 
     input: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-    """Of a million tokens that it reads."""
+    """The price of a million tokens of input."""
     output: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-    """Of a million tokens that it writes."""
+    """The price of a million tokens of output."""
 
 
 LEAST_CLAUDE_BUDGET = 1024
@@ -57,12 +57,12 @@ class Thinking(Part):
 
 
 class Common(Part):
-    """What every provider takes."""
+    """The settings of every provider."""
 
     model: Word
     """The model's name, as the provider has it."""
     price: Price | None = None
-    """What gives calls their cost; None is none."""
+    """The price that gives calls their cost; None: no cost."""
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Requests in any minute, of all processes together; None is no limit."""
     tokens_per_minute: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
@@ -99,7 +99,7 @@ Address = Annotated[URL, AfterValidator(_without_user)]
 NO_OPTIONS = frozenset(
     {"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"}
 )
-"""What stands elsewhere in the platform file, or has no place in it."""
+"""The options that stand elsewhere in the platform file, or have no place in it."""
 
 
 class Keyed(Common):
@@ -130,7 +130,7 @@ def gemini_generation(model: str) -> tuple[int, int] | None:
 
 
 class _Gemini(Common):
-    """What Gemini takes, wherever it is asked."""
+    """The settings of Gemini, whatever the endpoint."""
 
     thinking: Thinking | None = None
     """None is what suits the model."""

@@ -13,7 +13,7 @@ from tarsy.config.model.fields import Part, Variable, is_url
 TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - where it goes to
 """The only host that gets the token: GitHub's, for files as they are."""
 LOOPBACK = ("localhost", "127.0.0.1")
-"""What is asked with `--insecure-dev` only."""
+"""The hosts that are allowed with `--insecure-dev` only."""
 _REMEDY = "list the private repositories that runbooks may come from, as org/repo or org/*"
 TEXT_MAX = 64 * 1024
 """Characters of a runbook that stands in the file."""

@@ -1,4 +1,4 @@
-"""What becomes of an MCP server's long results, before a model reads them."""
+"""The summarization of an MCP server's long results, before a model reads them."""
 
 from __future__ import annotations
 

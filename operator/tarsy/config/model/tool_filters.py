@@ -1,8 +1,8 @@
-"""Which tools an agent is offered: pure, so that what chains, alerts and people are told is what calls are held to.
+"""The tools that an agent is offered: pure, so that chains, alerts and people hear the same rules that calls obey.
 
-Whoever has a say can only take away: the platform file by server, the platform file and the chain by agent, stage and
-agent of the stage, and the alert. What does not say that it only reads counts as writing, for some tools that write
-carry no hint at all, and is offered to nobody whom the platform file does not let have it, whatever a chain allows.
+Every level can only take tools away: the platform file by server; the platform file and the chain by agent, stage and
+agent of the stage; and the alert. A tool that is not marked as read-only counts as writing, because some writing tools
+carry no hint at all. It is offered only if the platform file names it, whatever a chain allows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Tool:
     read_only: bool
     """Whether it says that it only reads."""
     stopped: bool = False
-    """Whether it is not what was pinned, and waits for somebody who confirms it."""
+    """Whether it differs from its pin, and waits for a person to accept it."""
 
 
 Catalogue: TypeAlias = Mapping[str, Sequence[Tool]]
-"""What the servers have, by their names; one that nobody has been connected to yet is not there."""
+"""The tools of the servers, by name; a server without any connection so far is absent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def filters(*choices: chain.Tools | platforms.Tools | None) -> tuple[Filter, ...
 
 
 def of_alert(mcp: investigation.MCP | None) -> tuple[Filter, ...]:
-    """What an alert leaves of the tools of the servers that its agents have."""
+    """Return the filters that an alert adds."""
     if mcp is None:
         return ()
     narrowed: tuple[Filter, ...] = ()
@@ -81,7 +81,7 @@ def is_offered(tool: Tool, server: platforms.MCPServer) -> bool:
 
 
 def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
-    """Why nobody has this tool of that server; "" where somebody may."""
+    """Return the reason why this tool of that server is offered to no agent; "" if it may be offered."""
     if tool.stopped:
         return "is stopped until somebody confirms it, because it is not what was pinned"
     if _is_left_out(tool, settings):
@@ -92,7 +92,7 @@ def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
 
 
 def writing(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
-    """The tools that nobody has because they may write, and the platform file does not name them."""
+    """Return the tools that are not offered because they may write, and the platform file does not name them."""
     return [tool.name for tool in tools if not _is_left_out(tool, server) and _is_withheld(tool, server)]
 
 
@@ -126,7 +126,7 @@ def may_fit(pattern: str, server: str) -> bool:
 def unmatched(
     mcp: investigation.MCP | None, servers: Collection[str], names: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """What an alert names of these servers, as (server, pattern), that no tool of these names (`server.tool`) is."""
+    """Yield the patterns of an alert, as (server, pattern), that match no tool of these names (`server.tool`)."""
     for server in mcp.servers or () if mcp else ():
         for pattern in server.tools or () if server.name in servers else ():
             if not any(_matches(name, [f"{server.name}.{pattern}"]) for name in names):
@@ -140,7 +140,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def differs(key: str, *, says: str, offered: str) -> str:
-    """That a tool is not what the platform file says at `key`, whose word nobody else can change."""
+    """Return the message that a tool differs from the platform file at `key`, which only an edit there resolves."""
     return f"{key} says {says}, the server offers {offered}: change it there"
 
 

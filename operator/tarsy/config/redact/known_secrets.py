@@ -1,8 +1,8 @@
-"""The secrets that a process was given: by its environment, its platform file, and the files that these two name.
+"""The known secrets of a process: from its environment, its platform file, and the files that these two name.
 
-Which is one is judged by the name that it stands under, as the masker does; what is named to hold a secret
-(`api_key_env`, `bearer_token_file`, the password in a URL) is one whatever it looks like. What comes of it is for
-`masking.given`, and for nobody else.
+The name of a value decides whether it is a secret, as in the masker; a value that is declared to hold one
+(`api_key_env`, `bearer_token_file`, the password in a URL) is a secret whatever it looks like. The result is for
+`masking.given` alone.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _looks_secret(name: str, value: str) -> bool:
 
 
 def _of_arguments(arguments: list[str]) -> Iterator[str]:
-    """What stands behind a flag whose name promises a secret, in the same argument or in the next."""
+    """Yield the values of flags whose names promise a secret, in the same argument or in the next."""
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag.startswith("-") and names.promises(flag.encode("utf-8", "replace")):
@@ -148,7 +148,7 @@ def _of_url(value: str) -> Iterator[str]:
 
 
 def _of_file(path: Path) -> Iterator[str]:
-    """What a file holds; of one in JSON, the values whose names promise a secret."""
+    """Yield the content of a file; of JSON, the values whose names promise a secret."""
     text = _text(path)
     try:
         parsed = json.loads(text)

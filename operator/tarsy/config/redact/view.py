@@ -1,9 +1,9 @@
-"""What may be shown of the platform file: what stands there, without what may be secret.
+"""The redacted view of the platform file: its content without possible secrets.
 
-Hidden are all values of variables, and those of arguments but for plain words behind a flag that is known to hold no
-secret (`--toolsets core`); whatever stands in a URL beside its host and path, parts of these two that look like keys,
-and what the masker would take out of a text. Names stay: of variables, of files, of an argument's flag. What is hidden
-is looked for in other texts, too: a server that cannot be reached may tell with which arguments.
+It hides all values of variables, and of arguments except plain words behind a flag that is known to hold no secret
+(`--toolsets core`); everything in a URL except host and path, parts of these two that look like keys, and everything
+that the masker would take out of a text. Names stay: of variables, of files, of an argument's flag. The hidden values
+are also searched for in other texts: the error of an unreachable server may contain its arguments.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Shown:
     written: Any
     """JSON."""
     hidden: tuple[str, ...] = field(repr=False)
-    """What was left out of it, the longest first, as far as it can be told from other words."""
+    """The hidden values, the longest first, as far as they differ from common words."""
 
     @property
     def digest(self) -> str:
@@ -81,7 +81,7 @@ class Shown:
 
 
 def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
-    """What may be shown of a file in which that is `written`; `used` is the same with its variables put in."""
+    """Return the redacted view of a file with the content `written`; `used` is the same with its variables."""
     hiding, using = _Hiding(), _Hiding()
     redacted = hiding.value((), dict(written))
     using.value((), dict(used or {}))
@@ -89,7 +89,7 @@ def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> 
 
 
 def provider(settings: providers.Provider) -> dict[str, Any]:
-    """What may be shown of a provider as it is used."""
+    """Return the redacted view of a provider as it is used."""
     address = getattr(settings, "base_url", None)
     price = settings.price
     return {
@@ -131,7 +131,7 @@ class _Hiding:
         self._left = VALUES_MAX
 
     def value(self, location: tuple[str, ...], plain: Any) -> Any:
-        """What may be shown of what stands at `location`."""
+        """Return the redacted value at `location`."""
         self._left -= 1
         if self._left < 0 or len(location) > DEEPEST:
             return MASKED
@@ -269,12 +269,12 @@ def _is_key_of_host(label: str) -> bool:
 
 
 def _plain(value: object) -> str:
-    """What YAML made of a value, as text: a number, a date, bytes."""
+    """Return the text of a value that YAML has parsed: a number, a date, bytes."""
     return value if isinstance(value, str) else str(value)
 
 
 def _parts(value: str) -> Iterator[str]:
-    """What may be told of a value without the rest."""
+    """Yield the parts of a value that may be shown without the rest."""
     _, equals, right = value.partition("=")
     if equals:
         yield right

@@ -45,7 +45,7 @@ def not_offered(
 
 
 def of_tools(tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
-    """What is to be said of those of a server's tools that nobody is offered."""
+    """Yield a message for the tools of a server that no agent is offered."""
     if names := tool_filters.writing(tools, settings):
         why = f"they may write, and mcp_servers.{server}.write_tools does not name them"
         yield f"has tools that are not offered, because {why}: {tool_filters.listed(names)}"
@@ -55,7 +55,7 @@ def of_tools(tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer, 
 
 
 def of_names(names: Collection[str], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
-    """What is to be said of names that the platform file writes out, and that no tool of a server has."""
+    """Yield a message for names in the platform file that match no tool of a server."""
     for key, missing in tool_filters.unknown(names, settings):
         why = f"mcp_servers.{server}.{key} names tools that it does not have: {tool_filters.listed(missing)}"
         yield f"{why}. It has: {tool_filters.listed(sorted(names))}"
@@ -69,9 +69,9 @@ def problem_of(
     chain_name: str,
     chain: chains.Spec,
 ) -> str | None:
-    """What an alert of this chain names that its agents cannot have, with what there is; None where there is nothing.
+    """Return the problem of an alert that selects tools its agents cannot have, with the alternatives; else None.
 
-    Of servers that are not in `catalogue` any tool may be there: nobody has been connected to them yet.
+    A server outside `catalogue` may have any tool: it has not been connected to yet.
     """
     for what, prefix, pattern, _ in _named(mcp):
         if why := patterns.own_misfit(pattern) if prefix else patterns.misfit(pattern):
@@ -99,7 +99,7 @@ def problem_of(
 
 
 def _named(mcp: investigation.MCP) -> Iterator[tuple[str, str, str, bool]]:
-    """What an alert says of tools: what is to be said where none fits, server and pattern, and whether it denies."""
+    """Yield the patterns of an alert: the message if none matches, server and pattern, and whether it denies."""
     for number, server in enumerate(mcp.servers or ()):
         for index, pattern in enumerate(server.tools or ()):
             what = f"mcp.servers.{number}.tools.{index}: MCP server '{server.name}' has no tool '{pattern}'"
@@ -113,7 +113,7 @@ def _named(mcp: investigation.MCP) -> Iterator[tuple[str, str, str, bool]]:
 def _kept_back(
     pattern: str, servers: Iterable[str], platform: platforms.Platform, catalogue: tool_filters.Catalogue
 ) -> str:
-    """Why nobody has the first tool of these servers that a pattern matches; "" where there is none."""
+    """Return why the first tool of these servers that a pattern matches is offered to no agent; "" if there is none."""
     for server in servers:
         for tool in catalogue.get(server, ()):
             if tool_filters.Filter(allow=(pattern,)).admits(f"{server}.{tool.name}"):

@@ -35,7 +35,7 @@ def of_tools(tools: Tools | None, *, at: Place) -> Iterator[tuple[Place, str]]:
 
 
 def right(servers: Iterable[str]) -> str:
-    """What a pattern should be, with an example."""
+    """Return a correct pattern as an example."""
     return f"patterns are over server.tool, such as {min(servers, default='kubernetes-server')}.pods_log"
 
 
@@ -54,7 +54,7 @@ def never(pattern: str, servers: Collection[str]) -> bool:
 def unfit_in_chain(
     platform: platforms.Platform, catalogue: tool_filters.Catalogue, *, chain_name: str, chain: chains.Spec
 ) -> Iterator[str]:
-    """What does nothing in a chain whose names are all there, by what its servers are known to have."""
+    """Yield the patterns without effect in a chain whose names are all known, by the known tools of its servers."""
     agents = {
         (number, index): resolve.agent_for(platform, chain_name=chain_name, chain=chain, stage=stage, member=member)
         for number, stage in enumerate(chain.stages)
@@ -75,7 +75,7 @@ def unfit_in_chain(
 
 
 def unfit_in_file(platform: platforms.Platform, catalogue: tool_filters.Catalogue) -> Iterator[str]:
-    """What does nothing in the agents of the platform file, a sentence each."""
+    """Yield the patterns without effect in the agents of the platform file, a sentence each."""
     for name, agent in platform.agents.items():
         at = ("agents", name, "tools")
         yield from _unfit(agent.tools, agent.mcp_servers or platform.mcp_servers, platform, catalogue, at=at)
@@ -97,7 +97,7 @@ def _choices(chain: chains.Spec) -> Iterator[tuple[Place, chains.Tools]]:
 
 
 def _servers(at: Place, chain: chains.Spec, agents: _Agents) -> set[str]:
-    """The servers of those whom the choice at this place is for."""
+    """Return the servers of the agents that the choice at this place concerns."""
     if at[0] == "agents":
         agent = (chain.agents or [])[int(at[1])]
         return {*_using(agent.name, chain, agents), *agent.mcp_servers}
@@ -148,7 +148,7 @@ def _toolless(
     platform: platforms.Platform,
     catalogue: tool_filters.Catalogue,
 ) -> Iterator[str]:
-    """That an agent gets no tool of its servers, all of which are known, and nobody has said `allow: []`."""
+    """Yield a message for an agent without any tool of its servers, which are all known, unless `allow: []` is set."""
     if (
         not servers
         or any(server not in catalogue for server in servers)

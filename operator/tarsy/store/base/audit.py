@@ -1,8 +1,8 @@
-"""The audit: what was done by the API, when, by whom and from where.
+"""The audit: each change by the API, with time, caller and address.
 
-A row is written in the transaction of what it tells of in the store, so that there is never one without the other. What
-is a single statement writes its row in it: creations (`admission`) and questions (`chat`). What changes nothing leaves
-no row. What is done to TARSy itself is of no investigation, and its row says what it was.
+A row is written in the transaction of its change, so that neither exists without the other. Single statements contain
+it: creations (`admission`) and questions (`chat`). Requests without a change leave no row. A change of TARSy itself
+belongs to no investigation, and its row says what was changed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 Action = Literal["create", "cancel", "chat", "chat/cancel", "purge"]
 Setup = Literal["accept"]
-"""What is done to TARSy itself."""
+"""The changes of TARSy itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks for something by the API, and from where."""
+    """The caller of a request to the API, and its address."""
 
     who: str
     address: str

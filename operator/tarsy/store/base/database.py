@@ -40,21 +40,21 @@ CLOSE_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
 MIGRATION_SECONDS = 600.0
-"""But to make an index of what there is may take longer, and whoever migrates waits for another one who does."""
+"""The limit of a migration: an index of existing rows may take long, and another migration may have to end first."""
 PING_SECONDS = 2.0
 TRANSACTIONS = 5
 """At once."""
 _DIALECT = dialects.dialect()  # type: ignore[no-untyped-call]
 _VERSION = "alembic_version"
 _SERVES = "serves"
-"""Beside the revision: itself, and the older ones whose programs can work with the schema as it is."""
+"""The column beside the revision: the revisions whose programs can work with the present schema."""
 _REVISION = sqlalchemy.text(f"""
   SELECT version_num,
     COALESCE(served ->> 0 = version_num AND served @> to_jsonb(CAST(:mine AS text)), false) AS serves_us
     FROM (SELECT version_num, to_jsonb(one) -> '{_SERVES}' AS served FROM {_VERSION} AS one) AS found
 """)  # noqa: S608 - constants; by way of JSON, because a schema of before it has no such column
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
-"""What an operator needs on each table; `tarsy migrate` needs to own them."""
+"""The rights that an operator needs on each table; `tarsy migrate` needs to own them."""
 _LACKING = sqlalchemy.text("""
   SELECT name, to_regclass(name) IS NOT NULL AS is_there,
     array(
@@ -159,7 +159,7 @@ class Database:
         """
         self.url = url
         self.hinted: dict[str, Callable[[str], bool]] = {}
-        """Who is told of a hint in this process, by channel: True where nobody else need be (see `notify`)."""
+        """The local receivers of a hint, by channel; True means that no other process needs it (see `notify`)."""
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._engine = sqlalchemy_asyncio.create_async_engine(
@@ -192,9 +192,9 @@ class Database:
                 raise
 
     async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
-        """The same; a TooLongError where the database has not done it within `seconds`.
+        """Do the same; raises TooLongError if the database has not finished within `seconds`.
 
-        The database itself looks at the clock: it goes on with what nobody waits for any more, and stops then.
+        The database checks the time itself: otherwise it would go on with a statement that is no longer waited for.
         """
         began = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}"
         async with _errors(), (await self._driver()).acquire() as connection:
@@ -232,10 +232,10 @@ class Database:
             yield connection
 
     async def lacks(self, *, revision: bool = True) -> str:
-        """What is missing of the schema that this program needs, and of rights on it; "" for nothing.
+        """Return the parts of the schema and the rights that are missing for this program; "" for none.
 
-        Without `revision` only whether the tables are there, and open to us: while a newer version of the program takes
-        over, the schema is that one's already. A StoreDownError where there is no answer within PING_SECONDS.
+        Without `revision` it checks only that the tables exist, and are open to us: during an upgrade the schema is
+        already the newer version's. Raises StoreDownError if there is no answer within PING_SECONDS.
         """
         async with _errors(), asyncio.timeout(PING_SECONDS):
             names = [_VERSION, *tables.metadata.tables]
@@ -298,9 +298,10 @@ _patience: contextvars.ContextVar[float | None] = contextvars.ContextVar("patien
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Have a StoreDownError come of each statement in here, and of each transaction, that takes longer than this.
+    """Raise StoreDownError for each statement, and each transaction, in this context that takes longer than `seconds`.
 
-    For who answers somebody that waits. The wait for a connection counts. Elsewhere a statement has STATEMENT_SECONDS.
+    This is for requests with a waiting caller. The wait for a connection counts. Elsewhere a statement has
+    STATEMENT_SECONDS.
     """
     before = _patience.set(seconds)
     try:
@@ -373,7 +374,7 @@ def _known() -> set[str]:
 
 
 def _other_schema(version: str | None) -> str:
-    """What is wrong with a schema that is at another revision than ours, and does not serve us."""
+    """Return the problem of a schema at another revision that does not serve this program."""
     if version is None or version in _known():
         return (
             f"the database's schema, which is at {version or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"

@@ -1,10 +1,10 @@
-"""LISTEN and NOTIFY: a hint that there is something to do. Whoever waits for a hint polls as well.
+"""LISTEN and NOTIFY: a hint that there is something to do. Every receiver of hints polls as well.
 
-Hints go out after the transaction that they tell of, as a statement of their own: NOTIFY inside it would take a lock
-that all committing transactions share. One that is lost with its process costs a poll interval, no more.
+Hints go out after their transaction, as a statement of their own: NOTIFY inside it would take a lock that all
+committing transactions share. A hint that is lost with its process costs a poll interval, no more.
 
-NOTIFY is a transaction that writes, and wakes every replica. Where this process has who acts on a hint, he is told
-directly (`Database.hinted`), and nobody else if he takes it upon himself.
+NOTIFY is a transaction that writes, and wakes every replica. A receiver in this process is called directly
+(`Database.hinted`), and other processes hear nothing if it takes the work.
 """
 
 from __future__ import annotations

@@ -92,12 +92,14 @@ investigations = Table(
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
-"""What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
-duplicates. `ended_at` and `ending` are its run 0's; `gone_at` is since when its object is known to be gone, and
-`purged_at` since when its transcript is: what is left keeps its alert from coming back. `words` is what a search finds
-it by, and `target` the subject of the alert, on one line. `fingerprint` is that of the alert that it stands for: an
-object of people stands for none, whatever it says. `previous` is the investigation of the same alert that this one
-follows (`episodes`): it may be gone."""
+"""The alerts and their chains, fixed at admission but for generation, ttl_seconds, alert_status and duplicates.
+
+`ended_at` and `ending` are its run 0's; `gone_at` is the time since when its object is known to be gone, and
+`purged_at` since when its transcript is: the remaining row keeps its alert from coming back. `words` are what a search
+matches, and `target` is the subject of the alert, on one line. `fingerprint` is that of the alert that it stands for:
+an object of people stands for none, whatever it says. `previous` is the investigation of the same alert that this one
+follows (`episodes`): it may be gone.
+"""
 Index(
     "investigations_fingerprint",
     investigations.c.namespace,
@@ -261,9 +263,12 @@ entries = Table(
     Column("model_calls", Integer, nullable=False, server_default="0"),
     Column("tool_calls", Integer, nullable=False, server_default="0"),
 )
-"""The log, append-only (`transcript.entries`). `body` is JSON of storable text; `opaque` may hold escapes that Postgres
-refuses to take apart, so no view looks into it. How many messages and calls an entry tells of is counted beside it: a
-page of messages or calls is numbered by those before it, whose bodies nobody reads."""
+"""The log, append-only (`transcript.entries`).
+
+`body` is JSON of storable text; `opaque` may hold escapes that Postgres refuses to take apart, so no view looks into
+it. The messages and calls of an entry are counted beside it: a page of messages or calls is numbered by those before
+it, without reading their bodies.
+"""
 
 tool_results = Table(
     "tool_results",
@@ -273,8 +278,10 @@ tool_results = Table(
     _text("call_id", primary_key=True),
     _text("whole"),
 )
-"""The whole of each tool result of which the log has a part, masked: written with that, and read by nobody who loads
-the log."""
+"""The full text of each tool result that the log holds in part, masked.
+
+Written together with that part, and not read when the log is loaded.
+"""
 
 identities = Table(
     "identities",
@@ -302,10 +309,13 @@ receipts = Table(
     Column("previous", Uuid),
     Column("attempt", Integer, nullable=False, server_default="1"),
 )
-"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest, and the
-address that asked for it first: for the audit, where intake dies before it can write that.
-`investigation` is the first one that was admitted with them; any other is a copy. `attempt` counts the objects of the
-episode, from 1, and `previous` is the investigation that the object's follows."""
+"""The objects that intake has made or is about to make.
+
+An object of that name with that word and a spec of such a digest, and the address that asked for it first: for the
+audit, if intake dies before it can write that. `investigation` is the first one that was admitted with them; any other
+is a copy. `attempt` counts the objects of the episode, from 1, and `previous` is the investigation that the object's
+follows.
+"""
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
 
@@ -354,8 +364,11 @@ audit = Table(
     _text("name"),
     Column("detail", JSON, nullable=False, server_default="{}"),
 )
-"""What was done by the API: when, who, from where, what. Append-only; it stays when a transcript is purged. Without an
-investigation it was done to TARSy itself, and `detail` says what."""
+"""The changes by the API: time, caller, address, action.
+
+Append-only; it stays when a transcript is purged. A row without an investigation is a change of TARSy itself, described
+by `detail`.
+"""
 Index("audit_investigation", audit.c.investigation)
 
 catalogue = Table(
@@ -369,8 +382,10 @@ catalogue = Table(
     _moment("seen_at", default=True),
     Column("detail", JSON, nullable=False, server_default="{}"),
 )
-"""What each process says of itself: that it is there; its MCP servers and tools, its providers, its configuration.
-`since` is when the state began. A process that has not been seen for long is gone."""
+"""The process facts: the process itself; its MCP servers and tools, its providers, its configuration.
+
+`since` is the beginning of the state. A process that has not been seen for long is gone.
+"""
 
 tool_pins = Table(
     "tool_pins",
@@ -381,8 +396,11 @@ tool_pins = Table(
     _moment("pinned_at", default=True),
     _text("confirmed_by", default=""),
 )
-"""What the tools of MCP servers are pinned at: the hash of what its server said of each when it was first seen, or that
-somebody has confirmed since. Rows stay when their tool or their server is gone."""
+"""The pins of MCP servers' tools.
+
+The hash of each tool's description when it was first seen, or when a person accepted it. Rows stay when their tool or
+their server is gone.
+"""
 
 unserved = Table(
     "unserved",
@@ -400,4 +418,4 @@ notices = Table(
 """When something was last told to people that is told once in a while, by whichever process came first."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
-"""The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""
+"""The clusters (uid of kube-system) that this database belongs to: one, unless there was a mistake."""

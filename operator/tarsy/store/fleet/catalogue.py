@@ -1,8 +1,8 @@
-"""What processes say of themselves, for whoever asks any of them.
+"""The catalogue of process facts, which every process can read.
 
-That they are there, their MCP servers and tools, their providers, their watch, their configuration. A process renews
-one narrow row; its others are written when they change, and count for as long as that one is fresh. Of time the
-database's clock decides.
+The facts are the process itself, its MCP servers and tools, its providers, its watch, its configuration. A process
+renews one narrow row; its other rows are written when they change, and count for as long as that one is fresh, by the
+database's clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORGOTTEN = timedelta(hours=1)
 """One that has not been seen for so long leaves no rows; a crash loop is to leave few."""
 ROWS_MAX = 10_000
 SERVERS_MAX = 1000
-"""Whose tools chains and alerts are held against."""
+"""The servers whose tools chains and alerts are checked against, at most."""
 
 _WRITE = text("""
   INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail)
@@ -96,7 +96,7 @@ async def forget(database: databases.Database, *, within: timedelta = FORGOTTEN)
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a process that is there says of itself."""
+    """The facts of a live process."""
 
     process: UUID
     host: str
@@ -118,7 +118,7 @@ _READ = text("""
 
 
 async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[Said]:
-    """What the processes that were seen `within` that time say, by kind, name and host; ROWS_MAX at most."""
+    """Return the facts of the processes seen `within` that time, by kind, name and host; at most ROWS_MAX."""
     rows = await database.run(_READ, kinds=list(kinds), within=within, limit=ROWS_MAX)
     return [_said(row) for row in rows]
 
@@ -134,12 +134,12 @@ _TOOLS = text("""
 
 
 async def tools(database: databases.Database, *, limit: int, within: timedelta = FRESH) -> Sequence[Said]:
-    """What each MCP server offers, by its name: to the process that was told last. No more than `limit` servers."""
+    """Return the tools of each MCP server, by name, as reported most recently; at most `limit` servers."""
     return [_said(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
 
 async def offered(database: databases.Database) -> tool_filters.Catalogue:
-    """The tools of each MCP server, as whoever was connected to it last was told, and those that are stopped."""
+    """Return the tools of each MCP server, as reported most recently, and which of them are stopped."""
     tools_by_server = {
         report.name: tool_filters.told(report.detail) for report in await tools(database, limit=SERVERS_MAX)
     }
@@ -169,7 +169,7 @@ _WORKERS = text(f"""
 
 
 async def workers(database: databases.Database, *, within: timedelta = FRESH) -> reports.Workers:
-    """What the workers that were seen `within` that time report of the LLM providers of their platform files."""
+    """Return the reports on LLM providers of the workers that were seen `within` that time."""
     rows = await database.run(_WORKERS, fresh=within)
     problems_by_provider: dict[str, list[str]] = {}
     for row in rows:

@@ -1,8 +1,8 @@
-"""What the tools of MCP servers are pinned at: for all processes, and past their ends.
+"""The pins of MCP servers' tools: for all processes, and past their ends.
 
-Not in the catalogue, which is what processes say of themselves and is forgotten with them. Whoever sees a tool first
-pins it; what is there is changed by people alone. A pin stays when its tool, or its server, is gone: one that comes
-back is held against it.
+They are not in the catalogue, which holds process facts and forgets them. The first process that sees a tool pins it;
+later only people change the pin. A pin stays when its tool, or its server, is gone: one that comes back is compared
+with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tarsy.store.base import audit, notify
 from tarsy.store.base import database as databases
 
 CHANGED = "tarsy_pins"
-"""Somebody has confirmed what tools of a server are; the payload is its name."""
+"""The channel of accepted changes of tools; the payload is the server's name."""
 UNSEEN_MAX = 2000
 """Tools of one server that are pinned because they were seen: one that has others each time is to fill no table."""
 
@@ -49,7 +49,7 @@ _CONFIRM = text("""
 """)
 
 PLATFORM_FILE = "the platform file"
-"""Who confirmed what stands there."""
+"""The author of the hashes in the platform file."""
 
 
 class Pins:
@@ -59,7 +59,7 @@ class Pins:
         self._database = database
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """See `tools.pins.Keep`: whoever commits first has pinned a tool, for all others too."""
+        """See `tools.pins.Keep`: the first commit has pinned a tool, for all processes."""
         pinned_hashes = await self._read(server)
         if changed := {
             tool: tool_hash for tool, tool_hash in confirmed.items() if pinned_hashes.get(tool) != tool_hash

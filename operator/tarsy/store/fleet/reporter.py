@@ -54,7 +54,7 @@ class Keeper:
         self._sources: list[Source] = []
         self._self = standing.Fact(kind="process", name=host, state="running", since=datetime.now(UTC), detail=detail)
         self._kept: dict[tuple[str, str], standing.Fact] = {}
-        """What the catalogue has, as it was said."""
+        """The facts in the catalogue, as they were reported."""
         self._is_told = True
         """Whether the last try to tell others worked, for the log; `database` is the word of others, too."""
         self._due = 0.0

@@ -1,17 +1,17 @@
-"""How fast providers may be asked, over all processes together: `transcript.ports.Throttle` in Postgres.
+"""The rate limits of providers, over all processes together: `transcript.ports.Throttle` in Postgres.
 
-A row for each provider counts what was granted, second by second, over the last window, a minute. Who wants to send
-takes its lock, and reads the database's clock once he has it: so one order and one clock hold for all processes, and
-a window that slides, where one that begins anew each minute would grant twice as much around its turn. A second counts
-until all of it is out of the window: what is granted comes up to a second late, never early.
+A row for each provider counts the grants, second by second, over the last window, a minute. A request takes the row's
+lock, and then reads the database's clock: so one order and one clock hold for all processes. The window slides; one
+that begins anew each minute would grant twice as much around its turn. A second counts until all of it is out of the
+window: a grant comes up to a second late, never early.
 
-A take is one statement, an update of that row. Who is refused is told what stands in the window, sleeps until there is
-room, if nobody else takes it, and asks again. Nothing is reserved for him: whoever is cancelled leaves nothing behind
-but what was granted already. That stays counted, also where its process dies before it sends: the window forgets it.
+A take is one statement, an update of that row. A refused request learns what stands in the window, sleeps until there
+is room, if no other takes it, and asks again. Nothing is reserved: a cancelled request leaves nothing behind but
+earlier grants. A grant stays counted, also if its process dies before it sends: the window forgets it.
 
-Within a process it is first come, first served, for each provider; among processes, whoever looks first once there is
-room: a large request may be overtaken by small ones of others. If limits differ, as while a new platform file is rolled
-out, each process holds its own against what all were granted.
+Within a process requests are served in order, for each provider; among processes, the first to look once there is room
+wins: a large request may be overtaken by small ones of others. If limits differ, as during the rollout of a platform
+file, each process compares its own with all grants.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from tarsy.transcript import ports
 
 WINDOW = 60.0  # seconds
 SECONDS = 60
-"""Of a window. In tests, whose window is shorter, a second is a sixtieth of it all the same."""
+"""The seconds of a window. Tests use a shorter window, whose second is a sixtieth of it."""
 JITTER = 0.5
 """Seconds, at most, that one who waits comes late, so that processes do not come as one."""
 RETRY_SECONDS = 0.5
 MOST_TOKENS = 10**12
-"""Of one request: whoever counts more has counted wrong."""
+"""The limit for one request: a larger count is wrong."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be granted within a window; None is no limit."""
+    """The limits of a window; None: no limit."""
 
     requests: int | None
     tokens: int | None
@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Granted:
-    """What was granted in one second."""
+    """The grants of one second."""
 
     second: int
     requests: int
@@ -154,17 +154,19 @@ class Throttle:
         """Tokens by the second that they are added to, or taken from."""
 
     def renewed(self, settings: Mapping[str, providers.Common]) -> Throttle:
-        """The limits of another platform file, for whoever goes by that one; turns are taken with those by this one."""
+        """Return the limits of another platform file, for its users; both share the counts."""
         other = copy.copy(self)
         other._limits = _limits(settings)
         return other
 
     async def take(self, provider: str, tokens: int) -> ports.Taken:
-        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not.
+        """Wait until `provider` may be asked with so many tokens, by estimate.
+
+        The grant counts whether it is used or not.
 
         A provider without limits costs no statement. A request that has more tokens than the limit, and so would never
         be granted, is granted once the window holds none. While the database is away, keep trying: the lease is in
-        doubt as well, so nothing could be sent, and whoever loses it is cancelled here.
+        doubt as well, so nothing could be sent, and a run that loses it is cancelled here.
         """
         limits = self._limits.get(provider)
         tokens = min(tokens, MOST_TOKENS)

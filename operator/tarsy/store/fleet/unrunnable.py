@@ -45,9 +45,9 @@ class Agent:
     stage: int
     index: int
     reason: str
-    """The reason of an investigation that ends because nobody can run this agent."""
+    """The reason of an investigation that ends because no worker can run this agent."""
     problem: str
-    """What is missing, with the stage."""
+    """The missing part, with the stage."""
     only_to_start: bool = False
     """See `choice.Passed`."""
 

@@ -105,12 +105,12 @@ _ADMIT = text("""
 async def admit(
     database: databases.Database, admission: admissions.Admission, *, made: bool = False, address: str = ""
 ) -> bool:
-    """Queue what was admitted, or record its refusal; False where either was done before.
+    """Queue an admitted investigation, or record its refusal; return False if that was done before.
 
-    It stands for its alert where its receipt is the stored one, issued for such a spec, and no other object had that
-    before; one that the caller has just `made` with it does in any case. What stands for an alert, or was posted, was
-    created by the API: the audit says so, with the `address` that asked the caller for it, or where somebody else has
-    made it, the one that the receipt was issued for. A StoreDownError means that nothing was kept.
+    It stands for its alert if its receipt is the stored one, issued for such a spec, and no other object had that
+    before; one that the caller has just `made` with it does in any case. An object that stands for an alert, or was
+    posted, was created by the API: the audit says so, with the `address` that asked the caller for it, or, if another
+    process has made it, the one that the receipt was issued for. StoreDownError means that nothing was stored.
     """
     missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {

@@ -1,15 +1,15 @@
-"""Receipts: how we tell the objects that intake made from those that people made.
+"""Receipts: they tell the objects that intake made from those that people made.
 
-Whoever may create an investigation may write any alert's fingerprint into it, and such an object must not stand for
-that alert. So before intake creates an object, it stores the alert's episode, the object's name and a random word, and
-writes the word into the object. The first object of that name with that word is intake's, whoever admits it: intake, or
-the watch where intake died in between. A copy of it that is made later is not.
+Every user with the right to create investigations can write any alert's fingerprint into one, and such an object must
+not stand for that alert. So before intake creates an object, it stores the alert's episode, the object's name and a
+random word, and writes the word into the object. The first object of that name with that word is intake's, whether
+intake admits it, or the watch after intake died in between. A later copy of it is not.
 
-Who may read the object may take the word from it. So until one is admitted, its spec has to be what intake was about to
-write as well, of which a digest is stored with the word: an object that was put in its place asks for the same or does
-not count.
+A reader of the object can take the word from it. So until one is admitted, its spec has to be the one that intake was
+about to write, too, of which a digest is stored with the word: an object that was put in its place asks for the same or
+does not count.
 
-One episode has one receipt: two notifications of it at once ask for the same object. What they tell of the alert may
+One episode has one receipt: two notifications of it at once ask for the same object. Their details of the alert may
 differ, so a receipt has the digests of both.
 
 An episode whose investigation came to nothing may get another one (`episodes`). The receipt's row decides that: the
@@ -41,7 +41,7 @@ _LEAST_KEPT = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What intake has stored of the object that it is about to make."""
+    """The stored facts of an object that intake is about to make."""
 
     namespace: str
     fingerprint: str
@@ -51,7 +51,7 @@ class Receipt:
     investigation: UUID | None
     """The object that had the name and the word first, once that was admitted."""
     digests: tuple[str, ...]
-    """Of the specs that it was issued for."""
+    """The digests of the specs that it was issued for."""
 
     def is_of(self, manifest: investigations.AlertInvestigation) -> bool:
         """Whether `manifest` is the object that was made with this receipt."""
@@ -191,7 +191,7 @@ async def read(database: databases.Database, receipt: Receipt) -> Receipt:
 
 
 async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
-    """The receipt with another name, because somebody has the old one; of those who ask at once all get the same."""
+    """Return the receipt with another name, because the old one is taken; simultaneous callers all get the same."""
     values = {
         "namespace": receipt.namespace,
         "fingerprint": receipt.fingerprint,

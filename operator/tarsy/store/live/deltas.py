@@ -1,8 +1,8 @@
-"""Text that a model is writing just now, from the process that runs it to those where somebody watches.
+"""Text that a model is writing, on its way from the worker to the processes with viewers.
 
-A process where somebody watches says so by NOTIFY every WATCHED_EVERY seconds. The one that runs the investigation
-answers with the text so far, and then sends what is added, in batches, until nothing was heard for WATCHED_SECONDS. All
-of it is a hint: what counts is the log, and whoever missed something reads it there. Nobody who runs waits for it.
+A process with viewers announces them by NOTIFY every WATCHED_EVERY seconds. The worker answers with the text so far,
+and then sends additions, in batches, until it has heard nothing for WATCHED_SECONDS. All of it is a hint: only the log
+counts, and a viewer that missed something reads it there. A run never waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tarsy.transcript import ports, streams
 WATCHING = "tarsy_watching"
 """Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
 SAID = "tarsy_said"
-"""What is being written in some investigations, and which of them have something new in their logs."""
+"""The channel of text that is being written, and of investigations with news in their logs."""
 
 BATCH_SECONDS = 0.05
 WATCHED_EVERY = 10.0  # seconds
@@ -70,7 +70,7 @@ class _Turn:
         self._due.set()
 
     async def news(self) -> tuple[list[Piece], float]:
-        """What has changed since it was asked for this the last time, and the processor's seconds that this took."""
+        """Return the changes since the last call, and the processor's seconds that this took."""
         if not (self._changed or self._anew):
             return [], 0.0
         anew, self._changed, self._anew = self._anew, False, False
@@ -126,7 +126,7 @@ class Speaker:
 
     @contextmanager
     def open_stream(self, model_call: ports.Turn) -> Iterator[ports.Stream]:
-        """A turn that begins; where nobody watches, telling costs an append."""
+        """Open the stream of a model call; without viewers, a piece of text costs an append."""
         investigation = UUID(model_call.investigation)
         own = _Turn(model_call, due=self._due, watched=investigation in self._watched)
         beside = self._turns.setdefault(investigation, [])
@@ -143,7 +143,7 @@ class Speaker:
                 self._due.set()
 
     def moved(self, investigation: UUID) -> None:
-        """Something was committed to its log: told with the next batch, where somebody watches."""
+        """Announce a commit to its log with the next batch, if it has viewers."""
         if investigation in self._watched:
             self._moved.add(investigation)
             self._due.set()
@@ -173,7 +173,7 @@ class Speaker:
                 open_call.resend()
 
     def _forget(self, now: float) -> None:
-        """Whom nobody has said to watch for long."""
+        """Forget the investigations that have not been announced for long."""
         for investigation in [forgotten for forgotten, until in self._watched.items() if until <= now]:
             del self._watched[investigation]
             for open_call in self._turns.get(investigation, ()):
@@ -194,7 +194,7 @@ class Speaker:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _batch(self) -> tuple[list[str], float]:
-        """What is new, and what it took of the processor's seconds to find that out."""
+        """Return the news, and the processor's seconds that it took to compute them."""
         self._forget(time.monotonic())
         pieces: list[Piece] = []
         spent = 0.0
@@ -237,7 +237,10 @@ class _Heard:
 
 
 class Audience:
-    """What this process watches, and what it hears of it. All of it is called on the main loop."""
+    """The investigations that this process watches, and the text it receives of them.
+
+    It is called on the main loop only.
+    """
 
     def __init__(
         self,
@@ -257,7 +260,7 @@ class Audience:
         self._watchers: dict[UUID, int] = {}
         self._known: dict[UUID, dict[str, _Heard]] = {}
         self._wanted: dict[UUID, float] = {}
-        """Of which the text so far is asked for, and when at the earliest."""
+        """The investigations whose text so far is asked for, with the earliest time."""
         self._asked: dict[UUID, float] = {}
         """When it was asked for the last time, as long as that says when it may be asked for again."""
         self._renewed = 0.0
@@ -265,9 +268,9 @@ class Audience:
         self._lost = False
 
     def watch(self, investigation: UUID) -> None:
-        """Somebody watches it from now on, or one more. For the first one the text so far is asked for.
+        """Add a viewer of an investigation. For the first one the text so far is asked for.
 
-        For one more it is here: `so_far`.
+        For another one it is here already: `so_far`.
         """
         self._watchers[investigation] = self._watchers.get(investigation, 0) + 1
         if self._watchers[investigation] == 1:
@@ -282,7 +285,7 @@ class Audience:
             self._wanted.pop(investigation, None)
 
     def so_far(self, investigation: UUID) -> list[Piece]:
-        """What is being written in it, as far as it was heard: each event from its beginning."""
+        """Return the text that is being written in it, as received: each event from its beginning."""
         pieces = self._known.get(investigation, {}).values()
         return [replace(received.piece, at=0, text=received.text) for received in pieces]
 

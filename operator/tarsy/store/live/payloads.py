@@ -1,4 +1,4 @@
-"""What processes say to each other of text that is being written, as payloads of NOTIFY."""
+"""The payloads of NOTIFY for text that is being written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ PAYLOAD_MAX = 7900
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What is being written has changed: from character `at` on the text of an event is `text`, and nothing behind it.
+    """A change of text that is being written.
 
-    The first piece of an event begins it, at 0. One at a place before the end of what came replaces what stood there:
-    the model is asked again, or what it says is read in another way. The text is what the log will hold at the end, or
-    near it (what a strategy makes of an answer is only known at its end).
+    From character `at` on the text of an event is `text`, and nothing behind it.
+
+    The first piece of an event begins it, at 0. A piece at an earlier place replaces the text from there: the model is
+    asked again, or its answer is parsed in another way. The text is what the log will hold at the end, or near it (the
+    result of a strategy is only known at its end).
     """
 
     investigation: UUID
@@ -35,7 +37,7 @@ class Piece:
     state: Literal["grows", "over"] = "grows"
     """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
     more: bool = False
-    """What stands behind `text` is told by the next piece, until then it stays. Only between processes."""
+    """Whether the next piece has the text behind `text`, which stays until then. Only between processes."""
 
     def after(self, before: str) -> str:
         """The event's text with it, where that was `before`."""
@@ -46,7 +48,7 @@ class Piece:
 _VERSION = 1
 _FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
 _IDS = 200
-"""Of 36 bytes each, in quotes and with a comma, they fit into a payload."""
+"""The number of ids, of 36 bytes each, in quotes and with a comma, that fit into a payload."""
 
 
 def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
@@ -106,9 +108,9 @@ def _bytes(text: str) -> int:
 
 
 def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
-    """What a payload says; what TARSy of this version would not say is left out.
+    """Return the content of a payload; everything that this version of TARSy would not send is left out.
 
-    Whoever may use the database may NOTIFY, so nothing of it is taken for what it should be.
+    Every user of the database can NOTIFY, so all of it is checked.
     """
     match _said(payload):
         case {"p": list(rows), "m": list(moved)}:
@@ -175,7 +177,10 @@ def watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
 
 
 def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
-    """What a payload of `watching` says: of which the text so far is wanted, and which are watched still."""
+    """Return the content of a payload of `watching`.
+
+    Investigations whose text so far is wanted, and others still watched.
+    """
     match _said(payload):
         case {"anew": list(anew), "still": list(still)}:
             return _uuids(anew), _uuids(still)

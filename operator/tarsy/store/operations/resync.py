@@ -1,4 +1,4 @@
-"""What a resync compares the cluster with: the investigations of a namespace that are open, and those that are over."""
+"""The investigations of a namespace, open and ended, that a resync compares with the cluster."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ _SETTLED = text("""
 
 
 async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
-    """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
+    """Return those of these uids that have ended, and were last seen in this generation or a later one."""
     rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
     return {row.id for row in rows}

@@ -1,7 +1,7 @@
-"""What has had its time: ended investigations whose objects may leave the cluster. What the store knows of them stays.
+"""Retention: ended investigations whose objects may leave the cluster. Their rows in the store stay.
 
-An object goes only once its status shows the last word of the store: whoever watches it has seen the end. What was
-purged goes at once: its object is what a purge that was cut off has left.
+An object goes only once its status is the store's last: its viewers have seen the end. The object of a purged
+investigation goes at once: an interrupted purge has left it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Expired:
     id: UUID
     name: str
     generation: int | None
-    """What was last seen of the object; a newer one may say otherwise. None: it goes, whatever it says."""
+    """The generation of the object that was last seen; a newer one may have another TTL. None: it goes in any case."""
 
 
 _EXPIRED = text("""

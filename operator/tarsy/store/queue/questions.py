@@ -29,7 +29,7 @@ gone; too much is queued."""
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a question is about; but for `gone`, none of it changes."""
+    """The subject of a question; only `gone` can change."""
 
     namespace: str
     name: str
@@ -47,7 +47,10 @@ _SUBJECT = text("""
 
 
 async def subject(database: databases.Database, investigation: UUID) -> Subject | None:
-    """What is known of the investigation; None where there is none. An UnreadableError: its chain cannot be read."""
+    """Return the facts of the investigation, or None if there is none.
+
+    Raises UnreadableError if its chain is unreadable.
+    """
     rows = await database.run(_SUBJECT, id=investigation)
     if not rows:
         return None

@@ -22,12 +22,12 @@ class Passed:
     """An agent that a worker cannot run."""
 
     hash: str
-    """Of the snapshot of the chain."""
+    """The hash of the snapshot of the chain."""
     stage: int
     index: int
     """The stage in the chain and the agent in the stage, counted from 0."""
     only_to_start: bool
-    """What is missing is missing for a start only: an execution that has begun goes on without it."""
+    """Whether it is missing for a start only: an execution that has begun goes on without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ IN_TIME = f"""
             ELSE {chain.DEADLINE_SECONDS} END)
       END
   )"""  # noqa: S608 - our own text, and a number of ours
-"""Whether an investigation (`about`) has time left. One without is passed over by nobody: any worker can end it."""
+"""Whether an investigation (`about`) has time left. Without time it is not passed over: any worker can end it."""
 
 PASSED_OVER = f"""
   cardinality(CAST(:hashes AS text[])) > 0 AND work.run = 0 AND cancel IS NULL AND EXISTS (

@@ -29,13 +29,11 @@ from tarsy.store.queue import selection
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries
 
-"""Why a run is to be stopped for good: somebody asks for it, its object is gone, its alert resolved."""
-
 StopRequest = phase_rules.Cancellation | Literal["suspend"]
-"""What is requested of a running investigation: that it stops for good, or stands still after its next commit."""
+"""A request to a running investigation: to stop for good, or to stand still after its next commit."""
 
 Cancelled = Literal["Cancelled", "Cancelling"]
-"""What a run is that was cancelled: nobody ran it, and it has ended; or its worker has to stop it yet."""
+"""The phase after a cancel: ended at once if no worker had it; else its worker has to stop it."""
 
 
 class BusyError(errors.TemporaryError):
@@ -57,7 +55,7 @@ class Claim:
     log_seq: int
     """The number of the log's last entry: the next commit's precondition."""
     cancel: phase_rules.Cancellation | None
-    """Set where it was cancelled while nobody ran it."""
+    """The reason, if it was cancelled while no worker had it."""
     age: float
     """Seconds since the run's first claim, but for those in which it stood still."""
     name: str
@@ -70,7 +68,7 @@ class Claim:
 _CLAIMABLE = f"{selection.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({selection.PASSED_OVER})"
 
 _SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
-"""What a change does that the status has to show: it shows the investigation's own run, and no question."""
+"""The changes of columns for everything that the status shows; it shows run 0, and no question."""
 
 _CLAIM = text(f"""
   WITH next AS (
@@ -346,7 +344,7 @@ def cancelled(why: phase_rules.Cancellation) -> tuple[str, str]:
 async def _end_cancelled(
     connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, why: phase_rules.Cancellation
 ) -> None:
-    """End a cancelled run that nobody runs, whose row is locked."""
+    """End a cancelled run without a worker, whose row is locked."""
     reason, message = cancelled(why)
     await end(connection, investigation, "Cancelled", reason=reason, message=message)
 

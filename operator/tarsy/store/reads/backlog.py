@@ -23,10 +23,10 @@ class Backlog:
     """That wait for a worker; a run whose worker is lost is one of them."""
     running: int
     cancelling: int
-    """Of those that run: that are being stopped."""
+    """The running ones that are being stopped."""
     suspended: int
     waiting_for_version: int
-    """Whose log no worker could read so far."""
+    """The ones whose log no worker could read so far."""
     oldest_wait: float | None
     """Seconds for which the first of those that wait has waited; None where none does."""
     running_by_process: Mapping[UUID, int]
@@ -77,7 +77,7 @@ class Unreadable:
     name: str
     """Its object's, as namespace/name."""
     message: str
-    """What could not be read."""
+    """The unreadable part."""
     since: datetime
 
 

@@ -1,12 +1,12 @@
-"""What has changed since one looked: one investigation, or all of some namespaces.
+"""The changes since a former look: of one investigation, or of all in some namespaces.
 
-Each change that a status shows raises `work.revision`, and notes its transaction's number in `work.changed`, by a
-trigger or with the commit that does it. Commits that only add to the numbers of a run do not: there are many, and so
-none of them touches an index. A reader asks for what changed from a number on, and may go on from `horizon`, below
-which nothing is under way any more: so no change is missed, and one may be seen twice, which its revision tells.
+Each change that a status shows raises `work.revision`, and stores its transaction's number in `work.changed`, by a
+trigger or with its commit. Commits that only add to the numbers of a run do not: there are many, and so none of them
+touches an index. A reader asks for the changes from a number on, and may go on from `horizon`, below which no
+transaction is open any more: so no change is missed. One may be seen twice; its revision shows that.
 
-Neither a sequence nor a time would do: they are taken when a transaction writes, and it may commit behind one that
-took a later one.
+Neither a sequence nor a time would do: a transaction takes them when it writes, and may commit after one with a later
+value.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Changes:
     more: bool
     """Whether there may be others behind them, to be asked for at once."""
     horizon: int
-    """What to ask for the next time."""
+    """The number to ask from the next time."""
 
 
 _MOMENT = """
@@ -96,10 +96,12 @@ _SINCE = text(f"""
 async def since(
     database: databases.Database, *, changed: int, namespaces: Mapping[str, str], limit: int
 ) -> Changes | None:
-    """What changed from transaction `changed` on in the namespaces (each with its uid); None if that is in the future.
+    """Return the changes from transaction `changed` on in the namespaces (each with its uid).
 
-    None says that it is of another database, or of one that was restored from a backup. There are more than `limit`
-    only where one transaction changed them, and of those that may come once more at most as many again.
+    None if that is in the future.
+
+    None means that the number is from another database, or from one that was restored from a backup. The result exceeds
+    `limit` only if one transaction changed more; at most as many again may come once more.
     """
     scope = {"namespaces": list(namespaces), "uids": list(namespaces.values())}
     rows = [dict(row) for row in await database.run(_SINCE, changed=changed, limit=limit, **scope)]

@@ -33,7 +33,7 @@ class Stage:
     outcome: str | None
     message: str
     lacks: list[str]
-    """What its agents had to do without, a sentence each."""
+    """The things that its agents lacked, a sentence each."""
     started_at: datetime | None
     """None: it was skipped."""
     ended_at: datetime | None
@@ -90,7 +90,7 @@ class Summary:
     summary: str
     """The final analysis in a few lines."""
     gaps: list[dict[str, str]]
-    """What its agents could not inspect: tool and reason."""
+    """The things that its agents could not inspect: tool and reason."""
     grounds: entries.Grounds | None
     input_tokens: int
     output_tokens: int
@@ -103,7 +103,7 @@ class Summary:
     cancel: str | None
     suspend: bool
     unreadable: str | None
-    """What the program that last claimed it could not read: it stands still until one that can comes."""
+    """The part that its last worker could not read: it stands still until a worker can."""
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
     previous: Previous | None = None
@@ -123,7 +123,7 @@ class Summary:
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, if no worker can run it: a program that reads its log, or an LLM provider; else ""."""
+        """The thing it waits for, if no worker can run it: a program for its log, or an LLM provider; else ""."""
         return phase_rules.waits_for(self.phase, self.unreadable, self.passed_over_since)
 
     @property
@@ -156,7 +156,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Whereabouts:
-    """Whose an investigation is."""
+    """The namespace and name of an investigation."""
 
     namespace: str
     namespace_uid: str | None
@@ -173,9 +173,9 @@ _WHEREABOUTS = text("""
 async def whereabouts(
     database: databases.Database, investigation: UUID, *, purging: bool = False
 ) -> Whereabouts | None:
-    """Whose it is; None where there is none of that id, or its transcript was purged.
+    """Return namespace and name; None if there is none of that id, or its transcript was purged.
 
-    With `purging` one is still there that was purged, and whose object is not known to be gone.
+    With `purging`, a purged one counts as long as its object is not known to be gone.
     """
     rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
     return Whereabouts(**rows[0]) if rows else None
@@ -285,7 +285,7 @@ class Run:
     number: int
     kind: Literal["investigation", "chat"]
     question: str
-    """What was asked; "" of the investigation itself, and where it cannot be read."""
+    """The question; "" for the investigation itself, and if it cannot be read."""
     attempts: int
     started_at: datetime | None
     """None: no worker has had it yet."""
@@ -307,7 +307,7 @@ class Head:
     """As the agents read it, masked."""
     severity: str | None
     fingerprint: str | None
-    """Of the alert that it stands for."""
+    """The fingerprint of the alert that it stands for."""
     runbook_url: str | None
     chain: dict[str, Any] | None
     """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
@@ -315,13 +315,13 @@ class Head:
     log_seq: int
     """The last entry of its log then."""
     mcp: investigations.MCP | None = None
-    """What the alert says of its agents' tools."""
+    """The alert's selection of tools."""
 
 
 async def head(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Head | None:
-    """What is known of an investigation beside its log; None where there is none of that id.
+    """Return the facts of an investigation without its log; None if there is none of that id.
 
-    `runs`: how many there are at most, its own and the newest questions.
+    `runs` limits its runs: its own and the newest questions.
     """
     async with database.snapshot() as connection:
         summary_row = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
@@ -385,7 +385,7 @@ def _object(stored: str | None) -> dict[str, Any] | None:
 
 
 COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
-"""Of an entry, as `logged` reads them; behind them comes the final analysis of what has one."""
+"""The columns of an entry, as `logged` reads them; the final analysis follows, if it has one."""
 _LOG = text(f"""
   SELECT {COLUMNS},
     (SELECT final_analysis FROM runs
@@ -434,7 +434,7 @@ class LogPage:
     claims: Mapping[int, int]
     """Which claim wrote the entry before the page, by its number, if there is one."""
     executions: Mapping[str, timeline.Kind]
-    """What the executions are that its entries are of."""
+    """The kinds of the executions that its entries belong to."""
     more: bool
     """Whether entries follow."""
 

@@ -33,12 +33,12 @@ SEARCH_SECONDS = 5.0
 """How long the database may search for one page."""
 
 Key = Literal["admitted_at", "ended_at", "alert_type", "chain", "author", "name"]
-"""What a list can be sorted by; those that are equal in it are sorted by their id."""
+"""The sort keys of a list; equal rows are sorted by their id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is to occur in the words of alert, analysis or summary."""
+    """The words that must occur in alert, analysis or summary."""
 
     text: str
     """All its words, wherever they stand."""
@@ -52,7 +52,7 @@ class Query:
 
     namespace: str
     namespace_uid: str
-    """What was admitted in an earlier namespace of that name is left out."""
+    """The uid of the namespace: investigations of an earlier namespace of that name are left out."""
     phases: tuple[investigation.Phase, ...] = ()
     """One of these; none is any. They do not count for the numbers of each phase."""
     alert_type: str | None = None
@@ -129,8 +129,10 @@ class Page:
     exact: bool
     """Whether `counts` are all; else they are of the first LOOKED_INTO that have the words of the phrases."""
     next: Place | None
-    """Behind which the next page begins; None where this is the last. Where there is one, a page may have few items, or
-    none."""
+    """The place behind which the next page begins; None: this is the last one.
+
+    If there is one, a page may have few items, or none.
+    """
 
 
 _UNDERSTOOD = text("""
@@ -141,9 +143,9 @@ _UNDERSTOOD = text("""
 
 
 async def understood(database: databases.Database, search: str) -> Search | None:
-    """What a search is for: all its words, and those in quotes one behind the other; None where it has no word.
+    """Return the parsed search: all its words, and phrases in quotes; None if it has no word.
 
-    What a word is the database says, which has taken the texts apart. A quote that is not closed goes to the end.
+    The database, which has split the texts, decides what a word is. A quote that is not closed goes to the end.
     """
     (row,) = await database.run(_UNDERSTOOD, text=search, quoted=search.split('"')[1::2])
     return Search(text=search, phrases=tuple(row.phrases)) if row.words else None

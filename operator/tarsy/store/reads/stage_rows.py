@@ -33,7 +33,7 @@ class Course:
     stage_names: tuple[str, ...]
     """The chain's stages, those that have not started too."""
     outcomes: Mapping[str, str | None]
-    """Of the stages that have started, or were skipped; None of one that has not ended."""
+    """The outcomes of the stages that have started, or were skipped; None for one that has not ended."""
     chain: chain.Spec | None
     """As it was when the investigation was admitted; None where there was none, or none that can be read."""
     owner: UUID | None
@@ -56,7 +56,7 @@ class Execution:
     kind: entries.ExecutionKind
     index: int
     name: str
-    """What it is called beside its siblings."""
+    """The name among its siblings."""
     strategy: str
     """"" where it ended before it could begin."""
     outcome: entries.Outcome | None
@@ -145,7 +145,7 @@ _READ = text(f"""
 async def conclusions(
     database: databases.Database, investigation: UUID, executions: Iterable[Execution], *, upto: int, length: int
 ) -> Mapping[str, str]:
-    """What those executions that have completed concluded by entry `upto`, each cut to so many characters."""
+    """Return the conclusions of the completed executions by entry `upto`, each cut to `length` characters."""
     strategies = {execution.id: execution.strategy for execution in executions}
     concluding = await database.run(_CONCLUDING, id=investigation, upto=upto, rows=EXECUTIONS_MAX)
     concluded: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Reads of the log for those who want its messages or its calls: page by page, or one call by its number.
+"""Reads of messages and calls from the log: page by page, or one call by its number.
 
-The log is append-only, so pages that are read one after the other, each by a statement of its own, are of one log
-wherever they end: nothing is held open for somebody who reads slowly. Messages count from 0 in their conversation,
-calls from 1 in the investigation; what stands before a page is counted in columns, and its bodies are not read.
+The log is append-only, so consecutive pages, each by a statement of its own, belong to one log wherever they end:
+nothing is held open for a slow reader. Messages count from 0 in their conversation, calls from 1 in the investigation;
+columns count what stands before a page, without reading its bodies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FRAMING = ("ExecutionStarted", "FellBack", "ExecutionEnded")
 WALKED = 500
 """Entries that are read at once for what tells the whole log."""
 WALKED_BYTES = 1024 * 1024
-"""Of them: a client may read slowly, and as many as like."""
+"""The bytes of a page: there may be many clients, and slow ones."""
 
 CallType = Literal["llm", "tool"]
 
@@ -43,7 +43,7 @@ class Placed:
 
     logged: entries.Logged
     messages: int
-    """Of its execution's conversation."""
+    """The number of earlier messages in its execution's conversation."""
     model_calls: int
     tool_calls: int
     """Both of the whole investigation."""
@@ -98,11 +98,11 @@ class Call:
 
     placed: Placed
     before: Sequence[entries.Logged]
-    """Of its execution, in order; of a tool call the answer that asks for it alone, if that is there."""
+    """The earlier entries of its execution, in order; of a tool call only the answer that asks for it, if any."""
     name: str
     """Its execution's."""
     asked_by: int
-    """Of a tool call: the number of the model call whose answer asks for it; else 0."""
+    """The number of the model call whose answer asks for this tool call; else 0."""
 
 
 _END = text("SELECT log_seq FROM work WHERE investigation = :id")
@@ -209,7 +209,7 @@ _NAMES = text("""
 
 
 async def names(database: databases.Database, investigation: UUID, executions: Iterable[str]) -> Mapping[str, str]:
-    """What these executions are called beside their siblings, by their ids."""
+    """Return the names of these executions among their siblings, by id."""
     rows = await database.run(_NAMES, id=investigation, executions=sorted(set(executions)))
     return {row.id: row.name for row in rows}
 
@@ -327,7 +327,7 @@ _SUMMARY = text(f"""
 async def summary(
     database: databases.Database, investigation: UUID, answered: entries.Logged, call_id: str
 ) -> str | None:
-    """What stands for one of the results that an entry tells of; None where nothing does, so far."""
+    """Return the summary of one of the results in an entry; None if there is none so far."""
     wanted = {"id": investigation, "execution": answered.execution, "after": answered.seq, "call_id": call_id}
     logged_entries = [history.logged(row).entry for row in await database.run(_SUMMARY, **wanted)]
     return next(

@@ -1,4 +1,4 @@
-"""The API: whose an investigation is, how it is found and listed, what was done by whom, and what processes say."""
+"""The tables of the API: owners of investigations, lists and search, the audit, and process facts."""
 
 from __future__ import annotations
 

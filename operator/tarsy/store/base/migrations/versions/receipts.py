@@ -1,4 +1,4 @@
-"""Receipts: what intake is about to make, so that nobody else's object passes for it."""
+"""Receipts: the objects that intake is about to make, so that no other object passes for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kubectl shows: the subject of an alert, and the request to a provider that is sent again just now."""
+"""The columns that kubectl shows: the target of an alert, and the request to a provider that is being retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools are pinned at; and in the audit what is done to no investigation."""
+"""The pins of tools, and audit rows without an investigation."""
 
 from __future__ import annotations
 
