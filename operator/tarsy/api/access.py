@@ -1,15 +1,15 @@
-"""Who may do what: each route asks here first, and is told who calls and what it is about.
+"""Permissions: each route asks here first, and gets the caller and the object of the request.
 
-Rights are those that people have on the objects themselves, in the objects' namespace, asked of the API server
-(SubjectAccessReview): who may get an investigation reads its transcript, who may list them lists, create submits,
-update cancels and asks, delete purges; who may list the operator's chains sees how TARSy is set up. MCP servers are no
-objects, and a right of its own is asked for: to update `mcpservers` in the operator's namespace. A transcript
-belongs to the namespace that its object was in, and to none that is made later under its name. Once that namespace is
-gone nobody reads it any more, and who may delete investigations in all namespaces may have it purged.
+Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
+`get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` purges; `list`
+of the operator's chains shows the setup of TARSy. MCP servers are no objects, and have a right of their own: `update`
+of `mcpservers` in the operator's namespace. A transcript belongs to the namespace that its object was in, and to no
+later one of that name. Once that namespace is gone the transcript can be read by none, and a user with `delete` on
+investigations in all namespaces can purge it.
 
-Nobody learns which ids there are: who may not get an investigation is told the same as if it were not there.
+Ids cannot be probed: a caller without the right gets the same answer as for an unknown id.
 
-Fails closed: what cannot be found out now is a 503, never a yes.
+Fails closed: if the right cannot be checked now, the answer is 503.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who sent a request."""
+    """The caller of a request."""
 
     author: str
     """Their name in specs, lists and the audit."""
@@ -105,7 +105,7 @@ class Scope:
 
     namespace: str
     uid: str
-    """Of the namespace: what is kept of an earlier one of its name is none of its own."""
+    """The uid of the namespace: transcripts of an earlier namespace of that name are not its own."""
     caller: Caller
 
 
@@ -137,20 +137,20 @@ class Access:
         self._namespaces = kept.Kept[str](within=reviews.SECONDS, clock=clock)
 
     async def greets(self, request: HTTPConnection) -> None:
-        """What is asked of every request, before anything is known of it."""
+        """Check every request, before anything else is known of it."""
         if self._local_only:
             await auth.same_machine(request)
 
     async def notifies(self, request: HTTPConnection) -> Caller:
-        """Who may send notifications of Alertmanager, which sends again what is answered 503, and nothing else."""
+        """Return a caller that may send notifications. Alertmanager sends again only after a 503."""
         return await self._creates(await self._callers.sender(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
 
     async def submits(self, request: HTTPConnection) -> Caller:
-        """Who may post an alert."""
+        """Return a caller that may post an alert."""
         return await self._creates(await self._callers.sender(request))
 
     async def lists(self, request: HTTPConnection, namespace: Namespace = None) -> Scope:
-        """Who may list the investigations of a namespace."""
+        """Return the scope of a caller that may list the investigations of a namespace."""
         sender = await self._person(request)
         name = self._cluster.namespace if namespace is None else namespace
         if not _NAMESPACE.fullmatch(name):
@@ -162,25 +162,28 @@ class Access:
         return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
     async def reads(self, request: HTTPConnection, identity: Identity) -> Known:
-        """Who may read an investigation and its transcript."""
+        """Return the investigation, if the caller may read it and its transcript."""
         return await self._known(request, identity, "get")
 
     async def changes(self, request: HTTPConnection, identity: Identity) -> Known:
-        """Who may cancel an investigation, and ask about it."""
+        """Return the investigation, if the caller may cancel it and ask about it."""
         return await self._known(request, identity, "update")
 
     async def purges(self, request: HTTPConnection, identity: Identity) -> Known:
-        """Who may have an investigation and its transcript deleted; where its namespace is gone: who may it in all."""
+        """Return the investigation, if the caller may purge it.
+
+        Without its namespace that needs the right in all namespaces.
+        """
         return await self._known(request, identity, "delete")
 
     async def oversees(self, request: HTTPConnection) -> Caller:
-        """Who may see how TARSy is set up, and what it does for everybody."""
+        """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
         sender = await self._person(request)
         await self._ensure(sender, reviews.Action(verb="list", plural=chain.PLURAL, namespace=self._cluster.namespace))
         return _caller(sender)
 
     async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
-        """Who may say that the tools of an MCP server may be what they are now."""
+        """Return a caller that may accept changed tools of an MCP server."""
         sender = await self._person(request)
         account = name if len(name) <= _NAME_MAX else ""
         action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.namespace, name=account)
@@ -188,7 +191,7 @@ class Access:
         return _caller(sender)
 
     async def connects(self, connection: HTTPConnection) -> Caller:
-        """Who may open a WebSocket; what they may watch there is asked of each channel."""
+        """Return a caller that may open a WebSocket; each channel has a check of its own."""
         await self.greets(connection)
         sender = await self._person(connection)
         origins.ensure_own(

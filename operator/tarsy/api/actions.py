@@ -1,6 +1,6 @@
-"""What people do to an investigation: cancel it, and have it and its transcript deleted for good.
+"""Actions on an investigation: cancel it, or delete it and its transcript for good.
 
-Who cancels here does what `spec.cancel` does, by the same statement. The audit says who did what, from where.
+A cancel here does the same as `spec.cancel`, by the same statement. The audit records caller, action and address.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Actions:
 
 
 def audited(target: access.Known) -> audit.Caller:
-    """Who calls, as the audit has it."""
+    """Return the caller as the audit stores it."""
     return audit.Caller(who=target.caller.author, address=target.caller.address)
 
 
@@ -141,7 +141,7 @@ def _refused(why: purge.Refusal, target: access.Known) -> problems.Problem:
 
 @asynccontextmanager
 async def _doing() -> AsyncIterator[None]:
-    """What cannot be done now is to be asked for again."""
+    """Answer 503 for an action that fails for now."""
     try:
         yield
     except (errors.TemporaryError, objects.RefusedError) as error:

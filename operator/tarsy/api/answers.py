@@ -1,9 +1,9 @@
-"""Answers on their way: so many are made at once, so much of them is held, and each goes out as it is read.
+"""Answers on their way: limits for their number and their memory, sent piece by piece.
 
-A transcript's page, or a model call as it was sent, is megabytes, and whoever asks for it may read slowly. So it is
-written piece by piece, each when the one before has gone (`in_pieces`; who takes none is cut off, see `protocol`).
-Until then it is held, and what is held is counted: by process, and by caller, so that one who reads nothing keeps
-nobody else from reading. Who asks for more is told so before anything is read for him.
+A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written
+piece by piece, each after the one before has gone (`in_pieces`; `protocol` cuts off a client that does not read). Until
+then it is held, and counted: by process, and by caller, so that a client that does not read keeps no other from
+reading. A caller beyond its limit is refused before anything is read for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE = 64 * 1024
 HELD_MAX = 128 * 1024 * 1024
 """Bytes of all answers that have been made and not yet gone: a quarter of a pod of 512 MiB."""
 OWN_HELD_MAX = 32 * 1024 * 1024
-"""Of them one caller's: four of the largest that there are."""
+"""The bytes that one caller may hold: four of the largest answers."""
 MADE_MAX = 8
 OWN_MADE_MAX = 4
 """Answers that are made at once, of all callers and of one: what they are made of is there several times meanwhile."""
@@ -35,12 +35,12 @@ TURN_SECONDS = 10.0
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Message]], Send], Awaitable[None]]
-"""Of ASGI, as the other two."""
+"""An ASGI application, like the two above."""
 
 
 @dataclass(kw_only=True)
 class _Own:
-    """What one caller has of the room."""
+    """One caller's part of the limits."""
 
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(OWN_MADE_MAX))
     requests: int = 0
@@ -87,7 +87,7 @@ class Room:
 
 
 class _Holding:
-    """What is held for one request, until it has been answered."""
+    """The bytes held for one request, until it has been answered."""
 
     def __init__(self, room: Room, caller: access.Caller) -> None:
         self._room = room

@@ -50,19 +50,19 @@ from tarsy.store.base import database as databases
 from tarsy.store.fleet import reporter
 
 PATIENCE_SECONDS = 10.0
-"""How long a statement for somebody who waits may take; a worker's may take longer."""
+"""Seconds for a statement with a waiting caller; a worker's may take longer."""
 SWITCH_SECONDS = 0.0005
 """For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What the API is made of."""
+    """The parts of the API."""
 
     cluster: client.Cluster
     database: databases.Database
     platform: Callable[[], platforms.Platform]
-    """What is in force; its queue never changes."""
+    """The platform file in force; its queue never changes."""
     index: chain_index.Indexer
     mask: Callable[[str], str]
     """For alerts and questions."""
@@ -76,7 +76,7 @@ class Parts:
     generation: Callable[[], int] = lambda: 0
     """Changes with the platform that is in force, and so what `index` checks chains by."""
     clock: Callable[[], float] = time.monotonic
-    """What is kept of callers, and their rates, go by it."""
+    """The clock of cached identities and of rates."""
 
 
 class _Hurried:
@@ -167,7 +167,7 @@ def bare() -> Application:
 
 
 def describe() -> dict[str, Any]:
-    """What `GET /openapi.json` answers: it follows from the routes alone, whatever they are made of."""
+    """Return the answer of `GET /openapi.json`, which follows from the routes alone."""
     return bare().openapi()
 
 

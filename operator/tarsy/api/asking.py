@@ -1,4 +1,4 @@
-"""What is asked of the API server before a request is served: what it does not answer is a 503, and never a yes."""
+"""Questions to the API server before a request is served: without an answer the request gets a 503."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarsy.api import problems
 from tarsy.kube import objects
 
 TOLD_SECONDS = 10.0
-"""How often the log is told why: whoever asks without a token must not fill it."""
+"""Seconds between two logged reasons: requests without a token must not fill the log."""
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
-"""What a request has to be like: it carries a token, or with `--insecure-dev` comes from a program of this machine.
+"""The form of a request: it carries a token, or with `--insecure-dev` comes from a program of this machine.
 
-A browser on this machine is no such program: what it sends for a page of the web is refused.
+A browser on this machine is no such program: requests that a web page makes it send are refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def ends(token: str) -> float | None:
 
 
 def unknown(*, is_given: bool) -> problems.Problem:
-    """The answer to somebody whom nobody knows; `is_given`: by a token."""
+    """Return the answer to an unknown caller; `is_given`: it sent a token."""
     if not is_given:
         return problems.Problem(HTTPStatus.UNAUTHORIZED, HOW, headers={"WWW-Authenticate": SCHEME})
     message = "the token is nobody's here, or has expired: `kubectl create token` makes one of a ServiceAccount"
@@ -69,9 +69,10 @@ async def same_machine(request: HTTPConnection) -> None:
 
 
 def of_no_form(request: HTTPConnection) -> None:
-    """Let pass what changes nothing, and what no form of a page can send: asked of whoever shows no token.
+    """Accept reads, and requests that a page's form cannot send: checked for every caller without a token.
 
-    A browser adds the cookie that a proxy knows people by, and its address, to whatever any page makes it send.
+    A browser adds the cookie that a proxy knows people by, and its address, to every request that any page makes it
+    send.
     """
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if request.scope.get("method", "GET") not in ("GET", "HEAD") and kind != "application/json":

@@ -20,13 +20,13 @@ DONE_AT_ONCE = 4 * 1024
 LARGE = 256 * 1024
 """Bytes of a request from which on those take turns: threads at work keep the loop waiting, each for its own turn."""
 HELD_MAX = 64 * 1024 * 1024
-"""Bytes of all bodies that a process holds at once: whoever may send one may send many, slowly."""
+"""The bytes of all bodies that a process holds at once: one caller may send many, slowly."""
 
 T = TypeVar("T")
 
 
 class _Held:
-    """What is held of one request's body, until the request has been answered."""
+    """The held part of one request's body, until the request has been answered."""
 
     by_all: ClassVar[int] = 0
     """Bytes, of all requests."""

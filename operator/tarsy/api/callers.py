@@ -1,11 +1,11 @@
-"""Who sends a request: whose token it carries, or whom a trusted proxy names. What they may do is `access`'s question.
+"""Identity: the caller of a request, by its token or by a trusted proxy. `access` decides what it may do.
 
-A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). Where a
-proxy forwards a request with a token, the token says whose rights count, and the proxy who is its author.
+A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). If a
+proxy forwards a request with a token, the token's rights count, and the proxy's user is the author.
 
-Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked. From an
-address whose tokens were nobody's it is asked about few more, so that guesses keep nobody else waiting for it; whoever
-is known calls on, from there too.
+Every caller has a rate. An unknown one is counted by address, before the API server is asked. An address with many
+unknown tokens gets few further questions, so that guesses delay no other caller; known callers from there are not
+affected.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from tarsy.kube import client, reviews
 from tarsy.resources import investigation
 
 ANONYMOUS = "api-client"
-"""The author of what came from somebody without a name: who has the webhook's token, or calls `--insecure-dev`."""
+"""The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
 KNOWN_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 """For so long it holds what the API server says of a token."""
 GUESSES = 30
-"""Tokens from one address that may turn out to be nobody's, one after the other; then it has to wait."""
+"""The unknown tokens from one address in a row, after which it has to wait."""
 GUESSES_PER_SECOND = 1
 
 _AUTHENTICATED = "system:authenticated"
 _TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
-"""What may be a token of the API server's: others are not sent there."""
+"""The form of an API server's token; others are not sent there."""
 
 
 class _GuessedError(Exception):
-    """Too many tokens that came from one address were nobody's; there may be another one in so many `seconds`."""
+    """Too many tokens from one address were unknown; it may try another one in so many `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -52,10 +52,10 @@ class _GuessedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Who sends a request."""
+    """The sender of a request."""
 
     who: reviews.User | Literal["webhook", "anybody"]
-    """Whose rights count: a user's, those of the webhook's token, or with `--insecure-dev` anybody's."""
+    """The owner of the rights: a user, the webhook's token, or with `--insecure-dev` every program of this machine."""
     author: str
     """Their name, of at most `AUTHOR_MAX` printable characters."""
     address: str
@@ -85,10 +85,10 @@ class Callers:
         self._users = kept.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
 
     async def sender(self, request: HTTPConnection, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Sender:
-        """Who sends this request; its body is not looked at.
+        """Return the sender of this request; its body is not read.
 
-        A Problem: 401 nobody, 503 it cannot be found out, `busy` they have sent too many, 400 and 403 a trusted proxy
-        says of them what cannot be.
+        Raises a Problem: 401 for an unknown sender, 503 if it cannot be checked, `busy` beyond its rate, 400 and 403
+        for impossible headers of a trusted proxy.
         """
         origin = self.proxies.origin(request)
         who = await self._who(request, origin, busy)
@@ -132,7 +132,7 @@ class Callers:
         return user
 
     async def _guess(self, network: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
-        """`ask`, unless too many that came from there were nobody's: looked at when it is its turn."""
+        """Ask, unless too many tokens from there were unknown, which is checked when its turn comes."""
         if seconds := self._guesses.take(network):
             raise _GuessedError(seconds)
         is_nobodys = False
@@ -160,7 +160,7 @@ def _later(seconds: float, why: str, busy: HTTPStatus) -> problems.Problem:
 
 
 def _digest(token: bytes) -> bytes:
-    """What stands for a token, so that none is kept; of one length, so that the time to compare says nothing."""
+    """Return a digest of a token, so that none is stored; its fixed length makes comparisons take the same time."""
     return hashlib.sha256(token).digest()
 
 

@@ -166,7 +166,7 @@ def _asked(target: access.Known, *, run: int) -> Question:
 
 @asynccontextmanager
 async def _keeping() -> AsyncIterator[None]:
-    """What cannot be said or kept now is to be asked again."""
+    """Answer 503 for a question that cannot be checked or stored now."""
     try:
         yield
     except (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError) as error:

@@ -1,4 +1,4 @@
-"""What somebody should look at, derived from what processes and chains say: nothing of it is stored.
+"""Warnings, derived from process facts and chains: none of them is stored.
 
 Pure, so that a warning ends when its cause does.
 """
@@ -42,7 +42,7 @@ _WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Something that somebody should look at."""
+    """A warning."""
 
     kind: Kind
     name: str
@@ -65,11 +65,11 @@ class Stands(Protocol):
 
 
 class Said(Stands, Protocol):
-    """What a process says: this one (`standing.Fact`) or any (`catalogue.Said`)."""
+    """A fact of a process: this one (`standing.Fact`) or any (`catalogue.Said`)."""
 
     @property
     def kind(self) -> str:
-        """What it is about."""
+        """The kind of the fact."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class Said(Stands, Protocol):
 
     @property
     def detail(self) -> Mapping[str, Any]:
-        """What else there is to say."""
+        """Further details."""
         ...
 
 
@@ -100,7 +100,7 @@ def worst(places: Sequence[S]) -> S:
 
 
 def of_processes(facts: Iterable[catalogue.Said]) -> Iterator[Found]:
-    """What processes say is wrong with themselves, their servers, their providers and their watch."""
+    """Yield the problems that processes report of themselves, their servers, their providers and their watch."""
     by_kind: dict[str, list[catalogue.Said]] = {}
     for fact in facts:
         by_kind.setdefault(fact.kind, []).append(fact)
@@ -220,7 +220,7 @@ _FINE = ("ResolvedRefs", chain_index.NOT_OFFERED)
 
 
 def of_chains(listed_chains: Iterable[chains.AgentChain]) -> Iterator[Found]:
-    """Chains that take no alerts, by their conditions; and those that nobody has looked at in their last generation."""
+    """Yield the chains that take no alerts, by their conditions, and those without any for their generation."""
     for chain in listed_chains:
         name, conditions = (
             chain.metadata.name,

@@ -44,7 +44,7 @@ TAGS = {
     "system": "How TARSy is set up and how it does, over all its processes.",
     "health": "Whether the process serves, and whether it can work. For everybody.",
 }
-"""What operations are grouped by."""
+"""The tags that group operations."""
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "kubernetes": {
@@ -68,7 +68,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """What a caller has to be allowed."""
+    """The right that a route needs."""
 
     needs: str
     by: tuple[str, ...] = ("kubernetes", "proxy")
@@ -110,7 +110,7 @@ PROBLEMS: dict[HTTPStatus, str] = {
     HTTPStatus.INTERNAL_SERVER_ERROR: "A defect of TARSy; its log has the traceback.",
     HTTPStatus.SERVICE_UNAVAILABLE: "What is needed for this is away, or full, just now: the same may work later.",
 }
-"""What each status says, of all that a route may answer."""
+"""The description of each status that routes can answer."""
 _DETAILS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "the body is not JSON: Expecting value: line 1 column 1 (char 0)",
     HTTPStatus.UNAUTHORIZED: "give the token as `Authorization: Bearer <token>`",

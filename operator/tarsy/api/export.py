@@ -1,8 +1,8 @@
-"""An investigation as one file that holds all of it: JSON for programs, Markdown for people.
+"""The export of an investigation, complete in one file: JSON for programs, Markdown for people.
 
-It is written while it is read, page by page, so what it takes in memory does not grow with the log. All pages are of
-the log as it stood at the beginning; no transaction is held meanwhile, however slowly somebody reads. Sections come one
-after the other, so the log is read once for each.
+It is written while it is read, page by page, so its memory does not grow with the log. All pages belong to the log as
+it stood at the beginning; no transaction is held meanwhile, however slowly the client reads. Sections come one after
+the other, so the log is read once for each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, timeline
 
 VERSION = 2
-"""Of the JSON document; rises where a program that reads it would have to change."""
+"""The version of the JSON document; rises if programs that read it have to change."""
 EXECUTIONS_MAX = 10_000
 """Executions that are told in Markdown; it says where there are more."""
 HELD = 4 * 1024 * 1024
@@ -39,7 +39,7 @@ _TYPES: dict[Format, tuple[str, str]] = {
 
 
 class GoneError(Exception):
-    """The transcript was deleted while somebody read it: what he has is not all of it."""
+    """The transcript was deleted during the export, which is incomplete."""
 
 
 class Export(investigations.Facts):
@@ -118,7 +118,7 @@ async def _section(
     kinds: Sequence[str],
     tell: Callable[[stored.Placed], Sequence[shapes.Part]],
 ) -> AsyncIterator[bytes]:
-    """What entries of these kinds tell, as JSON lists that have something in them."""
+    """Yield the JSON lists of entries of these kinds, without empty ones."""
     async for page in stored.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
         if (written := await asyncio.to_thread(_told, page, tell)) != _NOTHING:
             yield written

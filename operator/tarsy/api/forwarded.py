@@ -1,6 +1,6 @@
-"""What a proxy says of whom it calls for (X-Forwarded-*): it counts where the connection comes from a trusted one.
+"""Trusted proxies: headers X-Forwarded-* count if the connection comes from a trusted proxy.
 
-From everybody else these headers are words, and nobody looks at them.
+From all other addresses these headers are ignored.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
     f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For", "Host", "Proto")
 )
 GROUPS_MAX = 256
-"""Groups that somebody may be in."""
+"""The groups that a user may be in."""
 HOPS_MAX = 32
 """Proxies in a row that are gone through for where a request came from."""
 RESERVED = ("system:", "kubeadm:", "tarsy:")
 """How the names begin of those who have rights in a cluster as Kubernetes, kubeadm and we set it up; no proxy gives
 them. Others that an admin has bound to much are for the proxy's own rules to keep back."""
 PROXIED = "tarsy:proxied"
-"""The group of all whom a proxy vouches for: who binds a Role to it, gives that to everybody whom the proxy lets in."""
+"""The group of all users that a proxy vouches for: a Role bound to it goes to every user whom the proxy lets in."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -37,12 +37,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a request comes from, and for whom, as far as that may be believed."""
+    """The origin of a request, and its user, as far as they can be trusted."""
 
     address: str
-    """Of who sent it: the connection's, or what the last trusted proxy says; "" where it has none."""
+    """The address of the sender: the connection's, or the one that the last trusted proxy names; "" without any."""
     name: str | None = None
-    """Whom a trusted proxy calls for; None where none says."""
+    """The user that a trusted proxy names; None without one."""
     groups: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class Proxies:
         return peer is not None and self._trusts(peer)
 
     def origin(self, request: HTTPConnection) -> Origin:
-        """Where a request comes from. A Problem: a trusted proxy says of somebody what cannot be."""
+        """Return the origin of a request. Raises a Problem for impossible headers of a trusted proxy."""
         host = request.client.host if request.client else ""
         peer = address(host)
         if peer is None or not self._trusts(peer):
@@ -118,7 +118,7 @@ def _single(headers: datastructures.Headers, header: str) -> str | None:
 
 
 def _checked(value: str, header: str) -> str:
-    """The name in a header, if it may be somebody's."""
+    """Return the name in a header, if it is a possible name."""
     try:
         name = value.encode("latin-1").decode()  # the server reads headers as Latin-1, proxies write UTF-8
     except UnicodeError:

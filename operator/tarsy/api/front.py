@@ -1,4 +1,4 @@
-"""What answers first: the probes, from when the port is open, and everything else once it has been built."""
+"""The first application to answer: probes, from when the port is open, and everything else once it has been built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Front:
     """An application that hands over to another one when that is there."""
 
     def __init__(self, probes: types.ASGIApp, *, more_comes: bool) -> None:
-        """`probes` answers until then; for what it does not serve, if `more_comes`, whoever asks is to ask again."""
+        """Serve `probes` until then; other requests get a 503 if `more_comes`, so that clients retry."""
         self._app = probes
         self._more_comes = more_comes
 

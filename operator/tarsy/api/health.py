@@ -33,10 +33,10 @@ from tarsy.telemetry import standing
 
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
-"""For so long an answer is given again: whoever asks without a token must not keep the database busy."""
+"""Seconds for which an answer is repeated: requests without a token must not keep the database busy."""
 PROBES = ("/healthz", "/readyz")
 AGAIN_SECONDS = 5.0
-"""After so long a process that waits looks again; sooner, if somebody asks whether it is ready."""
+"""Seconds after which a waiting process looks again; sooner if its readiness is asked for."""
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Ready(BaseModel):
 
     status: Literal["ready"] = "ready"
     notes: list[str] = []
-    """What somebody should look at all the same: of a platform file that is not in force as it stands."""
+    """Further warnings: of a platform file that is not in force as it stands."""
 
 
 class Readiness:
@@ -71,7 +71,7 @@ class Readiness:
         self._state: Literal["starting", "working", "stopping"] = "starting"
         self._one_at_a_time = asyncio.Lock()
         self._asked = asyncio.Event()
-        """Somebody has, and it has been looked for what is missing."""
+        """Set once readiness has been asked for, and the missing parts have been looked up."""
         self._missing: tuple[str, ...] = ()
         self._looked = -FRESH_SECONDS
 
@@ -154,7 +154,7 @@ class Report(BaseModel):
     status: Literal["ok", "degraded", "down"]
     database: State
     watch: State | None
-    """Of the cluster; null where no controller is there."""
+    """The watch of the cluster; null without a controller."""
     workers: WorkersState
     mcp_servers: dict[str, State]
     providers: dict[str, State]

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Queued(BaseModel):
-    """What became of a posted alert."""
+    """The outcome of a posted alert."""
 
     alert_id: UUID
     """The investigation's id."""
@@ -67,7 +67,7 @@ class Intake:
 
     @property
     def settings(self) -> platform.Ingest:
-        """What is in force."""
+        """The settings in force."""
         return self.ingest()
 
     async def alert(self, request: Request, caller: access.Caller, *, key: str | None) -> Queued:
@@ -158,7 +158,7 @@ class Intake:
     async def create(
         self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: access.Caller
     ) -> objects.Created:
-        """Make the object and its row, once for each receipt; under another name where somebody has its own."""
+        """Create the object and its row, once for each receipt; under another name if the name is taken."""
         for _ in range(NAMES_TRIED):
             name = receipt.name
             try:
@@ -243,7 +243,7 @@ class Intake:
 
 
 def _asked(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
-    """What a receipt is asked for with."""
+    """Return the values that a receipt is asked for with."""
     fingerprint, starts_ms = draft.episode
     return {
         "namespace": draft.namespace,
@@ -257,7 +257,7 @@ def _asked(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
 
 @asynccontextmanager
 async def keeping() -> AsyncIterator[None]:
-    """What cannot be kept now is to be sent again."""
+    """Answer 503 for an alert that cannot be stored now, so that its sender retries."""
     try:
         yield
     except errors.TemporaryError as error:

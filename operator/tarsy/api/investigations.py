@@ -37,9 +37,9 @@ class StageSummary(shapes.Part):
     name: str
     outcome: str | None
     message: str
-    """What failed."""
+    """The errors of the stage."""
     lacks: list[str]
-    """What its agents had to do without."""
+    """The things that its agents lacked."""
     started_at: datetime | None
     ended_at: datetime | None
     completed: int
@@ -71,9 +71,9 @@ class Run(shapes.Part):
     reason: str
     message: str
     final_analysis: str
-    """Of a question: its answer."""
+    """The final analysis; of a question its answer."""
     cost: shapes.Cost | None
-    """Of its model calls, a decimal number as text; None where none had a price."""
+    """The cost of its model calls, a decimal number as text; None if none had a price."""
 
 
 class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.of(chains.Spec, at="chain"))]]):
@@ -81,22 +81,22 @@ class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.of(cha
 
 
 class Facts(shapes.Row):
-    """What is known of one investigation beside its log."""
+    """The facts of one investigation, without its log."""
 
     generation: int
-    """Of its object, as last seen."""
+    """The generation of its object, as last seen."""
     state: str
     """queued, running or ended."""
     cancel: str | None
     """Why it was cancelled: user, deleted or resolved."""
     suspend: bool
     waits_for: str
-    """What it waits for, if no worker can run it: a program that can read its log, or a usable LLM provider."""
+    """The thing it waits for, if no worker can run it: a program that can read its log, or a usable LLM provider."""
     alert_data: str
     """As the agents read it, masked."""
     runbook_url: str | None
     mcp: dict[str, Any] | None
-    """What the alert says of its agents' tools; null where it says nothing."""
+    """The alert's selection of tools; null without one."""
     chain_namespace: str | None
     chain_generation: int | None
     chain_hash: str | None
@@ -117,7 +117,7 @@ class Facts(shapes.Row):
     final_analysis: str
     gaps: list[Gap]
     grounds: entries.Grounds | None
-    """What the result stands on; None where there is none."""
+    """The grounds of the result; None without a result."""
     input_tokens: int
     output_tokens: int
     thinking_tokens: int
@@ -128,7 +128,7 @@ class Facts(shapes.Row):
 
 
 class Investigation(Facts):
-    """What one investigation is, and how it stands; what was said and called is under `/messages` and `/trace`."""
+    """An investigation and its state; its messages and calls are under `/messages` and `/trace`."""
 
     executions: list[shapes.Execution]
     """By run, stage as it began, and place in it; the first 1,000 of the runs above."""
@@ -141,7 +141,7 @@ _METADATA: dict[str, JsonValue] = {
     **dict.fromkeys(("provider", "model", "server_name", "tool_name", "arguments", "source"), _TEXT),
     "in_doubt": {"type": "boolean"},
 }
-"""What several types of events have."""
+"""The metadata that several types of events have."""
 
 
 class Event(shapes.Part):
@@ -167,7 +167,7 @@ class Timeline(shapes.Part):
     events: list[Event]
     """By `seq`."""
     last: int
-    """What to give as `after` the next time."""
+    """The value of `after` for the next page."""
     more: bool
     """Whether there are more already."""
 
@@ -178,7 +178,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
     @router.get("", operation_id="readInvestigation", response_model=Investigation)
     async def investigation(target: access.Known = Depends(may.reads)) -> Response:
-        """What an investigation is, and how it stands, with its newest 100 runs."""
+        """Return an investigation and its state, with its newest 100 runs."""
         return await room.answer(target.caller, lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
@@ -187,7 +187,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
-        """What happened, event by event: those that changed behind entry `after`, in their newest form."""
+        """Return the events of the timeline that changed after entry `after`, in their newest form."""
         return await room.answer(target.caller, lambda: read_timeline(database, target.id, after=after, limit=limit))
 
     return router
@@ -230,7 +230,7 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
 
 
 def facts(head: history.Head) -> Facts:
-    """What the store has of an investigation, as it is answered."""
+    """Return the facts of an investigation, as they are answered."""
     summary = head.summary
     return Facts.model_validate(
         {

@@ -1,9 +1,9 @@
-"""Answers that are kept for a while, because they are asked for with every request.
+"""A single-flight cache of answers that every request needs.
 
-Each is asked for once by all who want it at that moment. A yes that is used in the last third of its time is asked for
-again meanwhile, so that who is known does not wait in a queue with strangers. A yes and a no are kept apart, so that
-whoever is refused over and over crowds out nobody who is let in. An error is no answer: it is told to those who wait
-for it, and not kept.
+All simultaneous callers share one lookup. A positive answer that is used in the last third of its time is renewed
+meanwhile, so that known callers do not wait in a queue with unknown ones. Positive and negative answers are stored
+apart, so that a caller who is refused over and over displaces no accepted one. An error is no answer: waiting callers
+get it, and it is not stored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MOST = 2048
 AT_ONCE = 32
 """Questions under way; more wait, so that there are connections left for what else is asked of the same server."""
 OF_ONE = 4
-"""Of these for one who asks: so many of others are needed before anybody else has to wait."""
+"""The lookups for one caller at a time: several other callers are needed before any has to wait."""
 RENEWED_AT_ONCE = 8
 """Questions under way about what is known; they have turns of their own."""
 RENEWED = 2 / 3
-"""Of the time for which a yes holds: who uses it later has it asked for again."""
+"""The share of its time after which a positive answer is renewed when it is used."""
 
 T = TypeVar("T")
 Ask = Callable[[], Awaitable["Answer[T]"]]
@@ -35,7 +35,7 @@ Ask = Callable[[], Awaitable["Answer[T]"]]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Generic[T]):
-    """What came of a question."""
+    """The outcome of a lookup."""
 
     found: T | None
     """None is a no."""
@@ -66,7 +66,7 @@ class Kept(Generic[T]):
         self._renewals = asyncio.Semaphore(RENEWED_AT_ONCE)
 
     def held(self, key: bytes, ask: Ask[T]) -> T | None:
-        """The yes that still holds; `ask` is for what has not long to hold, and nobody waits for its answer."""
+        """Return the positive answer that still holds; `ask` renews an old one, in the background."""
         held = self._fresh(self._yes, key)
         if held is None:
             return None

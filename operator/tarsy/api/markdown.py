@@ -19,7 +19,7 @@ from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, record, timeline
 
 END = "---\n\nThe end of the transcript.\n"
-"""What a whole document ends with."""
+"""The end of a complete document."""
 SHOWN_MAX = 8_000
 """Characters of a prompt, a thought or a result that are shown."""
 UNFOLDED_MAX = 800
@@ -40,13 +40,13 @@ class Document:
         self._found = head
         self._path = f"/api/v1/investigations/{head.summary.id}"
         self._prompts: dict[int, str] = {}
-        """Whose prompt the first was with a line, by the lines' hashes."""
+        """The execution that a prompt's line appeared in first, by the line's hash."""
         self._name, self._execution = "", ""
-        """Of the execution that is told."""
+        """The present execution."""
         self._is_react = False
 
     def head(self) -> str:
-        """What the investigation is and what it found: the beginning of the document."""
+        """Return the beginning of the document: the investigation and its result."""
         summary = self._found.summary
         parts = [f"# Investigation {span(f'{summary.namespace}/{summary.name}')}\n\n"]
         parts.append(_table(("", ""), _facts(self._found)))
@@ -61,7 +61,7 @@ class Document:
         return "".join(parts)
 
     def scope(self, outlines: Sequence[stored.Outline]) -> str:
-        """What begins a stage, or what belongs to none; `outlines` are its executions."""
+        """Return the heading of a stage, or of executions without one; `outlines` are its executions."""
         first = outlines[0]
         return self._title(first) + _table(
             ("Agent", "Status", "Duration", "Iterations", "Tool calls", "Tokens", "Cost"), map(_numbers, outlines)
@@ -81,14 +81,14 @@ class Document:
         return f"## Question {first.run}\n\n{quoted.fence(asked.question)}{ended}"
 
     def execution(self, outline: stored.Outline) -> str:
-        """What begins an execution."""
+        """Return the heading of an execution."""
         self._name, self._execution = outline.name, outline.id
         self._is_react = record.is_react(outline.strategy)
         error = f"{span(outline.error)}\n\n" if outline.error else ""
         return f"### {_KINDS.get(outline.kind, 'Execution')} {span(outline.name)}\n\n{error}"
 
     def entry(self, placed: stored.Placed) -> Iterator[str]:
-        """What an entry tells of the execution that was begun last."""
+        """Yield the text of an entry of the present execution."""
         logged = placed.logged
         match logged.entry:
             case entries.ExecutionStarted() as started:
@@ -123,7 +123,7 @@ class Document:
                 yield f"Entry {logged.seq} cannot be read by this version of TARSy: {span(unread.problem)}\n\n"
 
     def left_out(self, count: int) -> str:
-        """What is said where there are executions behind the last one that is told."""
+        """Return the note on executions beyond the limit."""
         return f"**{count:,} executions are told; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
 
     def _started(self, started: entries.ExecutionStarted, placed: stored.Placed) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tarsy.store.base import database as databases
 from tarsy.store.reads import transcripts as stored
 
 _ID = r"^[\w./-]+$"
-"""What an execution's id may be: nothing that Postgres would refuse."""
+"""The form of an execution's id: nothing that Postgres would refuse."""
 _NAMED = 20
 """Executions that are named where another one was asked for."""
 
@@ -25,7 +25,7 @@ class Messages(shapes.Part):
     messages: list[shapes.Message]
     """By `seq`, and in an entry by `position`."""
     last: int
-    """What to give as `after` the next time."""
+    """The value of `after` for the next page."""
     more: bool
     """Whether there are more already."""
 
@@ -56,7 +56,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
             ),
         ] = None,
     ) -> Response:
-        """What was said in its conversations: the messages behind entry `after` of its log."""
+        """Return the messages of its conversations behind entry `after` of its log."""
         return await room.answer(
             target.caller, lambda: read(database, target.id, after=after, limit=limit, execution=execution)
         )

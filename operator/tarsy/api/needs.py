@@ -1,11 +1,10 @@
-"""What a process needs of the world around it, and what of that is missing just now, by name.
+"""Readiness checks: the parts that a process needs and that are missing now, by name.
 
-The API server is asked which kinds it serves and for the metadata of one chain, because its own `/readyz` would say
-nothing of etcd, of our rights and of our kinds; and, more seldom, for each right by itself. The watch is not asked: it
-says itself whether it is open for each kind. The age of its last event would be no measure, because a namespace may be
-silent for hours; the age of its last bookmark would be one, but kopf keeps bookmarks to itself, and closes by itself a
-watch that has had none for 70 s. So an open watch has been heard of within 70 s, and an outage younger than that shows
-in the API server's answer.
+The API server is asked for its kinds and for the metadata of one chain, because its own `/readyz` says nothing of etcd,
+of our rights and of our kinds; and, more seldom, for each right by itself. The watch reports itself whether it is open
+for each kind. The age of its last event would be no measure, because a namespace may be silent for hours. The age of
+its last bookmark would be one, but kopf keeps bookmarks to itself, and closes a watch without any for 70 s. So an open
+watch had a sign of life within 70 s, and a younger outage shows in the API server's answer.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Database:
     """The database, with the schema and the rights that this program needs."""
 
     def __init__(self, database: Callable[[], databases.Database | None]) -> None:
-        """`database` returns None while nobody knows which it is: that is missing then, and not this."""
+        """Check the result of `database`, which is None as long as its URL is unknown; that is missing then."""
         self._database = database
         self._was_right = False
 

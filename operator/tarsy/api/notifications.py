@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Outcome(BaseModel):
-    """What became of one alert."""
+    """The outcome of one alert."""
 
     alertname: str
     """The alert's own label, whichever chain takes it."""
@@ -57,7 +57,7 @@ class Outcome(BaseModel):
 
 
 class Counts(BaseModel):
-    """What became of how many alerts."""
+    """The number of alerts for each outcome."""
 
     created: int = 0
     repeated: int = 0
@@ -66,7 +66,7 @@ class Counts(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What became of a notification."""
+    """The outcome of a notification."""
 
     alerts: list[Outcome]
     """The first thousand alerts, in the notification's order."""
@@ -123,7 +123,7 @@ class _Taking:
         self._notification = notification
         self._intake = intake
         self._outcomes: dict[int, Outcome] = {}
-        """What became of the first alerts, by their places."""
+        """The outcomes of the first alerts, by position."""
         self._ignored = Counter[str]()
         self._unserved = Counter[str]()
         """Alerts that no chain takes, by their own types."""
@@ -135,7 +135,7 @@ class _Taking:
         self._places: int | None = None
         self._receiver = ""
         self._ends: Exception | None = None
-        """What went wrong and is of no alert's making."""
+        """The failure that no alert has caused."""
         self._defect_told = False
         self._cluster_is_away = False
 
@@ -194,7 +194,7 @@ class _Taking:
 
     @contextmanager
     def _of_all(self) -> Iterator[None]:
-        """What goes wrong here is of no alert's making."""
+        """Record failures in this context as not caused by an alert."""
         try:
             yield
         except Exception as error:
@@ -419,7 +419,7 @@ class _Taking:
             )
 
     def receipt(self) -> Receipt:
-        """What became of it."""
+        """Return the outcome of the notification."""
         outcomes = [outcome for _, outcome in sorted(self._outcomes.items())]
         counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
         return Receipt(alerts=outcomes, counts=counts, truncated=self._notification.truncated_alerts)

@@ -1,7 +1,7 @@
-"""Whose page opens a WebSocket: a browser lets any page do so, with the cookie that a proxy knows its user by.
+"""The origin of a page that opens a WebSocket: a browser lets any page do so, with the user's cookie for a proxy.
 
-So where a browser says which page it is, that has to be one of ours. What is read with a token of its own needs no
-page: no browser adds it by itself.
+So if a browser names the page, it has to be one of ours. Requests with a token of their own may come from any page: no
+browser adds such a token by itself.
 
 Source: RFC 6455, section 10.2, "Origin Considerations"; RFC 6454.
 """

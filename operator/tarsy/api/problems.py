@@ -23,7 +23,7 @@ from tarsy.ingest import payload
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
-"""Of all our problems: they are told apart by their status, and `title` is the status's own phrase."""
+"""The type of all our problems: statuses tell them apart, and `title` is the status's own phrase."""
 FAULTS_TOLD = 10
 _PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
 """By RFC 9110, section 15.5; Python's own are older, or not, by its version."""
@@ -51,7 +51,7 @@ _PLAIN = {
     "too_short": "give {min_length} or more",
     "value_error": "{error}",
 }
-"""What would be right, by what pydantic calls the error; with what it says in its own words (`ctx`)."""
+"""The remedy for each of pydantic's error types, with the error's own parameters (`ctx`)."""
 
 
 class Fault(BaseModel):
@@ -62,7 +62,7 @@ class Fault(BaseModel):
     place: str
     """Where: `query.limit`, `path.identity`, `header.Idempotency-Key`, or a place in the body, such as `data`."""
     message: str
-    """What is wrong there, and what would be right."""
+    """The problem there, and the remedy."""
 
 
 class Details(BaseModel):
@@ -76,7 +76,7 @@ class Details(BaseModel):
     """The phrase of the status."""
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
-    """What went wrong this time, for the one who asked."""
+    """The problem of this request."""
     errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_TOLD)] = None
     """With 422, where the request has several places: the first of those that are wrong."""
 
@@ -129,7 +129,7 @@ def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
 
 
 def _plain(problem: Mapping[str, Any]) -> str:
-    """What would be right at a place that is wrong; what is not in our words is in pydantic's."""
+    """Return the remedy for an error; in pydantic's words if we have none."""
     message: str = _PLAIN.get(problem["type"], problem["msg"])
     return message.format_map(problem.get("ctx", {})) if problem["type"] in _PLAIN else message
 
@@ -148,7 +148,7 @@ async def _respond(_request: Request, problem: Exception) -> JSONResponse:
 
 
 async def _unserved(request: Request, error: Exception) -> JSONResponse:
-    """The response to a path or a method that nobody serves."""
+    """The response to an unknown path or method."""
     assert isinstance(error, exceptions.HTTPException)  # noqa: S101 - registered for it alone
     message = f"{request.method[:ECHOED_MAX]} {request.url.path[:ECHOED_MAX]}: {error.detail}"
     headers = dict(error.headers or {})
@@ -201,11 +201,11 @@ def raw(status: HTTPStatus, detail: str) -> bytes:
 
 
 def phrase(status: HTTPStatus) -> str:
-    """What a status is called."""
+    """Return the phrase of a status."""
     return _PHRASES.get(status, status.phrase)
 
 
 def body(status: HTTPStatus, detail: str, *, faults: Sequence[Fault] = ()) -> dict[str, Any]:
-    """What is answered, as JSON."""
+    """Return the body of a problem, as JSON."""
     details = Details(title=phrase(status), status=status, detail=detail, errors=list(faults) or None)
     return details.model_dump(mode="json", exclude_none=True)

@@ -1,8 +1,8 @@
-"""HTTP on a connection, with what uvicorn has no limits for: who may have one, and how slowly it may be used.
+"""HTTP on a connection, with limits that uvicorn lacks: the number of connections, and the pace of clients.
 
-Whoever reaches the port can open connections, before any token is asked for. One that is silent, or sends a byte now
-and then, costs a place for ten seconds at most. One that does not read what it asked for is cut off after thirty, and
-what waited for it is dropped. Where all places are taken, one that asks for nothing makes room for the next.
+Every program that reaches the port can open connections, before any token is asked for. One that is silent, or sends a
+byte now and then, costs a place for ten seconds at most. One that does not read its answer is cut off after thirty, and
+the answer is dropped. If all places are taken, an idle connection makes room for the next.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from tarsy.api import answers, forwarded, framing, problems, rates
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
 READ_SECONDS = 30.0
-"""What has been written has to be gone within this, `answers.PIECE` bytes or less; so who reads less than about 3 KB/s
-is taken for somebody who does not."""
+"""The seconds in which a written piece, of `answers.PIECE` bytes or less, has to be gone.
+
+So a client below about 3 KB/s counts as one that does not read.
+"""
 SEND_BUFFER = 128 * 1024
 """Bytes that the system holds of what a connection has not read (Linux: twice that, with its own books); it would let
 them grow to megabytes, of which the process sees nothing."""
@@ -36,9 +38,9 @@ DISCARDED_MAX = 1024 * 1024
 """Bytes that still come of a body when its request has been answered: who closes at once may not be heard."""
 CONNECTIONS_MAX = 4096
 SHARED = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
-"""Addresses that are nobody's own: behind them are this machine's programs, and in a pod port-forwards and sidecars."""
+"""Addresses that several callers share: this machine's programs, and in a pod port-forwards and sidecars."""
 LOOKED_AT = 256
-"""Of them, when all are open: for one that makes room."""
+"""The connections that are looked at for an idle one, when all places are taken."""
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
 
@@ -204,7 +206,7 @@ class Protocol(h11_impl.H11Protocol):
         return ""
 
     def _make_room(self, connections: Iterable[object]) -> bool:
-        """Close the one of them that has been waiting for longest for somebody to ask for something, if one is."""
+        """Close the connection that has been idle for longest, if there is one; return whether there was."""
         others = (
             connection for connection in connections if isinstance(connection, Protocol) and connection is not self
         )
@@ -216,7 +218,7 @@ class Protocol(h11_impl.H11Protocol):
         return first is not None
 
     def _waits_since(self) -> tuple[int, float] | None:
-        """What goes first is less: whose request does not arrive, then who pauses between two; None is neither."""
+        """Return the rank for making room: an unfinished request, then a pause between two; or None."""
         if not self.transport.is_closing() and not self.flow.write_paused:
             for rank, timer in enumerate((self._deadline, self.timeout_keep_alive_task)):
                 if timer is not None:
@@ -225,7 +227,7 @@ class Protocol(h11_impl.H11Protocol):
 
 
 def _place(host: str) -> str:
-    """What tells who connects from there from others."""
+    """Return the network of an address, which tells callers apart."""
     return rates.place(str(forwarded.address(host) or host))
 
 

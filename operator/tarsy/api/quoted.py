@@ -21,15 +21,15 @@ from tarsy.transcript import printable
 _BACKTICKS = re.compile("`+")
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
 _CONTAINERS = r"((?:[ \t]|>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*)"
-"""What a line begins with that stands in lists and quotes."""
+"""The prefix of a line in lists and quotes."""
 _HEADING = re.compile(rf"{_CONTAINERS}(#{{1,6}})(?=[ \t]|$)")
 _RULE = re.compile(r"([ \t>]*)(?:-[ \t]*){3,}")
 _UNDERLINE = re.compile(rf"{_CONTAINERS}(=+|-+)[ \t]*")
 _TILDES = re.compile("~{3,}")
 _LABEL = re.compile(rf"{_CONTAINERS}\[(?![^\]\\]*\](?!:))")
-"""What may begin a definition of a link: a label that does not end in its line as in a text."""
+"""The possible beginning of a link definition: a label that does not end in its line as in a text."""
 _MARKS = re.compile(r"\\[\\`<!\[\]]|`+|<|!(?=\[)|\]\(")
-"""What may begin something: an escape, a span of code, HTML, an image, the target of a link."""
+"""The possible beginnings of an escape, a code span, HTML, an image, the target of a link."""
 _LINKED = re.compile(r"\]\([^\s()<>`\"'\\]+\)")
 _ALONE = re.compile(r"(?:^|\s)[(*_\"']{0,3}$")
 """The end of what stands before something that is no part of a bare link."""
@@ -80,7 +80,7 @@ def nested(text: str, *, below: int) -> str:
     code: list[str] | None = None
     indent, opened, language = 0, "", ""
     dedent = 0
-    """What stood behind a block of code in its list stands at the margin with it."""
+    """Text after a code block in a list goes to the margin together with it."""
     for written in printable.text(text).split("\n"):
         line = written.expandtabs(4)
         if code is not None:
@@ -134,9 +134,9 @@ def _line(line: str, *, below: int) -> str:
 
 
 def _inline(line: str, *, holds_code: bool) -> str | None:
-    """What stands in a line, without what is refused; None where its spans of code may be read as none.
+    """Return a line without refused markup; None if its code spans may be read as none.
 
-    `holds_code`: what stands between backticks is a span of code, else backticks are text.
+    `holds_code`: text between backticks is a code span, else backticks are text.
     """
     parts: list[str] = []
     position = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 MOST = 20_000
 """Callers that are remembered, the latest; a forgotten one begins anew."""
 PREFIX = 64
-"""Bits of an address of version 6 that tell a network from others: whoever has one has all addresses in it."""
+"""The bits of an IPv6 address that identify a network, whose owner has all addresses in it."""
 
 
 class Rates:
@@ -25,7 +25,7 @@ class Rates:
         self._burst = burst
         self._clock = clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What a bucket had left, and when; full ones need not be known."""
+        """The rest of each bucket, with its time; full buckets are not stored."""
 
     def take(self, caller: str) -> float:
         """Take one request of the caller's: 0, or after how many seconds there will be one."""
@@ -43,14 +43,14 @@ class Rates:
         self._left[caller] = (min(self._burst, left + 1.0), now)
 
     def _now(self, caller: str) -> tuple[float, float]:
-        """What the caller's bucket has left now, and when that is."""
+        """Return the rest of the caller's bucket, and the time."""
         now = self._clock()
         left, then = self._left.get(caller, (float(self._burst), now))
         return min(self._burst, left + (now - then) * self._per_second), now
 
 
 def place(address: str) -> str:
-    """What tells who calls from this address from others, before anything else is known of them."""
+    """Return the network of an address, which tells unknown callers apart."""
     try:
         return str(ipaddress.IPv6Network((address.partition("%")[0], PREFIX), strict=False))
     except ValueError:  # of version 4, or none

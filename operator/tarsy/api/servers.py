@@ -48,7 +48,7 @@ class ServerPlace(system.Place):
     problem: str
     """Why it cannot be called now, or ""."""
     missing: str
-    """What is missing of its tools, or ""."""
+    """The problem with its tools, or ""."""
     stopped: list[StoppedTool] = []
     """Its tools that are not what was pinned."""
 
@@ -61,7 +61,7 @@ class Tool(BaseModel):
     read_only: bool
     """Whether its server says that it only reads."""
     hash: str = ""
-    """Of all that its server says of it, as `tool_hashes` of the platform file takes it."""
+    """The hash of its description, as `tool_hashes` of the platform file has it."""
 
 
 class Server(BaseModel):
@@ -73,7 +73,7 @@ class Server(BaseModel):
     since: datetime
     processes: list[ServerPlace]
     tools: list[Tool]
-    """What it offered when a process last asked it."""
+    """The tools that a process listed most recently."""
 
 
 class Servers(BaseModel):
@@ -87,7 +87,7 @@ Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 
 
 class Wanted(BaseModel):
-    """What is confirmed. Unknown fields are refused."""
+    """The accepted tools. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -111,7 +111,7 @@ class AcceptedTool(BaseModel):
 
 
 class Accepted(BaseModel):
-    """What was confirmed. Empty: nothing was stopped, or not any more."""
+    """The accepted tools. Empty: none was stopped, or not any more."""
 
     server: str
     tools: list[AcceptedTool]
@@ -124,7 +124,7 @@ class Tending:
     cluster: client.Cluster
     database: databases.Database
     platform: Callable[[], platforms.Platform]
-    """What is in force."""
+    """The platform file in force."""
 
     async def servers(self) -> Servers:
         """The MCP servers of all processes."""
@@ -176,7 +176,7 @@ class Tending:
 
 
 def _as_wanted(wanted: Mapping[str, str], server: Server, offered: Mapping[str, set[str]]) -> dict[str, str]:
-    """What is wanted, but for what is so already; a Problem where a tool is something else by now."""
+    """Return the wanted hashes, without those in force already; raises a Problem if a tool has changed again."""
     are_so = {(tool.name, tool.hash) for tool in server.tools}
     chosen = {tool: value for tool, value in wanted.items() if value in offered.get(tool, ())}
     _refuse(
@@ -256,5 +256,5 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
 
 
 def _seen(detail: Mapping[str, object]) -> dict[str, object]:
-    """What one process says of a server; one of an earlier version says nothing of stopped tools."""
+    """Return one process's facts of a server; an earlier version reports no stopped tools."""
     return system.of({"stopped": [], **detail}, "problem", "missing", "stopped")

@@ -1,4 +1,4 @@
-"""What is answered of an investigation's log: executions, messages and calls, with the same names wherever they are."""
+"""The shapes of an investigation's log in answers: executions, messages and calls, with the same names everywhere."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Row(Part):
     alert_status: Literal["firing", "resolved"] | None
     severity: str | None
     fingerprint: str | None
-    """Of the alert that it stands for."""
+    """The fingerprint of the alert that it stands for."""
     author: str
-    """Who asked for it; "" where nobody says."""
+    """The author; "" if unknown."""
     chain_name: str | None
     phase: investigation.Phase
     progress: str
@@ -57,7 +57,7 @@ class Row(Part):
     """From start to end; None until it has ended, and where it never started."""
     total_tokens: int
     cost: Cost | None
-    """Of its model calls, a decimal number as text; None where none had a price."""
+    """The cost of its model calls, a decimal number as text; None if none had a price."""
     summary: str
     """The final analysis in a few lines; in a list its first 1,024 characters."""
     message: str
@@ -97,7 +97,7 @@ class Fallback(Part):
 
 
 class Agent(Part):
-    """What an execution runs with, resolved when it started; instructions are masked."""
+    """The settings of an execution, resolved at its start; instructions are masked."""
 
     name: str
     provider: str
@@ -108,7 +108,7 @@ class Agent(Part):
     server_instructions: list[tuple[str, str]]
     """(server, instructions) of those servers that have any."""
     problems: list[str]
-    """What it lacked, a sentence each: servers that could not be reached when it started."""
+    """The things it lacked, a sentence each: servers that were unreachable when it started."""
     native: Native
     fallbacks: list[Fallback]
     """In the order in which they are asked."""
@@ -138,7 +138,7 @@ class Call(Part):
 
 
 class NativeResult(Part):
-    """What a provider's own tool came to, within an answer."""
+    """The result of a provider's own tool, within an answer."""
 
     tool: chain.NativeTool
     content: str
@@ -152,11 +152,11 @@ class Attempt(Part):
 
     error: str
     usage: Usage
-    """What the provider had counted until then; no part of the call's own."""
+    """The provider's count until then; not part of the call's own."""
     provider: str
     """"" where it was written before attempts named theirs: then it is the call's."""
     code: str
-    """What the provider calls the error: an HTTP status, or a word; "" where nothing does."""
+    """The provider's name for the error: an HTTP status, or a word; "" if it has none."""
 
 
 class _Execution(Part):
@@ -169,7 +169,7 @@ class _Execution(Part):
     index: int
     """Its place in the stage, from 0."""
     name: str
-    """What it is called beside its siblings; elsewhere `execution_name`."""
+    """The name among its siblings; elsewhere `execution_name`."""
     provider: str
     """The one that it asks now, or asked last: its agent's, or a fallback."""
     started_at: datetime
@@ -217,11 +217,11 @@ class Message(Part):
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     thinking: str
-    """What the model let us see of its thoughts; it was never sent back as text."""
+    """The thoughts that the model made visible; they were never sent back as text."""
     tool_calls: list[Call]
     """The calls that it asks for."""
     native_results: list[NativeResult]
-    """What the provider's own tools brought on the way to it."""
+    """The results of the provider's own tools for this answer."""
     tool_call_id: str
     """With role tool: the call that this is the result of."""
     server_name: str
@@ -259,10 +259,10 @@ class ModelCall(Part):
     """Its requests that failed; their tokens are not in the above."""
     failure: str | None
     failure_code: str | None
-    """What the provider calls it, such as an HTTP status; "" where nothing does."""
+    """The provider's name for the failure, such as an HTTP status; "" if it has none."""
     failure_text: str | None
     cost: Cost | None
-    """Of all its requests, a decimal number as text; None where the provider has no price."""
+    """The cost of all its requests, a decimal number as text; None if the provider has no price."""
     created_at: datetime
 
 

@@ -1,6 +1,6 @@
-"""Routes that take nothing they do not know: a parameter that nobody declared is told, and so is a body for nothing.
+"""Routes that refuse the unknown: undeclared parameters, and bodies without use.
 
-A mistyped filter that is passed over answers more than was asked for, and looks as if it had worked.
+A mistyped filter that was ignored would answer more than was asked for, and look as if it had worked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tarsy.api import bodies, problems
 
 _EMPTY = (b"", b"{}")
-"""What a client sends that sends JSON with every request."""
+"""The bodies of clients that send JSON with every request."""
 _EMPTY_MAX = 16  # bytes
 
 
@@ -64,7 +64,7 @@ def router(*, prefix: str = "", tag: str, dependencies: Sequence[params.Depends]
 def _after_the_others(
     endpoint: Callable[..., Awaitable[Any]], check: Callable[[Request], Awaitable[None]]
 ) -> Callable[..., Awaitable[Any]]:
-    """`endpoint` with `check` as the last of what it depends on: whoever may not call learns nothing by it.
+    """Return `endpoint` with `check` as its last dependency, so that a caller without the right learns nothing from it.
 
     FastAPI puts the dependencies of routers and routes first, those of the signature after them, in its order.
     """

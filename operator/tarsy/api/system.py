@@ -50,7 +50,7 @@ class ProviderPlace(Place):
     failure: str | None
     """timeout, rejected or fatal, where the last call failed."""
     failure_code: str | None
-    """What the provider calls it, such as an HTTP status; "" where nothing does."""
+    """The provider's name for the failure, such as an HTTP status; "" if it has none."""
 
 
 class Price(BaseModel):
@@ -61,7 +61,7 @@ class Price(BaseModel):
 
 
 class ProviderLimits(BaseModel):
-    """What all processes together may ask for; null is no limit."""
+    """The limits for all processes together; null: no limit."""
 
     requests_per_minute: int | None
     tokens_per_minute: int | None
@@ -78,7 +78,7 @@ class Provider(BaseModel):
     base_url: str | None
     """Null is the provider's own."""
     state: Literal["answering", "usable", "failing", "unusable"]
-    """The worst of its processes': usable is what nobody has asked yet."""
+    """The worst of its processes' states: usable is one that has not been asked yet."""
     since: datetime
     price: Price | None
     limits: ProviderLimits
@@ -144,13 +144,13 @@ class Queue(BaseModel):
     """That wait for a worker."""
     running: int
     cancelling: int
-    """Of those that run: that are being stopped."""
+    """The running ones that are being stopped."""
     suspended: int
     waiting_for_version: int
-    """Whose log no worker could read so far."""
+    """The ones whose log no worker could read so far."""
     oldest_wait_seconds: float | None
     slots: int
-    """Of all workers together."""
+    """The slots of all workers together."""
     max_running: int
     """That all processes may run at once; 0 is no limit but their slots."""
     max_queued: int
@@ -176,13 +176,13 @@ class Configuration(BaseModel):
 
 
 class Warning(BaseModel):  # noqa: A001 - the path's own word
-    """Something that somebody should look at."""
+    """A warning."""
 
     kind: concerns.Kind
     name: str
     message: str
     since: datetime | None
-    """Null: nobody knows."""
+    """The beginning; null if it is unknown."""
 
 
 Total = Annotated[int, Field(description="How many there are; the items may be fewer.")]
@@ -217,7 +217,7 @@ class Configurations(BaseModel):
 
 
 class Warnings(BaseModel):
-    """What somebody should look at, by kind and name; empty is good."""
+    """The warnings, by kind and name; empty is good."""
 
     items: list[Warning]
     total: Total
@@ -308,7 +308,7 @@ class System:
         return Configurations(items=items[:ITEMS_MAX], total=len(items))
 
     async def warnings(self) -> Warnings:
-        """What somebody should look at. That the API server is away is one of them."""
+        """Return all warnings. The absence of the API server is one of them."""
         facts = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
         unreadable = await backlog.unreadable(self._database, limit=ITEMS_MAX)
         all_warnings = [*concerns.of_processes(facts), *concerns.of_logs(unreadable)]
@@ -373,14 +373,14 @@ def routes(system: System, may: access.Access) -> APIRouter:
 
     @router.get("/system/warnings", operation_id="listWarnings")
     async def all_warnings() -> Warnings:
-        """List what somebody should look at."""
+        """List all warnings."""
         return await available(system.warnings)
 
     return router
 
 
 async def available(ask: Callable[[], Awaitable[T]]) -> T:
-    """What `ask` answers; a problem where the database or the API server cannot be asked now."""
+    """Return the answer of `ask`; raises a Problem if the database or the API server is away."""
     try:
         return await ask()
     except (errors.TemporaryError, objects.RefusedError) as error:
@@ -388,7 +388,7 @@ async def available(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 def by_name(facts: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
-    """What all processes say, by name; it is sorted so."""
+    """Group the facts of all processes by name; they are sorted by it."""
     for name, places in itertools.groupby(facts, key=lambda fact: fact.name):
         yield name, list(places)
 
@@ -413,12 +413,12 @@ def _failure(detail: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def place(fact: catalogue.Said) -> dict[str, Any]:
-    """What there is to say of each `Place`."""
+    """Return the fields of every `Place`."""
     return {"process": fact.process, "host": fact.host, "state": fact.state, "since": fact.since}
 
 
 def of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """What of the detail has these names."""
+    """Return the details with these names."""
     return {name: detail[name] for name in names}
 
 

@@ -39,18 +39,18 @@ class Line(shapes.Part):
     stage: str
     execution: str
     execution_name: str
-    """What its execution is called beside its siblings."""
+    """The name of its execution among its siblings."""
     tool_call_id: str
-    """Of a tool call its id; of a model call that of the tool call whose result it sums up, or ""."""
+    """The id of a tool call; of a model call the id of the tool call whose result it sums up, or ""."""
     provider: str | None = None
-    """Of a model call."""
+    """The provider of a model call."""
     model: str | None = None
     server_name: str | None = None
-    """Of a tool call."""
+    """The server of a tool call."""
     tool_name: str | None = None
     seconds: float
     input_tokens: int | None = None
-    """Of a model call, as its provider counted them."""
+    """The tokens of a model call, as its provider counted them."""
     output_tokens: int | None = None
     thinking_tokens: int | None = None
     total_tokens: int | None = None
@@ -60,7 +60,7 @@ class Line(shapes.Part):
     failure: str | None = None
     """timeout, rejected or fatal of a model call; error or in_doubt of a tool call."""
     failure_code: str | None = None
-    """What the provider calls it, such as an HTTP status; "" where nothing does."""
+    """The provider's name for the failure, such as an HTTP status; "" if it has none."""
     failed_attempts: int
     """How many of its requests failed."""
     created_at: datetime
@@ -73,7 +73,7 @@ class Trace(shapes.Part):
     calls: list[Line]
     """In the log's order."""
     last: int
-    """What to give as `after` the next time."""
+    """The value of `after` for the next page."""
     more: bool
     """Whether there are more already."""
 
@@ -92,7 +92,7 @@ class Sent(shapes.Part):
 
 
 class Request(shapes.Part):
-    """What a model was asked, before its provider's protocol."""
+    """A request to a model, before its provider's protocol."""
 
     messages: list[Sent]
     """The whole conversation: results that had given way are a line, those that were summed up are their summaries, and
@@ -106,13 +106,13 @@ class Request(shapes.Part):
 
 
 class Answer(shapes.Part):
-    """What a model said."""
+    """The answer of a model."""
 
     text: str
     thinking: str
     tool_calls: list[shapes.Call]
     native_results: list[shapes.NativeResult]
-    """What the provider's own tools brought."""
+    """The results of the provider's own tools."""
 
 
 class Asked(shapes.ModelCall):
@@ -138,7 +138,7 @@ class Called(shapes.ToolCall):
     whole: str | None
     """All of a result that was cut, masked; null where `result` is all, or was cut before the whole was kept."""
     summary: str | None
-    """What the model read instead of the result; null where it read that."""
+    """The summary that the model read instead of the result; null if it read the result."""
     asked_by: int
     """The number of the model call whose answer asked for it; 0 where that cannot be told."""
 
@@ -254,8 +254,7 @@ def _tool_line(call: shapes.ToolCall, *, name: str) -> Line:
 
 
 _Beside: TypeAlias = tuple[str, str | None]
-"""What the request for a summary has beside the log: the investigation's name, and the whole result (`stored.whole`).
-"""
+"""The further input of a summary's request: the investigation's name, and the full result (`stored.whole`)."""
 
 
 def _asked(stored_call: stored.Call, beside: _Beside | None) -> Asked:
@@ -278,7 +277,7 @@ def _asked(stored_call: stored.Call, beside: _Beside | None) -> Asked:
 def _request(
     before: Sequence[entries.Logged], called: transcripts.Called, beside: _Beside | None
 ) -> tuple[Request | None, str]:
-    """What was asked for a call, given its execution's log before it; or why that cannot be told."""
+    """Return a call's request, by its execution's log before it, or the reason why it is unknown."""
     for logged in before:
         if isinstance(logged.entry, entries.Unreadable):
             return None, f"entry {logged.seq} before it cannot be read by this version of TARSy: {logged.entry.problem}"

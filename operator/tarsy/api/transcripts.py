@@ -1,8 +1,8 @@
-"""What is shown of a log, wherever it is shown: executions, messages and calls, each in its place.
+"""The visible form of a log: executions, messages and calls, each in its place.
 
-Nothing is shown that is not stored: alerts, answers and results as they were masked. Chains and instructions are stored
-as they were written, for agents to run with, and masked on their way out. Providers' state is shown nowhere: it is
-opaque, and theirs.
+Only stored values are shown: alerts, answers and results as they were masked. Chains and instructions are stored as
+they were written, for agents to run with, and masked on their way out. Providers' state is not shown: it is opaque, and
+theirs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MASKER = masker.Masker(groups=["security"])
 
 
 def execution(placed: stored.Placed, ends: Ends) -> shapes.WholeExecution | None:
-    """What an entry starts, if it does."""
+    """Return the execution that an entry starts, if it does."""
     logged = placed.logged
     if not isinstance(logged.entry, entries.ExecutionStarted):
         return None
@@ -50,7 +50,7 @@ def execution(placed: stored.Placed, ends: Ends) -> shapes.WholeExecution | None
 
 
 def agent(settings: resolve.ResolvedAgent | None) -> shapes.Agent | None:
-    """What an execution runs with, masked."""
+    """Return an execution's settings, masked."""
     return shapes.Agent.model_validate(masked(shown(settings))) if settings else None
 
 
@@ -65,7 +65,7 @@ def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
 
 
 def natives(answer: messages.Message) -> list[shapes.NativeResult]:
-    """What the provider's own tools brought."""
+    """Return the results of the provider's own tools."""
     return [shapes.NativeResult.model_validate(shown(result)) for result in answer.native]
 
 
@@ -111,7 +111,7 @@ class Ends:
                     changed |= {"outcome": entry.outcome, "error": entry.error, "ungrounded": entry.ungrounded}
 
     def of(self, execution: str) -> dict[str, Any]:
-        """What has changed of an execution since it began, as fields of what tells of it."""
+        """Return the changes of an execution since its start, as fields of its row."""
         return self._changed.get(execution, {})
 
 
@@ -172,7 +172,7 @@ def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
 Called: TypeAlias = (
     entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted | entries.ToolSummarised
 )
-"""What tells of a model call; a compaction does where the provider refused the request before it."""
+"""The entries that record a model call; a compaction does if the provider refused the request before it."""
 
 
 def called(entry: entries.Entry | entries.Unreadable) -> Called | None:
@@ -192,7 +192,7 @@ def failed(entry: Called) -> messages.Failure | None:
 
 
 def answer(entry: Called) -> messages.Message:
-    """What the model said; nothing, where it brought nothing."""
+    """Return the model's message; an empty one if it brought nothing."""
     match entry:
         case entries.Answered():
             return entry.messages[-1]

@@ -79,7 +79,7 @@ class ChainNode(shapes.Part):
     id: str
     """The stage's name."""
     agent: str
-    """Of several all of them; "" where the chain as it was cannot be read."""
+    """The agents' names, joined if there are several; "" if the chain's snapshot cannot be read."""
     status: words.Stage
     has_errors: bool
     """It failed, or what was to join its agents' results did."""
@@ -129,7 +129,7 @@ class DashboardSessionsList(shapes.Part):
 
 
 class ParallelResult(shapes.Part):
-    """What one of several agents of a stage came to."""
+    """The outcome of one of several agents of a stage."""
 
     agent: str
     result: Annotated[dict[str, Any], Field(json_schema_extra=_JSON)]
@@ -187,7 +187,7 @@ def query_of(
     start_us: int | None,
     end_us: int | None,
 ) -> listing.Query:
-    """What is asked of the lists, but for what is searched for."""
+    """Return the query of the list, without its search."""
     phases = tuple(phase for status in statuses or () for phase in words.phases(status))
     until = None if end_us is None else words.moment(min(end_us + 1, words.LATEST_US))
     return listing.Query(

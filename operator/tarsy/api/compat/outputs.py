@@ -1,4 +1,4 @@
-"""What a stage came to, as earlier clients read it: an analysis, or an error with its kind."""
+"""The output of a stage for earlier clients: an analysis, or an error with its kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS: Mapping[str, tuple[ErrorType, str]] = {
 }
 """By outcome: the kind of error, and the name that an exception would have. Fatal is what was no agent's own error."""
 _UNKNOWN_AGENT: tuple[ErrorType, str] = ("fatal", "ConfigurationError")
-"""Of an execution that failed before it could begin."""
+"""The error of an execution that failed before it could begin."""
 
 
 def of_stage(
@@ -31,7 +31,7 @@ def of_stage(
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> dict[str, Any] | None:
-    """What a stage came to, given its executions and their conclusions; None of one that runs, or was skipped."""
+    """Return a stage's output by its executions and their conclusions; None if it runs, or was skipped."""
     if stage.ended_at is None or stage.outcome in (None, "Skipped"):
         return None
     if stage.outcome not in ("Completed", "CompletedWithErrors"):
@@ -63,7 +63,7 @@ def of_stage(
 def of_agents(
     stage: str, executions: Iterable[stage_rows.Execution], conclusions: Mapping[str, str]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What each agent of a stage came to, with its name; those that have ended, by their places."""
+    """Return each ended agent's name and output, in their order."""
     ended = [execution for execution in executions if execution.kind == "agent" and execution.ended_at]
     return [
         (execution.name, _of_agent(stage, execution, conclusions))

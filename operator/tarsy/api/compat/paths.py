@@ -56,7 +56,7 @@ def _sessions(
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(target: access.Known = Depends(may.reads)) -> Response:
-        """What an investigation is and how it stands, with its stages and their agents."""
+        """An investigation and its state, with its stages and their agents."""
         return await room.answer(target.caller, lambda: sessions.read(database, target.id))
 
     @router.post(

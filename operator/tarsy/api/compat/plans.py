@@ -1,4 +1,4 @@
-"""Who works in the stages of a chain: what earlier clients are told of a stage before anything has happened in it."""
+"""The agents in the stages of a chain, for earlier clients before a stage has any events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Plan:
 
     name: str
     agents: tuple[str, ...]
-    """What its agents are called; none where the chain as it was cannot be read."""
+    """The agents' names; none if the chain's snapshot cannot be read."""
     parallel_type: ParallelType | None
     success_policy: chain.SuccessPolicy | None
     """None of one agent alone."""
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def group(self) -> str | None:
-        """What its agents are called together; None of one alone."""
+        """The common name of several agents; None for a single one."""
         return f"{self.name}-group" if self.parallel_type else None
 
 

@@ -35,7 +35,7 @@ class StageProgress(shapes.Part):
 
     stage: str
     agent: str
-    """Of several all of them; "" where the chain as it was cannot be read."""
+    """The agents' names, joined if there are several; "" if the chain's snapshot cannot be read."""
     status: words.Stage
 
 
@@ -54,7 +54,7 @@ class AlertStatusUpdate(shapes.Part):
     """Those that have ended, however they did, but for skipped ones."""
     stage_progress: list[StageProgress]
     current_agent: str | None
-    """Of several all of them."""
+    """The agents' names, joined if there are several."""
     result: str | None
     """The final analysis, once there is one."""
     error: str | None
@@ -103,11 +103,11 @@ def _message(summary: history.Summary, status: words.Processing) -> str:
 def alert_status_updates(
     entry: entries.Entry | entries.Unreadable, summary: history.Summary, chain: Sequence[plans.Plan] = ()
 ) -> Iterator[AlertStatusUpdate]:
-    """What is told with an entry of the log: nothing, where neither the chain nor a stage begins or ends with it.
+    """Yield the updates of an entry: none, unless the chain or a stage begins or ends with it.
 
-    Each is as it was right after the entry, whatever has happened since: told in the log's order they are the whole
-    story, from `Starting chain execution` (before the first stage) to `Chain execution finished`. `summary` is as the
-    store has it behind the entry or later; `chain` tells the names of agents.
+    Each shows the state right after the entry, whatever has happened since: in the log's order they are the whole
+    story, from `Starting chain execution` (before the first stage) to `Chain execution finished`. `summary` is read at
+    the entry or later; `chain` has the names of agents.
     """
     outcomes = {stage.name: stage.outcome for stage in summary.stages}
     match entry:
@@ -136,7 +136,7 @@ def updates_since(
 
 
 def _steps(summary: history.Summary) -> Iterator[dict[str, Any]]:
-    """What differs between the updates of an investigation, in their order; a later look only adds to them."""
+    """Yield the differences between the updates of an investigation, in order; a later call only adds to them."""
     outcomes: dict[str, str | None] = {}
     begun = False
     for stage in summary.stages:
@@ -175,7 +175,7 @@ def _update(
     current: str | None = None,
     ended: entries.RunEnded | None = None,
 ) -> AlertStatusUpdate:
-    """What is told of an investigation whose stages stand so."""
+    """Return the update of an investigation whose stages are in this state."""
     agents = {plan.name: plan.agent for plan in chain}
     status = words.INVESTIGATIONS[ended.ending].processing if ended else "processing"
     analysis = (ended.final_analysis or summary.final_analysis) if ended else ""  # pages of the log have none

@@ -51,7 +51,7 @@ class SessionStage(shapes.Part):
     completed_at: datetime | None
     duration_ms: int | None
     executions: list[AgentExecution]
-    """Of its agents, by their places; those that have begun."""
+    """The executions of its agents that have begun, in the agents' order."""
 
 
 class AlertSession(shapes.Part):
@@ -71,7 +71,7 @@ class AlertSession(shapes.Part):
     final_analysis: str | None
     executive_summary: str | None
     mcp_selection: dict[str, Any] | None
-    """What the alert says of its agents' tools; null where it says nothing."""
+    """The alert's selection of tools; null without one."""
     author: str | None
     runbook_url: str | None
     deleted_at: datetime | None
@@ -147,7 +147,7 @@ def error_of(summary: history.Summary) -> str | None:
 
 
 def stage_id(session: UUID, stage: str) -> str:
-    """What a stage is called among those of all sessions."""
+    """Return the id of a stage, unique over all sessions."""
     return f"{session}.{stage}"
 
 

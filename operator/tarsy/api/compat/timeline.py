@@ -1,6 +1,6 @@
-"""What happened, as earlier clients read it: an event for each call of a model or a tool, and for each stage's ends.
+"""The timeline for earlier clients: an event for each call of a model or a tool, and for each stage's ends.
 
-A pure function of the log, read page by page; of long texts the beginning is told, and only so many events.
+A pure function of the log, read page by page; long texts are cut, and the number of events is limited.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class StageContext(shapes.Part):
     """The stage's name."""
     execution_type: plans.ExecutionType
     agent: str | None
-    """Whose event it is; None where it is of several."""
+    """The agent of the event; None if it concerns several."""
     agents: list[str] | None
-    """Of a stage with several."""
+    """The agents of a stage with several."""
     parallel_group: str | None
 
 
@@ -55,7 +55,7 @@ class ParallelContext(shapes.Part):
     """The same."""
     agents: list[str]
     parallel_index: int | None
-    """Whose event it is; None where it is of all."""
+    """The agent's position; None if the event concerns all."""
 
 
 class TimelineEvent(shapes.Part):
@@ -70,9 +70,11 @@ class TimelineEvent(shapes.Part):
     stage_context: StageContext | None
     """None of the executive summary, which is of no stage."""
     details: Annotated[dict[str, Any], Field(json_schema_extra=_JSON)]
-    """Of a model call: provider, model_name, success, tokens, response, thinking, tool_calls, error_message. Of a tool
-    call: server_name, tool_name, tool_arguments, tool_result, success, error_message. Of the end of a stage: status,
-    error_message."""
+    """The details of a model call.
+
+    Provider, model_name, success, tokens, response, thinking, tool_calls, error_message. Of a tool call: server_name,
+    tool_name, tool_arguments, tool_result, success, error_message. Of the end of a stage: status, error_message.
+    """
     parallel_context: ParallelContext | None
     routing_context: dict[str, Any] | None = None
     """Always null: chains do not branch."""
@@ -119,7 +121,7 @@ class Teller:
                 yield self._asked(logged, called, called.call)
 
     def _agent_ended(self, logged: entries.Logged) -> Iterator[TimelineEvent]:
-        """What ends with the last agent of a stage."""
+        """Yield the event of a stage that ends with its last agent."""
         execution, plan = self._executions.get(logged.execution), self._chain.get(logged.stage)
         if execution and execution.kind == "agent" and plan:
             self._ended[logged.stage] += 1

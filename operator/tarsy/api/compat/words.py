@@ -36,14 +36,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Words(NamedTuple):
-    """What an investigation in some phase is called."""
+    """The names of an investigation's state in some phase."""
 
     session: Session
     processing: Processing
 
 
 class StageWords(NamedTuple):
-    """What a stage in some phase is called."""
+    """The names of a stage's state in some phase."""
 
     status: Stage
     has_errors: bool

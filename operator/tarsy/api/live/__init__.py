@@ -1,1 +1,1 @@
-"""What happens, while it happens: to whoever watches, over WebSocket and as Server-Sent Events."""
+"""Live events for subscribers, over WebSocket and as Server-Sent Events."""

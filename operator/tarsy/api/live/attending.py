@@ -18,7 +18,7 @@ from tarsy.api.live import changing, outbox, places, wire
 from tarsy.api.live import hub as hubs
 
 ASKED_EVERY = (15.0, 25.0)
-"""Seconds between two questions whether somebody may still watch: with those that a yes is kept for, a minute."""
+"""Seconds between two checks of a subscriber's rights: with the time that a positive answer is cached, a minute."""
 UNKNOWN_SECONDS = 20.0
 """For so long it may be that this cannot be found out."""
 AGAIN_SECONDS = 5.0
@@ -30,23 +30,23 @@ class EndedError(Exception):
 
 
 class NobodyError(EndedError):
-    """The token, or what else says who watches, is nobody's any more."""
+    """The subscriber's token, or its other identity, is unknown by now."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What somebody asks to watch."""
+    """The subscription that a client asks for."""
 
     channel: wire.Channel
     namespace: str | None = None
-    """Of a list; None is the operator's own."""
+    """The namespace of a list; None is the operator's own."""
     after: int | None = None
     """Where to go on; None is from the beginning of an investigation, and from now on in a list."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attended:
-    """What somebody may watch."""
+    """The subscription that a client may have."""
 
     listens: Callable[[outbox.Listener], AbstractAsyncContextManager[None]]
     holds: Callable[[], Awaitable[bool]]
@@ -62,7 +62,10 @@ class Attending:
         self._may = may
 
     async def ask(self, connection: HTTPConnection, wanted: Wanted) -> Attended:
-        """What they may have; a Problem where that is nothing, or not now, or goes on where nothing is yet."""
+        """Return the permitted subscription.
+
+        Raises a Problem if it is refused, impossible now, or resumes where nothing is yet.
+        """
         try:
             if wanted.channel.investigation is None:
                 return await self._list(connection, wanted)
@@ -122,7 +125,10 @@ async def _watch(attended: Attended, listener: outbox.Listener) -> None:
 
 
 async def _guard(attended: Attended) -> None:
-    """Ask now and then whether they still may; an EndedError where not, or where nobody can say for a while."""
+    """Check the subscriber's rights at intervals.
+
+    Raises EndedError if they are gone, or could not be checked for a while.
+    """
     checked_at = time.monotonic()
     wait = random.uniform(*ASKED_EVERY)  # noqa: S311 - so that not all ask at once
     while True:

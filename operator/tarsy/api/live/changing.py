@@ -39,7 +39,7 @@ class Namespace:
 
 
 class _Told(NamedTuple):
-    """What the listeners to a list have been told of an investigation."""
+    """The state of an investigation that the subscribers to a list know."""
 
     revision: int
     ended: bool
@@ -61,7 +61,7 @@ class Lists:
         self._held = held
         self._listeners: dict[outbox.Listener, Namespace] = {}
         self._changed = 0
-        """What to ask for the next time."""
+        """The number to ask the store from the next time."""
         self._told: OrderedDict[UUID, _Told] = OrderedDict()
         self._turns = asyncio.Lock()
 
@@ -213,7 +213,7 @@ def _bodies(summary: history.Summary, *, is_known_to_have_ended: bool) -> Iterat
 
 
 def _caught_up(changed: changes.Changes | None, chains: _Chains | None) -> list[wire.Message]:
-    """What is told last of a catch-up, if there was one."""
+    """Return the last message of a catch-up, if there was one."""
     if changed is None:
         return []
     messages = _messages(changed.summaries, changed.horizon, chains)

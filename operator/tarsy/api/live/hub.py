@@ -1,7 +1,7 @@
-"""Who watches what, in this process: one reader for each investigation, however many watch it, and one for the lists.
+"""The hub of subscriptions in this process: one reader for each investigation, and one for the lists.
 
-Hints say when to look, and a poll a second makes up for those that are lost; what is told is read from the log behind
-the entry that was told last. So a database that was away leaves no gap, and nobody who runs waits for who watches.
+Hints say when to look, and a poll a second makes up for lost ones; events are read from the log behind the last entry.
+So an outage of the database leaves no gap, and runs never wait for subscribers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _AT_ONCE = 100
 """Entries that are read at once for those who listen."""
 _PAGE_BYTES = 1024 * 1024
 _CATCH_UP_BYTES = 128 * 1024
-"""Of a page that is read for one who catches up, beyond its first entry."""
+"""The bytes of a page for a subscriber that catches up, beyond its first entry."""
 _READS = 2
 """Pages that are being read for those who listen, and as many for those who catch up."""
 _RECENT = 20
-"""Entries at the end of a log that are looked at when somebody begins to watch."""
+"""The entries at the end of a log that are read for a new subscriber."""
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,12 @@ class Hub:
     """All that is watched through this process."""
 
     def __init__(self, database: databases.Database) -> None:
-        """Read what is told from `database`: one of its own, so that nobody who runs waits for a connection."""
+        """Read events from `database`: one of its own, so that runs never wait for a connection."""
         self._database = database
         self._reading = asyncio.Semaphore(_READS)
         self._catching_up = asyncio.Semaphore(_READS)
         self._turns: weakref.WeakKeyDictionary[outbox.Outbox, asyncio.Lock] = weakref.WeakKeyDictionary()
-        """Of each connection: one of its subscriptions catches up at a time."""
+        """A lock for each connection: one of its subscriptions catches up at a time."""
         self._audience = deltas.Audience(database, heard=self._heard, moved=self._moved)
         self._watches: dict[UUID, watching.Watch] = {}
         self._looks = asyncio.Event()
@@ -144,7 +144,7 @@ class Hub:
         return after
 
     async def _page(self, watch: watching.Watch, after: int) -> watching.Page:
-        """What is told behind entry `after`, up to a page of it: read once for all who wait for the same."""
+        """Return up to a page of events behind entry `after`: read once for all that wait for the same."""
         reading = watch.pages.get((after, watch.last))
         if reading is None:
             key = (after, watch.last)
@@ -189,7 +189,7 @@ class Hub:
         return watch
 
     def _forget(self, watch: watching.Watch) -> None:
-        """One watches less; what nobody watches is not kept."""
+        """Remove a subscriber; without any the investigation is forgotten."""
         watch.users -= 1
         if watch.users == 0 and self._watches.get(watch.investigation) is watch:
             del self._watches[watch.investigation]

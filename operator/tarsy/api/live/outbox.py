@@ -1,7 +1,7 @@
-"""What is still to be sent: bounded for each connection and for all, so that nobody costs more who does not read.
+"""The backlog of a subscriber: bounded for each connection and for all, so that unread messages cost little.
 
-What a client that is behind has not read waits here. Of live messages so much may; a catch-up waits until there is
-room. Where all together hold too much, nothing is read for a catch-up, and who is behind is told nothing more.
+Messages that a slow client has not read wait here. Live messages have a limit; a catch-up waits until there is room. If
+all together hold too much, catch-ups are not read, and slow clients get nothing more.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class FullError(errors.TemporaryError):
 
 
 class Held:
-    """What waits for all connections of a process; what many wait for is there once, and counts once."""
+    """The waiting messages of all connections of a process; a message for many is held once, and counts once."""
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes."""
         self._users: dict[int, int] = {}
-        """How many wait for each, by its identity: it is there for as long as somebody does."""
+        """The number of waiting connections for each message, by its identity: it is held as long as there is one."""
         self._full_since = 0.0
         self._emptied = asyncio.Event()
 
@@ -93,7 +93,7 @@ class Outbox:
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._sending: Sequence[bytes] = ()
-        """What was taken from it last, and may be on its way still."""
+        """The messages that were taken from it last, and may still be on their way."""
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
 
@@ -138,7 +138,7 @@ class Outbox:
         self._sending = ()
 
     async def next(self) -> bytes:
-        """What is to be sent next; what was taken before has gone."""
+        """Return the next message; the one before has gone."""
         self._held.give_back(self._sending)
         self._sending = ()
         while not self._queue:

@@ -1,6 +1,6 @@
-"""How many watch at once: of a process's connections they have half, so that all else that is asked finds a place.
+"""The limit of subscribers: half of a process's connections, so that other requests find a place.
 
-Somebody who watches keeps a connection for hours, and needs no more than a token for it.
+A subscriber keeps a connection for hours, and needs no more than a token for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tarsy.api import access, problems, protocol, rates
 ALL_MAX = protocol.CONNECTIONS_MAX // 2
 """WebSockets and streams of a process."""
 OWN_MAX = ALL_MAX * 3 // 4
-"""Of them one caller's (name and address)."""
+"""The limit for one caller (name and address)."""
 AGAIN_SECONDS = 10
 
 

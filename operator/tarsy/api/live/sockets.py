@@ -1,7 +1,7 @@
-"""WebSockets: what a client may say, and what it is answered.
+"""WebSockets: the requests of clients, and their answers.
 
-A client is told why something is not done, and goes on; one that says too much of it is closed. One that does not read
-is dropped, and nobody waits for it.
+A client gets the reason of a refusal, and goes on; one with too many refusals is closed. One that does not read is
+dropped, and delays no other.
 
 Source: RFC 6455, and its registry of close codes.
 """
@@ -88,7 +88,7 @@ _ACTIONS: Mapping[str, type[_Said]] = {
 
 
 class NotUnderstoodError(Exception):
-    """What a client said is no action; the message says why, and what there is."""
+    """The request is no action; the message has the reason, and the known actions."""
 
 
 class _EndError(Exception):
@@ -126,7 +126,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
 
 
 def _ensure_no_query(websocket: WebSocket) -> None:
-    """What stands in a URL stands in the logs of whatever is on the way: no token is taken from there."""
+    """Refuse tokens in the URL: proxies log URLs."""
     if websocket.query_params:
         faults = [
             problems.Fault(place=f"query.{name}", message="no such parameter: there is none here")
@@ -290,7 +290,7 @@ class _Connection:
         task.add_done_callback(forget)
 
     async def _follow(self, wanted: attending.Wanted) -> None:
-        """One subscription, to its end; an error is its own, but a token that is nobody's ends the connection."""
+        """Serve one subscription, to its end; its errors are its own, but an unknown token ends the connection."""
         name = wanted.channel.name
         try:
             attended = await self._attend.ask(self._socket, wanted)

@@ -17,11 +17,11 @@ from tarsy.api import access, answers, problems, strict
 from tarsy.api.live import attending, outbox, wire
 
 COMMENT_SECONDS = 15.0
-"""How often something is sent where nothing happens, so that nobody on the way takes the connection for a dead one."""
+"""Seconds between two signs of life without events, so that proxies do not take the connection for a dead one."""
 _COMMENT = b":\n\n"
 _BEGIN = b"retry: 2000\n\n"
 _LAST = b""
-"""Behind it nothing is sent."""
+"""The end of a stream."""
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # or nginx keeps what it gets until it has more
@@ -46,7 +46,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:
-        """What happens in an investigation, while it happens."""
+        """The live events of an investigation."""
         channel = wire.Channel("investigation", str(target.id))
         wanted = attending.Wanted(channel=channel, after=_after(header, last_event_id))
         attend.places.take(target.caller)

@@ -1,7 +1,7 @@
-"""What is told of some entries of a log, in their order. Pure functions of what was read.
+"""The messages for entries of a log, in their order. Pure functions.
 
-Of one entry there may be several messages; the last one alone carries its number. So who goes on behind a number has
-heard all of the entry, and who was cut off within one hears it again.
+An entry may have several messages; only the last one carries its number. So a client that resumes behind a number has
+received all of the entry, and one that was cut off within it receives it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarsy.transcript import entries, timeline
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What is told of one entry."""
+    """The messages for one entry."""
 
     seq: int
     entry: entries.Entry | entries.Unreadable
@@ -40,10 +40,10 @@ def of_page(
     chain: Sequence[plans.Plan] = (),
     heard: Collection[str] = (),
 ) -> list[Told]:
-    """What is told of a page of the log behind entry `after`: the events as they stood at its end.
+    """Return the messages for a page of the log behind entry `after`: the events as they stood at its end.
 
-    `summary` is there if `frames(page, ...)`; `chain` says who the agents are, for earlier clients; `heard` are the ids
-    of the events of which was told while they were written.
+    `summary` is there if `frames(page, ...)`; `chain` names the agents, for earlier clients; `heard` are the ids of the
+    events that were sent while they were written.
     """
     log = [logged for logged in page.log if logged.seq <= page.last]
     events: dict[int, list[timeline.Event]] = defaultdict(list)
@@ -90,7 +90,7 @@ def _in_sequence(bodies: Sequence[_Body], investigation: UUID, seq: int) -> Iter
 def _updates(
     logged: entries.Logged, summary: history.Summary | None, chain: Sequence[plans.Plan]
 ) -> Iterator[wire.Message]:
-    """What earlier clients are told of a chain and its stages, beside all else."""
+    """Yield the messages for earlier clients about a chain and its stages."""
     if summary:
         for update in progress.alert_status_updates(logged.entry, summary, chain):
             yield update_message(update, of=summary.id)
@@ -126,7 +126,7 @@ def _end(phase: str | None, entry: entries.RunEnded) -> dict[str, Any]:
 
 
 def of_end(summary: history.Summary) -> dict[str, Any]:
-    """What is told of an investigation that has ended."""
+    """Return the body of the message for an ended investigation."""
     return {
         "phase": summary.phase,
         "ending": summary.ending,

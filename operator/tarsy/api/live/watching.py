@@ -25,7 +25,7 @@ class _Text:
     """An event that is being written."""
 
     piece: deltas.Piece
-    """What began it."""
+    """The piece that began it."""
     content: str
     since: str
 
@@ -40,7 +40,7 @@ class Page:
 
 
 class Watch:
-    """What those who watch one investigation have been told."""
+    """The state of one investigation that its subscribers know."""
 
     def __init__(self, investigation: UUID) -> None:
         self.investigation = investigation
@@ -49,7 +49,7 @@ class Watch:
         self.last = 0
         """The last entry of the log that was told."""
         self.revision = -1
-        """Of the numbers that were told."""
+        """The revision of the numbers that were sent."""
         self.status: wire.Message | None = None
         """Where it stands, as it was told."""
         self.is_behind = False
@@ -66,12 +66,12 @@ class Watch:
         self.over: set[str] = set()
         """Events of which nothing more comes; the log has them by now, or never will."""
         self._held: list[deltas.Piece] | None = None
-        """What was heard while a page of the log is made out."""
+        """The pieces that arrive while a page of the log is computed."""
         self._texts: dict[str, _Text] = {}
         self._settled: dict[str, float] = {}
-        """Of each execution the last turn that the log has."""
+        """The last model call in the log, by execution."""
         self._results: dict[str, frozenset[str]] = {}
-        """Of each execution the results of its last turn that the log has: late words of their tools are none."""
+        """The results of the last model call in the log, by execution: later reports of their tools are dropped."""
         self._ended: str | None = None
 
     def tell(self, messages: Iterable[wire.Message]) -> None:
@@ -136,7 +136,7 @@ class Watch:
                 self.hear(piece)
 
     def begun(self) -> list[wire.Message]:
-        """What there is of all that is being written."""
+        """Return the beginnings of all text that is being written."""
         return [self._created(text) for text in self._texts.values()]
 
     def settle(self, settled: telling.Told) -> Iterator[wire.Message]:

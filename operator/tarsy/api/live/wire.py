@@ -1,6 +1,6 @@
-"""What is said to those who watch: channels, messages, and both in the founding documents' words.
+"""The messages for subscribers: channels, and messages in our words and the founding documents'.
 
-A message is encoded once for each name of its channel and each way to send it, however many hear it.
+A message is encoded once for each name of its channel and each way to send it, for all subscribers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Form = Literal["frame", "event"]
 _LISTS: dict[str, Words] = {"investigations": "investigation", "sessions": "session"}
 _ONES: dict[str, Words] = {"investigation": "investigation", "session": "session"}
 CHANNELS = "investigations, investigation:<id>, sessions and session:<id>"
-"""What there is, for who asks for something else."""
+"""The channels, for a client that asks for another one."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """What one can watch, under one of its names."""
+    """A channel, under one of its names."""
 
     words: Words
     investigation: str | None

@@ -125,7 +125,7 @@ class ChainIndex:
             raise UnservedError(Problem(reason=SELECTION, message=why))
 
     def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
-        """Return the status of one of these chains, with the tools that its agents lack, and patterns without a match."""
+        """Return the status of one of these chains, with tools that its agents lack, and patterns without a match."""
         own_status = self.statuses[chain.metadata.uid]
         if own_status.references:
             return own_status
