@@ -17,7 +17,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel
 from tarsy.config.model import json_schema
-from tarsy.resources import chain, schema
+from tarsy.resources import chains, schema
 
 from tarsy_dev import errors, reference, tools, values
 
@@ -97,7 +97,7 @@ def manifests() -> dict[Path, str]:
 
 def _is_installed(one: JSON) -> bool:
     is_test = one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "test"
-    return one["kind"] != chain.KIND and not is_test
+    return one["kind"] != chains.KIND and not is_test
 
 
 def _without_helm(node: Any) -> Any:
@@ -233,7 +233,7 @@ def values_schema() -> JSON:
     platform.pop("$schema")
     made["$defs"] |= {
         "Platform": _moved(platform, to="Platform"),
-        "Chain": _moved(json_schema.for_validators(chain.Spec.model_json_schema(by_alias=True)), to="Chain"),
+        "Chain": _moved(json_schema.for_validators(chains.Spec.model_json_schema(by_alias=True)), to="Chain"),
     }
     made["properties"]["platform"] |= {"$ref": "#/$defs/Platform"}
     made["properties"]["platform"].pop("additionalProperties")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from tarsy.config import inforce
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.llm import registry
 from tarsy.store.fleet import pins
 from tarsy.store.fleet import throttle as throttles
@@ -83,7 +83,7 @@ class Equipment:
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)
 
-    async def prepare(self, platform: platform.Platform, unusable: Mapping[str, str]) -> inforce.Prepared:
+    async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> inforce.Prepared:
         """Build what is new in a platform, and connect to it."""
         async with AsyncExitStack() as undo:
             models = await asyncio.to_thread(self._models, platform, before=self.models)
@@ -112,12 +112,12 @@ class Equipment:
         yield from self.models.facts(self.in_force.unusable)
         yield from self.eligible.facts()
 
-    def _models(self, platform: platform.Platform, *, before: registry.Models | None) -> registry.Models:
+    def _models(self, platform: platforms.Platform, *, before: registry.Models | None) -> registry.Models:
         throttle = self.throttle.renewed(platform.llm_providers)
         with _without_collecting():
             return registry.build(platform, environment=os.environ, http=self.http, throttle=throttle, before=before)
 
-    def _runbooks(self, platform: platform.Platform) -> client.Runbooks:
+    def _runbooks(self, platform: platforms.Platform) -> client.Runbooks:
         return client.Runbooks(
             platform.runbooks,
             token=client.token(platform.runbooks, os.environ),
@@ -131,7 +131,7 @@ class Equipment:
         self,
         models: registry.Models,
         tools: pools.Tools,
-        platform: platform.Platform,
+        platform: platforms.Platform,
         unusable: Mapping[str, str],
         read: client.Runbooks,
     ) -> ports.Runtime:
@@ -145,7 +145,7 @@ class Equipment:
         )
 
 
-def _pool(settings: platform.Platform, keep: pins.Pins) -> pools.Pool:
+def _pool(settings: platforms.Platform, keep: pins.Pins) -> pools.Pool:
     with _without_collecting():
         from tarsy.tools.servers import pool
 

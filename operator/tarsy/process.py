@@ -31,15 +31,14 @@ from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
 from tarsy.config import inforce
 from tarsy.config.load import loader, reload, server_files, settings
-from tarsy.config.model import platform, tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.config.redact import known_secrets
 from tarsy.config.tool_selection import grants, ineffective
 from tarsy.controller import chains, duties, investigations, notices, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.fleet import pins, reporter
 from tarsy.store.fleet import throttle as throttles
 from tarsy.store.live import deltas
@@ -56,7 +55,7 @@ FIRST_SECONDS = 1.0
 """For so long what answers to the outside comes first."""
 MIGRATE_SECONDS = 1.0
 """Between two looks at a database that is to be migrated and is not there yet."""
-ALERT_MASKER = masker.InForce(platform.AlertMasking().masker())
+ALERT_MASKER = masker.InForce(platforms.AlertMasking().masker())
 """The masking of every alert before it is stored or sent."""
 
 log = logging.getLogger(__name__)
@@ -138,7 +137,7 @@ class ServerReport:
     """The conflicts between the platform file and the tools: changed ones, and missing ones."""
 
 
-async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[str]]:
+async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[str]]:
     """Connect to each MCP server of the platform file once, as a worker does, and list its tools.
 
     Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
@@ -157,7 +156,7 @@ async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[s
     return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
 
 
-def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platform.MCPServer) -> ServerReport:
+def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer) -> ServerReport:
     stopped, is_connected = fact.detail["stopped"], fact.state == "connected"
     names = {*(tool.name for tool in tools), *(stopped_tool["tool"] for stopped_tool in stopped)}
     differing = (
@@ -174,7 +173,7 @@ def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: p
     )
 
 
-def _beside(loaded: platform.Platform) -> set[Path]:
+def _beside(loaded: platforms.Platform) -> set[Path]:
     """The files that a platform file names, and that are looked at with it."""
     token = loaded.runbooks.token_file
     return registry.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
@@ -188,13 +187,13 @@ def _start_errors() -> Iterator[None]:
         raise StartError(str(error)) from error
 
 
-def mask_by(loaded: platform.Platform) -> None:
+def mask_by(loaded: platforms.Platform) -> None:
     """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
     ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
     given.KNOWN.replace(known_secrets.values(loaded, os.environ))
 
 
-async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
+async def _prepare_masking(next_in_force: platforms.Platform, _: inforce.Unusable) -> inforce.Prepared:
     """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
     await asyncio.to_thread(mask_by, next_in_force)
     return inforce.Prepared(exchange=lambda: None)

@@ -16,7 +16,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.load import loader
 from tarsy.controller import chains, investigations
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import controlplane, tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

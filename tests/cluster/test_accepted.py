@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from support import manifests
 from tarsy.kube import calls, client, objects
-from tarsy.resources import chain, investigation, schema
+from tarsy.resources import chains, investigations, schema
 
 TIMES = [
     *("2026-11-21T20:26:18Z", "2026-11-21T20:26:18.5+02:00", "2026-11-21T20:26:18-23:59", "2026-11-21T20:26:18,5Z"),
@@ -74,13 +74,13 @@ def spec_of(crd: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 
 KINDS = {
-    investigation.PLURAL: (
+    investigations.PLURAL: (
         manifests.investigation(),
         spec_of(schema.alert_investigation()).map(
             lambda spec: spec | {"alertData": "web-0 restarts", "alertDataRef": None}
         ),
     ),
-    chain.PLURAL: (manifests.chain(), spec_of(schema.agent_chain())),
+    chains.PLURAL: (manifests.chain(), spec_of(schema.agent_chain())),
 }
 
 
@@ -104,7 +104,7 @@ async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster,
             outcomes["refused"] += 1
             return
         outcomes["accepted"] += 1
-        if plural == chain.PLURAL:
+        if plural == chains.PLURAL:
             assert objects._chain(made) is not None
         else:
             starts_at = objects._investigation(made).spec.starts_at

@@ -24,10 +24,10 @@ import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
 from tarsy.api import access, callers, problems
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import work
 from tarsy_dev import controlplane, proxy
@@ -44,7 +44,7 @@ SOON_SECONDS = 6.0
 """Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
 BUSY = 5
 """So often what a call takes alone: 2,000 requests take turns with it, in this process too."""
-PROXIED = platform.API(trusted_proxies=["127.0.0.1"])
+PROXIED = platforms.API(trusted_proxies=["127.0.0.1"])
 
 
 class Clock:
@@ -116,7 +116,7 @@ async def serve(cluster: client.Cluster, database: databases.Database, clock: Cl
     """Serves an API on a cluster, by default the test's."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def serving(on: client.Cluster = cluster, settings: platform.API | None = None) -> API:
+        async def serving(on: client.Cluster = cluster, settings: platforms.API | None = None) -> API:
             parts = apis.parts(cluster=on, database=database, token=WEBHOOK, settings=settings, clock=clock)
             return API(await stack.enter_async_context(apis.served(parts)), apis.description())
 
@@ -585,7 +585,7 @@ async def test_nobody_writes_a_longer_author_than_a_status_holds(plane: ControlP
         made = json.dumps(manifests.investigation("long", author=author))
         return plane.kubectl("apply", "-f", "-", "-o", "jsonpath={.spec.author}", input=made, namespace=namespace)
 
-    longest = "\U0001f525" * investigation.AUTHOR_MAX
+    longest = "\U0001f525" * investigations.AUTHOR_MAX
     with pytest.raises(controlplane.KubectlError, match="Too long: may not be more than 253"):
         apply(f"{longest}a")
     assert apply(longest) == longest
@@ -599,7 +599,7 @@ async def test_a_caller_has_a_number_of_requests_and_a_webhook_is_told_to_come_a
     admin: client.Cluster,
 ) -> None:
     other = await accounts.create(admin, "other")
-    api = await serve(settings=platform.API(requests_per_second=1, burst=3))
+    api = await serve(settings=platforms.API(requests_per_second=1, burst=3))
     path = f"/api/v1/investigations/{await admitted()}"
     assert [(await api.ask("GET", path, token=editor))[0] for _ in range(4)] == [200, 200, 200, 429]
     async with api._session.get(path, headers={"Authorization": f"Bearer {editor}"}) as response:

@@ -18,8 +18,7 @@ from support import accounts, apis, kubeconfigs, manifests, queue, stories
 from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
-from tarsy.store.base import audit
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import questions, work
 from tarsy_dev.controlplane import ControlPlane

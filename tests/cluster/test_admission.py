@@ -14,10 +14,10 @@ from uuid import UUID
 import pytest
 from support import former, manifests, queue
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, objects, watch
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
@@ -26,12 +26,12 @@ from tarsy_dev.controlplane import ControlPlane
 def reconciler(
     cluster: client.Cluster, database: databases.Database, *, mask: Callable[[str], str] = str
 ) -> investigations.Reconciler:
-    agents = dict.fromkeys(("KubernetesAgent", "AnotherAgent", "SynthesisAgent", "ChatAgent"), platform.Agent())
+    agents = dict.fromkeys(("KubernetesAgent", "AnotherAgent", "SynthesisAgent", "ChatAgent"), platforms.Agent())
     provider = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
     index = functools.partial(
         chain_index.ChainIndex,
-        platform=platform.Platform(
-            defaults=platform.Defaults(llm_provider="only"), llm_providers={"only": provider}, agents=agents
+        platform=platforms.Platform(
+            defaults=platforms.Defaults(llm_provider="only"), llm_providers={"only": provider}, agents=agents
         ),
         unusable_providers={},
     )

@@ -15,11 +15,12 @@ from aiohttp import web
 from support import answers
 from tarsy.api import chains as lists
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
-from tarsy.resources import chain, investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.resources import investigations as kind
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 
 PAGE = "<html>Sign in to the network.</html>"
@@ -70,7 +71,7 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
             lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
         ) as cluster,
     ):
-        index = functools.partial(chain_index.ChainIndex, platform=platform.Platform(), unusable_providers={})
+        index = functools.partial(chain_index.ChainIndex, platform=platforms.Platform(), unusable_providers={})
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         due = duties.Duties(
             cluster=cluster,
@@ -116,10 +117,12 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         metadata = {"name": "one", "namespace": "tarsy", "uid": "1", "resourceVersion": version, "generation": 1}
         return 200, {"items": [{"metadata": metadata, "spec": {"alertTypes": [f"v{version}"], "stages": [stage]}}]}
 
-    def index(found: Iterable[chain.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> chain_index.ChainIndex:
+    def index(
+        found: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
+    ) -> chain_index.ChainIndex:
         nonlocal indexed
         indexed += 1
-        return chain_index.ChainIndex(found, platform=platform.Platform(), unusable_providers=unusable_providers)
+        return chain_index.ChainIndex(found, platform=platforms.Platform(), unusable_providers=unusable_providers)
 
     async with answers.answering(answer, folder=tmp_path) as cluster:
         chains = lists.Chains(cluster, database, index=index)
@@ -154,9 +157,9 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
     def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
         if request.path == NAMESPACE:
             return 200, {"metadata": {"uid": "1"}}
-        return 200, found if f"/{investigation.PLURAL}/" in request.path else {"metadata": {}, "items": []}
+        return 200, found if f"/{kind.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
-    index = functools.partial(chain_index.ChainIndex, platform=platform.Platform(), unusable_providers={})
+    index = functools.partial(chain_index.ChainIndex, platform=platforms.Platform(), unusable_providers={})
     async with answers.answering(answer, folder=tmp_path) as cluster, asyncio.timeout(60):
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())

@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy
 from support import former, manifests, workers
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import standing
 from tarsy_dev.controlplane import ControlPlane
@@ -28,11 +28,11 @@ PROVIDERS = {"only": GOOGLE, "keyless": GOOGLE}
 def reconciler(
     cluster: client.Cluster, database: databases.Database, *, owner: int, agents: tuple[str, ...]
 ) -> chains.Reconciler:
-    known = platform.Platform(
-        defaults=platform.Defaults(llm_provider="only"),
+    known = platforms.Platform(
+        defaults=platforms.Defaults(llm_provider="only"),
         llm_providers=PROVIDERS,
-        mcp_servers={"k8s": platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://k8s/mcp"))},
-        agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
+        mcp_servers={"k8s": platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://k8s/mcp"))},
+        agents={name: platforms.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
     index = functools.partial(chain_index.ChainIndex, platform=known)
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))

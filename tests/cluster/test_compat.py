@@ -16,13 +16,12 @@ import pytest
 from support import apis, examples, manifests, queue, stories
 from tarsy.api.compat import plans, progress, timeline, words
 from tarsy.config import resolve
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.queue import work
-from tarsy.store.reads import history, stage_rows
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.reads import conversations, history, stage_rows
 from tarsy.telemetry import standing
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
@@ -220,7 +219,7 @@ async def test_the_timeline_of_a_session_is_its_log(
         "parallel_complete": 1,
     }
     assert detail["timeline_truncated"] is False
-    monkeypatch.setattr(stored, "WALKED", 3)
+    monkeypatch.setattr(conversations, "WALKED", 3)
     assert (await api.get(f"/api/v1/history/sessions/{identity}"))["chronological_timeline"] == events
     monkeypatch.setattr(timeline.Teller.__init__, "__kwdefaults__", {"limit": 5})
     cut = await api.get(f"/api/v1/history/sessions/{identity}")
@@ -410,7 +409,7 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
         plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.namespace)
 
     given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
-    ingest = platform.Ingest(default_alert_type="kubernetes")
+    ingest = platforms.Ingest(default_alert_type="kubernetes")
     settings = given.platform().model_copy(update={"ingest": ingest})
     headers = {**apis.bearer(editor), "Content-Type": "application/json"}
     body = json.dumps({"alert_type": "Rare", "data": {"pod": "web-0", "runbook": "https://github.com/a/b/blob/main/c"}})

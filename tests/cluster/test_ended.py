@@ -20,7 +20,7 @@ from support import finished, manifests, queue
 from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, watch
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane

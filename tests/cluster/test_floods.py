@@ -20,7 +20,7 @@ from tarsy import process
 from tarsy.api import notifications
 from tarsy.kube import client, objects
 from tarsy.resources import naming
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy_dev.controlplane import ControlPlane
 

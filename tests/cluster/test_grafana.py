@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from support import apis, manifests, queue
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev.controlplane import ControlPlane
 
 WEBHOOK = "the token"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 from support import leases
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
@@ -57,7 +57,7 @@ async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, clust
             address = await stack.enter_async_context(listening(kubeconfig))
             path = "mcp" if way == "http" else "sse"
             transport = {"type": way, "url": f"{address}/{path}"}
-        servers = pool.Pool(platform.Platform.model_validate({"mcp_servers": {"k8s": {"transport": transport}}}))
+        servers = pool.Pool(platforms.Platform.model_validate({"mcp_servers": {"k8s": {"transport": transport}}}))
         owners = asyncio.create_task(servers.run())
         async with asyncio.timeout(60), servers.tools.toolbox(["k8s"], lambda _: True) as box:
             assert box.problems == ()

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from support import apis, queue
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 
 NAMES = ["a", "b", "c"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy_dev import tools
 
 
@@ -67,7 +67,7 @@ def test_a_local_world_is_ready_for_an_operator_when_up_returns(local: Local) ->
     reader += '"$(kubectl config view --output=jsonpath={..server})"'
     may = f"kubectl {reader} auth can-i"
     assert local.shell(f"{may} get alertinvestigations && {may} list agentchains") == "yes\nyes\n"
-    config = platform.Platform.model_validate(yaml.safe_load(local.shell('cat "$TARSY_CONFIG"')))
+    config = platforms.Platform.model_validate(yaml.safe_load(local.shell('cat "$TARSY_CONFIG"')))
     assert config.defaults.llm_provider in config.llm_providers
 
     before = local.supervisor()

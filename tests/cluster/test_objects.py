@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from support import manifests
 from tarsy.kube import client, objects
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import base, chains, investigations
 from tarsy_dev import children, proxy
 from tarsy_dev.controlplane import ControlPlane, KubectlError
 
@@ -23,9 +23,9 @@ def manifest(namespace: str, **spec: str) -> dict[str, Any]:
     return manifests.investigation(namespace=namespace, **alert | spec)
 
 
-def a_status(sequence: int, *, finished: bool = False) -> investigation.Status:
+def a_status(sequence: int, *, finished: bool = False) -> investigations.Status:
     ends = ["Finished", "Complete"] if finished else ["Reconciling"]
-    return investigation.Status(
+    return investigations.Status(
         sequence=sequence,
         observed_generation=1,
         phase="Completed" if finished else "Running",
@@ -33,23 +33,23 @@ def a_status(sequence: int, *, finished: bool = False) -> investigation.Status:
             base.Condition(type=kind, status="True", reason="Because", last_transition_time=NOW, observed_generation=1)
             for kind in ("Accepted", *ends)
         ],
-        chain=investigation.ChainReference(name="pod-crash", namespace="tarsy", generation=1),
+        chain=investigations.ChainReference(name="pod-crash", namespace="tarsy", generation=1),
         progress="2/2" if finished else "1/2",
         current_stage=None if finished else "analysis",
         stages=[
-            investigation.StageStatus(name="collect", phase="Completed", start_time=NOW, completion_time=NOW),
-            investigation.StageStatus(name="analysis", phase="Running", start_time=NOW, iterations=2, tokens=1200),
+            investigations.StageStatus(name="collect", phase="Completed", start_time=NOW, completion_time=NOW),
+            investigations.StageStatus(name="analysis", phase="Running", start_time=NOW, iterations=2, tokens=1200),
         ],
-        usage=investigation.Usage(input_tokens=1000, output_tokens=200, total_tokens=1200),
+        usage=investigations.Usage(input_tokens=1000, output_tokens=200, total_tokens=1200),
         duration="1m32s",
     )
 
 
-async def apply(cluster: client.Cluster, uid: str, status: investigation.Status) -> str:
+async def apply(cluster: client.Cluster, uid: str, status: investigations.Status) -> str:
     return await objects.apply_status(cluster, namespace=cluster.namespace, name="web-crash", uid=uid, status=status)
 
 
-def on_the_wire(status: investigation.Status) -> Any:
+def on_the_wire(status: investigations.Status) -> Any:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -78,7 +78,7 @@ async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cl
     [
         pytest.param({"alertTyp": "x"}, "alertTyp", id="an unknown field"),
         pytest.param({"alertData": ""}, "alertData", id="no alert"),
-        pytest.param({"alertData": "x" * (investigation.ALERT_DATA_MAX + 1)}, "alertData", id="too large an alert"),
+        pytest.param({"alertData": "x" * (investigations.ALERT_DATA_MAX + 1)}, "alertData", id="too large an alert"),
         pytest.param({"startsAt": "yesterday"}, "startsAt", id="a time that is none"),
         pytest.param({"startsAt": "0000-01-01T00:00:00Z"}, "startsAt", id="a time before all that can be kept"),
     ],
@@ -165,7 +165,7 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
 
 def misspelt(place: str) -> str:
     """How the API server refuses the strategy `rect` at a place of the stage."""
-    choices = ", ".join(f'"{one}"' for one in get_args(chain.IterationStrategy))
+    choices = ", ".join(f'"{one}"' for one in get_args(chains.IterationStrategy))
     return rf'spec.stages\[0\].{place}: Unsupported value: "rect": supported values: {choices}'
 
 
@@ -282,7 +282,7 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
     """They may come back, as after a rotated token or a repaired role; a refused object is given up."""
     made = await objects.create_investigation(cluster, manifest(namespace))
     token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
-    what = f'cannot create resource "{investigation.PLURAL}"'
+    what = f'cannot create resource "{investigations.PLURAL}"'
     for user, given, answer in (("nobody", token, f"403: .*{what}"), ("unknown", "rotated", "401: Unauthorized")):
         unable = await client.connect(plane.kubeconfig(namespace=namespace, user=user, token=given))
         with pytest.raises(client.ClusterDownError, match=answer):

@@ -24,12 +24,12 @@ import aiohttp
 import pytest
 from support import apis, manifests, queue, stories
 from tarsy import process
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev.controlplane import ControlPlane
 
-LIMITS = platform.API(requests_per_second=100_000, burst=1_000_000)
+LIMITS = platforms.API(requests_per_second=100_000, burst=1_000_000)
 """So much that nobody is told to come later: what is right in form has to be looked at."""
 DESTROYED = 20
 """Investigations that are there to be cancelled, and others to be purged."""

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 from support import accounts, apis, queue
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import pins
 from tarsy.telemetry import standing
 
@@ -35,7 +35,7 @@ async def told(database: databases.Database, host: str, **stopped: str) -> None:
         standing.Fact(kind="server", name="kube", state="connected", since=NOON, detail=detail),
         standing.Fact(kind="tools", name="kube", state="listed", since=NOON, detail={"tools": tools}),
     ]
-    kept = apis.keeping(database, host=host, slots=1, mask=platform.AlertMasking().masker().text)
+    kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker().text)
     kept.hear(lambda: facts)
     await kept.look()
 
@@ -147,7 +147,7 @@ async def test_what_the_platform_file_says_is_changed_there(
     await told(database, "a", get=B, list=B)
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     written = {"transport": {"type": "http", "url": "http://kube.example/mcp"}, "tool_hashes": {"get": A}}
-    found = parts.platform().model_copy(update={"mcp_servers": {"kube": platform.MCPServer.model_validate(written)}})
+    found = parts.platform().model_copy(update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}})
     object.__setattr__(parts, "platform", lambda: found)
     async with apis.served(parts, headers=JSON | apis.bearer(editor)) as session:
         there = "the platform file says what get has to be (mcp_servers.kube.tool_hashes): change it there"

@@ -12,8 +12,8 @@ import pytest
 from support import manifests, queue, stories
 from tarsy.controller import projector
 from tarsy.kube import client, objects
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import history
 from tarsy.transcript import admission, entries
@@ -37,7 +37,7 @@ async def projecting(cluster: client.Cluster, database: databases.Database) -> A
             await task
 
 
-async def create(cluster: client.Cluster, name: str = "web-crash") -> investigation.AlertInvestigation:
+async def create(cluster: client.Cluster, name: str = "web-crash") -> investigations.AlertInvestigation:
     manifest = manifests.investigation(name, namespace=cluster.namespace)
     return (await objects.create_investigation(cluster, manifest)).found
 
@@ -49,7 +49,7 @@ async def projected(database: databases.Database) -> None:
             pass
 
 
-def shown(plane: ControlPlane, subject: investigation.AlertInvestigation) -> Any:
+def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> Any:
     """The object's status as the API server has it."""
     got = plane.kubectl("get", "inv", subject.metadata.name, "-o", "json", namespace=subject.metadata.namespace)
     return json.loads(got)["status"]

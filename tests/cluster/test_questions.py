@@ -19,7 +19,7 @@ from tarsy import process
 from tarsy.api import chat
 from tarsy.ingest import question as payloads
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries
 from tarsy_dev.controlplane import ControlPlane

@@ -11,7 +11,7 @@ from support import accounts
 from tarsy.api import health, needs, problems
 from tarsy.config.load import settings
 from tarsy.kube import client, rights, watch
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane

@@ -18,9 +18,9 @@ from starlette import requests
 from support import answers, apis, queue, watching
 from tarsy.api import access, callers, kept, problems
 from tarsy.api.live import attending
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import reviews
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import changes
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
@@ -86,7 +86,7 @@ async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[access.Access
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
         yield access.Access(
-            cluster=cluster, database=database, token="hook", settings=platform.API(), clock=reviewer.clock
+            cluster=cluster, database=database, token="hook", settings=platforms.API(), clock=reviewer.clock
         )
     await database.close()
 
@@ -236,7 +236,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
 ) -> None:
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
-        may = access.Access(cluster=cluster, database=database, token="hook", settings=platform.API())
+        may = access.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
         assert await answered(may.lists(asked(), namespace="tarsy")) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
@@ -290,7 +290,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
     may: access.Access, reviewer: Reviewer
 ) -> None:
     database = databases.Database(NOBODYS)
-    trusting = platform.API(trusted_proxies=["203.0.113.7"])
+    trusting = platforms.API(trusted_proxies=["203.0.113.7"])
     local = access.Access(cluster=may._cluster, database=database, token=None, settings=trusting, clock=reviewer.clock)
     jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
     for headers, author in (([], "api-client"), (jane, "jane")):

@@ -14,7 +14,7 @@ import pytest
 from support import apis, crowd, queue
 from tarsy.api import lists
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.reads import listing
 

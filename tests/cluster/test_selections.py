@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 from support import manifests, queue
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.controller import investigations
 from tarsy.kube import client, watch
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import controlplane
 
 SERVERS = [{"name": "k8s", "tools": ["pods_*"]}, {"name": "prom"}]
@@ -57,12 +57,12 @@ async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
     plane: controlplane.ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An alert whose chain is missing waits for it; one that names what its chain does not have waits for nothing."""
-    server = platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://s/mcp"))
-    known = platform.Platform(
-        defaults=platform.Defaults(llm_provider="only"),
+    server = platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://s/mcp"))
+    known = platforms.Platform(
+        defaults=platforms.Defaults(llm_provider="only"),
         llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},
         mcp_servers={"k8s": server, "vault": server},
-        agents={"KubernetesAgent": platform.Agent(mcp_servers=["k8s"])},
+        agents={"KubernetesAgent": platforms.Agent(mcp_servers=["k8s"])},
     )
     index = functools.partial(chain_index.ChainIndex, platform=known, unusable_providers={})
     reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)

@@ -16,7 +16,7 @@ import pytest
 from support import apis, manifests, queue
 from tarsy.api import health
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.queue import work
 from tarsy.telemetry import standing

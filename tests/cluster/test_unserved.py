@@ -14,10 +14,10 @@ from support import apis, kubeconfigs, manifests, queue
 from tarsy import process
 from tarsy.api import concerns
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.controller import notices
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 from tarsy_dev.controlplane import ControlPlane
 
@@ -103,7 +103,7 @@ def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any
         database=database,
         deployment=DEPLOYMENT,
         index=index,
-        ingest=lambda: platform.Ingest(**ingest),
+        ingest=lambda: platforms.Ingest(**ingest),
     )
 
 

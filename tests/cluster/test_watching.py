@@ -14,9 +14,9 @@ import pytest
 from support import accounts, apis, queue, stories, watching
 from tarsy.api import access, app
 from tarsy.api.live import attending
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 
 WEBHOOK = "the webhook's token"
@@ -44,7 +44,7 @@ async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncI
     """Serves an API on a cluster, by default the test's; its URL."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def serving(on: client.Cluster = cluster, settings: platform.API | None = None) -> str:
+        async def serving(on: client.Cluster = cluster, settings: platforms.API | None = None) -> str:
             parts = apis.parts(cluster=on, database=database, token=WEBHOOK, settings=settings)
             return await stack.enter_async_context(apis.listening(parts))
 
@@ -149,7 +149,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
 
 async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve, admin: client.Cluster) -> None:
     await accounts.grant(admin, "jane", may=MAY)
-    settings = platform.API(trusted_proxies=["127.0.0.1"], allowed_origins=["https://tarsy.example:8443"])
+    settings = platforms.API(trusted_proxies=["127.0.0.1"], allowed_origins=["https://tarsy.example:8443"])
     url = await serve(settings=settings)
     jane = {"X-Forwarded-User": "jane"}
     status, problem = await watching.refused(url, headers=jane)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import audits, manifests
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import hostile_mcp, model
 
 if TYPE_CHECKING:

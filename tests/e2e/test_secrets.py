@@ -27,7 +27,7 @@ from tarsy_dev import mcp_server, model, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
-    from tarsy.store.base import database as databases
+    from tarsy.store.base import databases
 
 _CHANCE = random.Random(17)  # noqa: S311 - a fixed seed, and nobody's secrets
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from support import manifests, queue
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import pytest
 from support import accounts, manifests
 from support.operators import TOKEN
 from tarsy.kube import client, rights
-from tarsy.store.base import database as databases
-from tarsy.store.base import tables
+from tarsy.store.base import databases, tables
 from tarsy_dev import model, proxy, tools
 from tarsy_dev import postgres as launcher
 from tarsy_dev.controlplane import ControlPlane

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import queue
-from tarsy.resources import investigation, naming
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations, naming
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes, receipts
 from tarsy.store.operations import purge
@@ -41,7 +41,7 @@ class Alert:
     fingerprint: str = field(default_factory=lambda: secrets.token_hex(8))
     rule: episodes.Rule = queue.RULE
 
-    def subject(self, episode: int = 0) -> investigation.AlertInvestigation:
+    def subject(self, episode: int = 0) -> investigations.AlertInvestigation:
         starts_at = START + timedelta(hours=episode)
         name = naming.for_alert(alertname="web", fingerprint=self.fingerprint, starts_at=starts_at)
         source = {"type": "alertmanager"}
@@ -65,7 +65,7 @@ class Alert:
             previous=begin.previous.investigation if begin.previous else None,
         )
 
-    def made(self, receipt: receipts.Receipt, episode: int = 0) -> investigation.AlertInvestigation:
+    def made(self, receipt: receipts.Receipt, episode: int = 0) -> investigations.AlertInvestigation:
         """The object that intake makes with the receipt."""
         wanted = self.subject(episode)
         assert wanted.spec.source

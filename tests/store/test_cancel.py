@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import leader
 from tarsy.store.operations import purge
 from tarsy.store.queue import work

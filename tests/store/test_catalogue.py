@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import apis, queue
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
 from tarsy_dev import postgres as launcher

@@ -11,7 +11,7 @@ import pytest
 from support import queue, stories, watching
 from tarsy.api.live import changing, outbox, wire
 from tarsy.api.live import hub as hubs
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.store.reads import history
 

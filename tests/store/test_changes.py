@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 from support import queue, stories
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import changes, listing
 from tarsy.transcript import entries

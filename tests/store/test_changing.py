@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support import queue, stories, watching
 from tarsy.api.live import changing, outbox, wire
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
 TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")

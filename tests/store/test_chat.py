@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import projector
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.operations import resync, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import history

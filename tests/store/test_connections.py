@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from support import apis, kubeconfigs
 from tarsy.api import bodies, problems, protocol
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 SECONDS = 1.0
 """How long a request may take here."""

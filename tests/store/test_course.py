@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.queue import questions
 from tarsy.store.reads import stage_rows
 from tarsy.transcript import admission, entries
@@ -44,7 +44,7 @@ async def test_a_chain_that_cannot_be_read_takes_nothing_else_along(database: da
 
 
 async def test_a_nul_in_a_chain_does_no_harm(database: databases.Database) -> None:
-    agent = chain.Agent(name="Mine", custom_instructions="a\x00b\\u0000")
+    agent = chains.Agent(name="Mine", custom_instructions="a\x00b\\u0000")
     odd = queue.CHAIN.model_copy(update={"spec": queue.CHAIN.spec.model_copy(update={"agents": [agent]})})
     identity = await queue.admit(database, chain=odd)
     assert (await stage_rows.of(database, [identity]))[identity].chain == odd.spec

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import sqlalchemy
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 

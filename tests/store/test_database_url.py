@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from tarsy import process
 from tarsy.cli import main
 from tarsy.config.load import settings
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.queue import heartbeat as heartbeats
 from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "transcript.md"
 EXAMPLES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

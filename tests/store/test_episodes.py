@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes
 from tarsy.store.queue import work
@@ -20,11 +20,11 @@ FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
 
 
-def subject(*, starts_at: datetime = START, **fields: Any) -> investigation.AlertInvestigation:
+def subject(*, starts_at: datetime = START, **fields: Any) -> investigations.AlertInvestigation:
     return queue.subject(fingerprint=FINGERPRINT, startsAt=starts_at, **fields)
 
 
-def large(name: str = "web-crash") -> investigation.AlertInvestigation:
+def large(name: str = "web-crash") -> investigations.AlertInvestigation:
     """One whose alert is kept elsewhere."""
     return subject(name=name, alertData=None, alertDataRef={"name": "5ef", "size": 1})
 

@@ -19,10 +19,10 @@ import sqlalchemy
 from support import exports
 from tarsy.agent import loop
 from tarsy.config import resolve
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.llm import model, provider
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
@@ -31,9 +31,9 @@ from tarsy.worker import lease
 
 UID = "6f1c2f9e-3a55-4f0e-8c4e-0d6a7f0f4a11"
 ALERT = 'pod "wéb-0" startet neu\n\t{"a": "\\u0000"} 🚨 \u2028 \ufffd'
-CHAIN = chain.Spec(
+CHAIN = chains.Spec(
     alert_types=["kubernetes"],
-    stages=[chain.Stage(name=name, agent="KubernetesAgent", mcp_servers=[]) for name in ("collect", "analysis")],
+    stages=[chains.Stage(name=name, agent="KubernetesAgent", mcp_servers=[]) for name in ("collect", "analysis")],
 )
 SNAPSHOT = record.Snapshot(
     id=UID,
@@ -525,7 +525,7 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
-    poisoned = model.LimitedModel("google-default", Poisoner(), limits=platform.Limits())
+    poisoned = model.LimitedModel("google-default", Poisoner(), limits=platforms.Limits())
     await loop.Loop(
         execution=journal.record.executions["collect/1"],
         model=lambda _: poisoned,

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import queue
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import ports
 from tarsy.worker import lease as leases

@@ -19,15 +19,15 @@ from support import exports, queue, stories
 from tarsy.api import investigations, lists
 from tarsy.api.compat import history, sessions, words
 from tarsy.api.live import telling, wire
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations as kind
+from tarsy.store.base import databases
 from tarsy.store.reads import listing, phase_rules
 from tarsy.transcript import admission
 
 ALL = listing.Query(namespace="tarsy", namespace_uid="uid of tarsy")
-PHASES: tuple[investigation.Phase, ...] = get_args(investigation.Phase)
+PHASES: tuple[kind.Phase, ...] = get_args(kind.Phase)
 KEYS: tuple[listing.Key, ...] = get_args(listing.Key)
-BOUND = investigation.ALERT_DATA_MAX
+BOUND = kind.ALERT_DATA_MAX
 """Characters of each text that are searched."""
 LATER = timedelta(microseconds=1)
 
@@ -178,7 +178,7 @@ async def test_a_phase_is_the_same_in_filters_in_numbers_and_in_the_status(datab
         )
         if ending or state != "ended":
             assert phase == (await queue.summary(database, identity)).phase
-    alone: list[tuple[investigation.Phase, ...]] = [(phase,) for phase in PHASES]
+    alone: list[tuple[kind.Phase, ...]] = [(phase,) for phase in PHASES]
     for phases in (*alone, ("Running", "Failed"), ("Queued", "Cancelling")):
         asked = {item.name for item in await walk(database, replace(ALL, phases=phases), limit=100)}
         assert asked == {name for name, (_, phase) in told.items() if phase in phases}
@@ -322,7 +322,7 @@ async def test_a_phrase_is_found_wherever_it_is_though_a_page_looks_into_few(
     names = {f"{letter}{number}" for letter in "ab" for number in range(10)}
     await seed(database, names)
     await queue.execute(database, _TURN_ROUND, names=sorted(turned))
-    phases: tuple[tuple[investigation.Phase, ...], ...] = ((), ("Queued",), ("Completed",), ("Queued", "Completed"))
+    phases: tuple[tuple[kind.Phase, ...], ...] = ((), ("Queued",), ("Completed",), ("Queued", "Completed"))
     for asked_for in phases:
         query = replace(ALL, key=key, descending=descending, phases=asked_for)
         order = [item.name for item in (await listing.page(database, query, limit=100)).items]

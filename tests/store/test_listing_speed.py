@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy
 from support import crowd, queue
 from tarsy.api.compat import history
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.reads import listing
 

@@ -14,8 +14,7 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import lease, run

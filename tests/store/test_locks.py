@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from support import queue
-from tarsy.config.model import platform
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms
+from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy.store.queue import work
 from tarsy.transcript import memory, ports
@@ -73,10 +73,10 @@ async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
 
 @pytest.fixture
 async def claims(database: databases.Database) -> claimer.Claimer:
-    settings = platform.Queue()
+    settings = platforms.Queue()
     lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     runtime = ports.Runtime(
-        platform=platform.Platform(),
+        platform=platforms.Platform(),
         model=lambda _: memory.ScriptedModel(),
         toolbox=lambda *_: memory.DictToolbox({}),
     )

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from support import queue, stories
 from tarsy.api import investigations as api
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.store.reads import history
 from tarsy.transcript import entries, messages, timeline

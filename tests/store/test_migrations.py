@@ -14,8 +14,7 @@ import pytest
 import sqlalchemy
 from alembic import autogenerate, command, config, script
 from alembic.runtime import migration
-from tarsy.store.base import database as databases
-from tarsy.store.base import tables
+from tarsy.store.base import databases, tables
 from tarsy_dev import postgres as launcher
 
 # What alembic's comparison does not look at: checks, predicates of indexes, actions of foreign keys.

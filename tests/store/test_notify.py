@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy_dev import postgres as launcher
 
 

@@ -9,10 +9,9 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue, workers
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import providers
-from tarsy.resources import chain as chains
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms, providers
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter, unrunnable
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 from support import queue
 from tarsy import errors
-from tarsy.store.base import audit, notify
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases, notify
 from tarsy.store.fleet import pins
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy

@@ -15,7 +15,7 @@ import pytest
 from support import apis, kubeconfigs
 from tarsy.api import app
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 

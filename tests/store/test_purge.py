@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 from support import queue, stories
 from tarsy.store import log
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes
 from tarsy.store.operations import purge, resync, retention

@@ -8,18 +8,18 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 
 
-def edited(before: investigation.AlertInvestigation, **spec: bool | int | None) -> investigation.AlertInvestigation:
+def edited(before: investigations.AlertInvestigation, **spec: bool | int | None) -> investigations.AlertInvestigation:
     """The next generation of an object."""
     metadata = before.metadata.model_copy(update={"generation": before.metadata.generation + 1})
     return before.model_copy(update={"metadata": metadata, "spec": before.spec.model_copy(update=spec)})
 
 
-async def admit(database: databases.Database, **spec: Any) -> investigation.AlertInvestigation:
+async def admit(database: databases.Database, **spec: Any) -> investigations.AlertInvestigation:
     admitted = queue.subject(**spec)
     await queue.admit(database, admitted)
     return admitted

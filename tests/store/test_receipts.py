@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.resources import investigation, naming
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations, naming
+from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes, receipts
 from tarsy.store.queue import work
@@ -24,13 +24,13 @@ REFUSAL = admission.Refusal(reason="ChainNotReady", message="Chain 'x' is not re
 
 def subject(
     name: str = "web-crash", *, receipt: str | None = None, suspend: bool = False
-) -> investigation.AlertInvestigation:
+) -> investigations.AlertInvestigation:
     source = {"type": "alertmanager"} | ({"receipt": receipt} if receipt else {})
     held = {"suspend": True} if suspend else {}
     return queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, source=source, **held)
 
 
-def copied(given: investigation.AlertInvestigation) -> investigation.AlertInvestigation:
+def copied(given: investigations.AlertInvestigation) -> investigations.AlertInvestigation:
     """The same object, made anew."""
     metadata = given.metadata.model_copy(update={"uid": str(uuid.uuid4())})
     return given.model_copy(update={"metadata": metadata})
@@ -108,7 +108,7 @@ async def test_an_object_of_people_stands_for_no_alert(
     assert (found.duplicates, found.alert_status, found.state) == (0, None, "queued")
 
 
-def by(author: str, *, name: str = "web-crash", fingerprint: str = FINGERPRINT) -> investigation.AlertInvestigation:
+def by(author: str, *, name: str = "web-crash", fingerprint: str = FINGERPRINT) -> investigations.AlertInvestigation:
     return queue.subject(name, fingerprint=fingerprint, startsAt=START, source={"type": "alertmanager"}, author=author)
 
 
@@ -141,8 +141,8 @@ async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy
 
 
 def changed(
-    given: investigation.AlertInvestigation, *, generation: int = 1, **spec: Any
-) -> investigation.AlertInvestigation:
+    given: investigations.AlertInvestigation, *, generation: int = 1, **spec: Any
+) -> investigations.AlertInvestigation:
     """The same object with another spec: made anew, or edited where it is of a later generation."""
     copy = copied(given) if generation == 1 else given
     metadata = copy.metadata.model_copy(update={"generation": generation})

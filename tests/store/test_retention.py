@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.operations import retention
 from tarsy.store.queue import work
 

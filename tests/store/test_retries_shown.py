@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from support import queue, stories
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import listing
 from tarsy.transcript import entries

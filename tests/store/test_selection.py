@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 from support import queue
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.reads import history
 from tarsy.transcript import admission, entries, timeline
 
 MCP = {"servers": [], "tools": {"deny": ["*.größe\x00"]}, "nativeTools": {"google_search": False}}
-KEPT = investigation.MCP.model_validate({**MCP, "tools": {"deny": ["*.größe\ufffd"]}})
+KEPT = investigations.MCP.model_validate({**MCP, "tools": {"deny": ["*.größe\ufffd"]}})
 
 
 async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_no_takeover(

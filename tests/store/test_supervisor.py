@@ -13,8 +13,8 @@ from uuid import UUID
 import asyncpg
 import pytest
 from support import loglines, queue, stories
-from tarsy.resources import chain as chains
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import queue
 from tarsy.config.model import providers
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import throttle
 from tarsy.transcript import memory, ports
 from tarsy_dev import proxy

@@ -16,10 +16,9 @@ from support import apis, exports, kubeconfigs, queue, stories
 from tarsy.api import export, investigations, problems, shapes, traces
 from tarsy.api import messages as api
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.store.reads import history
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
 
 CALLS = ("k8s.pods_log", "k8s.pods_log")
@@ -221,7 +220,7 @@ async def test_events_of_an_export_are_told_once_each(
 ) -> None:
     identity = await written(database, side_by_side())
     whole = await exports.whole(database, identity)
-    monkeypatch.setattr(stored, "WALKED", 3)
+    monkeypatch.setattr(conversations, "WALKED", 3)
     again = await exports.whole(database, identity)
     assert again == whole
     assert len({event.id for event in again.timeline}) == len(again.timeline)
@@ -371,6 +370,6 @@ async def test_to_keep_eight_mebibytes_beside_a_result_takes_a_commit_little(
     await journal.commit(stories.ran(asked, 0, text=whole[: 64 * 1024], whole=whole))
     seconds = time.monotonic() - began
     assert seconds < 30, "some 0.3 s on an idle core"
-    assert await stored.whole(database, identity, "one", "0.0") == whole
+    assert await conversations.whole(database, identity, "one", "0.0") == whole
     ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
     assert read < 100_000

@@ -19,9 +19,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from support import apis, kubeconfigs
 from tarsy.api import access, answers, problems, protocol
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 SECONDS = 1.0
 """How long what was written may stay unread here."""
@@ -164,7 +164,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
-    settings = platform.API.model_validate({"connections_per_address": OF_ONE, "trusted_proxies": [PROXY]})
+    settings = platforms.API.model_validate({"connections_per_address": OF_ONE, "trusted_proxies": [PROXY]})
     parts = apis.parts(cluster=cluster, database=database, settings=settings)
     async with apis.listening(parts, application=application) as url:
         found.port = int(url.rpartition(":")[2])

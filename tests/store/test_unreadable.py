@@ -12,9 +12,9 @@ import pytest
 from support import exports, queue, stories
 from tarsy.api import investigations as api
 from tarsy.api import traces
-from tarsy.config.model import platform
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.operations import resync
 from tarsy.store.queue import work
 from tarsy.store.reads import history, snapshots
@@ -247,7 +247,7 @@ async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(da
     for generation, suspend in ((2, True), (3, False)):
         metadata = {"name": named.name, "namespace": "tarsy", "uid": str(identity), "generation": generation}
         spec = {"alertType": "kubernetes", "alertData": "web-0 restarts", "suspend": suspend}
-        seen = investigation.AlertInvestigation.model_validate({"metadata": metadata, "spec": spec})
+        seen = investigations.AlertInvestigation.model_validate({"metadata": metadata, "spec": spec})
         await work.observe(database, seen)
     assert (await queue.summary(database, identity)).phase == "Suspended", "it still cannot be read"
     assert (await queue.claimed(database, build=NEWER)).age == pytest.approx(10, abs=5)
@@ -303,7 +303,7 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
     runtime = ports.Runtime(
         platform=queue.PLATFORM, model=lambda _: memory.ScriptedModel(), toolbox=lambda *_: memory.DictToolbox({})
     )
-    settings = platform.Queue()
+    settings = platforms.Queue()
     lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     keeping = asyncio.create_task(lease_manager.run())
     yield run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
@@ -328,7 +328,7 @@ async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: da
             database=database,
             lease_manager=supervisor.lease_manager,
             owner=queue.OWNER,
-            queue=platform.Queue(slots=1),
+            queue=platforms.Queue(slots=1),
             eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())
@@ -352,7 +352,7 @@ async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_t
             database=database,
             lease_manager=supervisor.lease_manager,
             owner=queue.OWNER,
-            queue=platform.Queue(),
+            queue=platforms.Queue(),
             eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())

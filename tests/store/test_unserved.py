@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from support import queue
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 
 HOUR = timedelta(hours=1)

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 from support import exports, queue, stories
 from tarsy.api import shapes, transcripts
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import entries, messages
 
@@ -130,7 +130,7 @@ def as_shown(row: dict[str, Any]) -> dict[str, Any]:
 def with_cost(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """These columns of a call of the view, its cost as the API shows it."""
     cost = row["cost"]
-    shown = row | {"failed_requests": row["attempts"], "cost": None if cost is None else investigation.cost_text(cost)}
+    shown = row | {"failed_requests": row["attempts"], "cost": None if cost is None else investigations.cost_text(cost)}
     return {name: shown[name] for name in names}
 
 

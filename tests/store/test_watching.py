@@ -22,8 +22,7 @@ from tarsy.api import answers, app
 from tarsy.api import protocol as protocols
 from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.store.queue import journal
 from tarsy.transcript import entries, ports

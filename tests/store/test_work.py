@@ -13,8 +13,7 @@ import pytest
 import sqlalchemy
 from support import queue, stories
 from tarsy.config.model import providers
-from tarsy.store.base import database as databases
-from tarsy.store.base import tables
+from tarsy.store.base import databases, tables
 from tarsy.store.fleet import throttle
 from tarsy.store.intake import admission as admissions
 from tarsy.store.operations import resync

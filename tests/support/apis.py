@@ -17,10 +17,9 @@ from support import queue
 from tarsy.api import app, health, needs
 from tarsy.api.live import hub as hubs
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client, rights
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
 
@@ -33,13 +32,13 @@ def parts(
     token: str | None = None,
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
-    settings: platform.API | None = None,
+    settings: platforms.API | None = None,
     clock: Callable[[], float] = time.monotonic,
     kept: reporter.Keeper | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
-    found = queue.PLATFORM.model_copy(update={"queue": limited, "api": settings or platform.API()})
+    found = queue.PLATFORM.model_copy(update={"queue": limited, "api": settings or platforms.API()})
     return app.Parts(
         cluster=cluster,
         database=database,

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 from support import leases
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import anthropic, provider, registry
 from tarsy.llm import model as models
 from tarsy.transcript import messages, ports
@@ -72,7 +72,7 @@ async def asking(
     answering = script if callable(script) else model.answers(script)
     async with model.serve(answering) as server, registry.session() as session:
         source = built(session, server.url, settings)
-        limited = models.LimitedModel(NAME, source, limits=platform.Limits.model_validate(limits or {}))
+        limited = models.LimitedModel(NAME, source, limits=platforms.Limits.model_validate(limits or {}))
         yield Asked(server, source, limited)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 COUNT = 100_000
 NAMESPACE = "tarsy"

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
 
 import pytest
-from tarsy.store.base import database as databases
-from tarsy.store.base import tables
+from tarsy.store.base import databases, tables
 from tarsy_dev import postgres as launcher
 
 EMPTY = f"""

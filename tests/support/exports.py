@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from tarsy.api import export
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 
 

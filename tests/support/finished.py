@@ -11,8 +11,8 @@ import aiohttp
 import sqlalchemy
 from support import manifests
 from tarsy.kube import client
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 
 _AT_ONCE = 32
 _ROWS = """
@@ -51,8 +51,8 @@ async def create(cluster: client.Cluster, database: databases.Database, *, count
 
 
 async def _create(session: aiohttp.ClientSession, turns: asyncio.Semaphore, *, namespace: str, name: str) -> str:
-    path = f"/apis/tarsy.dev/v1alpha1/namespaces/{namespace}/{investigation.PLURAL}"
-    status = investigation.Status(
+    path = f"/apis/tarsy.dev/v1alpha1/namespaces/{namespace}/{investigations.PLURAL}"
+    status = investigations.Status(
         sequence=1, observed_generation=1, phase="Completed", conditions=[], completion_time=datetime.now(UTC)
     )
     shown = {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_openai.chat_models import _client_utils
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import names, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model
@@ -48,7 +48,7 @@ class Kind:
         base = f"{url}{self.path}"
         place = {"options": {"base_url": base}} if self.type == "langchain" else {"base_url": base}
         data = {"llm_providers": {"mine": {"type": self.type, "model": "m", **place, **self.fields, **fields}}}
-        return platform.Platform.model_validate(data).llm_providers["mine"]
+        return platforms.Platform.model_validate(data).llm_providers["mine"]
 
 
 KINDS = {

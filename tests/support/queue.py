@@ -12,13 +12,10 @@ from uuid import UUID
 import sqlalchemy
 from support import leases, manifests
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.ingest import admission as ingest
-from tarsy.resources import chain as chains
-from tarsy.resources import investigation as investigations
-from tarsy.resources import naming
-from tarsy.store.base import audit
-from tarsy.store.base import database as databases
+from tarsy.resources import chains, investigations, naming
+from tarsy.store.base import audit, databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes, receipts
 from tarsy.store.queue import heartbeat as heartbeats
@@ -36,10 +33,10 @@ RULE = episodes.Rule(window=timedelta(days=7), cooldown=timedelta(minutes=5))
 """The settings of deduplication."""
 BUILD = record.build()
 """What this program can read."""
-PLATFORM = platform.Platform(
-    defaults=platform.Defaults(llm_provider="only"),
+PLATFORM = platforms.Platform(
+    defaults=platforms.Defaults(llm_provider="only"),
     llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},
-    agents=dict.fromkeys(("KubernetesAgent", "SynthesisAgent", "ChatAgent"), platform.Agent()),
+    agents=dict.fromkeys(("KubernetesAgent", "SynthesisAgent", "ChatAgent"), platforms.Agent()),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import standing
 

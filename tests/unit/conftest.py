@@ -15,8 +15,8 @@ import pytest
 import pytest_socket
 from tarsy import failpoints
 from tarsy.agent import prompts
-from tarsy.config.model import platform as platforms
-from tarsy.resources import chain
+from tarsy.config.model import platforms
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 Script = tuple[messages.Message | messages.Failure, ...]
@@ -87,7 +87,7 @@ def snapshot() -> record.Snapshot:
         alert_type="KubePodCrashLooping",
         alert_data="pod web-0 in namespace shop restarts every minute",
         chain_name="pod-crash",
-        chain=chain.Spec.model_validate(spec),
+        chain=chains.Spec.model_validate(spec),
     )
 
 

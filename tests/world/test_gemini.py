@@ -15,10 +15,10 @@ from typing import Protocol
 import pytest
 from aiohttp import test_utils, web
 from support import leases
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import gemini, provider, registry, vertexai
 from tarsy.llm import model as models
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, messages, ports
 from tarsy_dev import loopback, model
 from tarsy_dev.model import tokens
@@ -71,7 +71,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
             vertex = providers.VertexAIProvider.model_validate(found)
             source = vertexai.build("ours", vertex, key=None, session=http, environment={})
         try:
-            yield models.LimitedModel("ours", source, limits=platform.Limits.model_validate(limits))
+            yield models.LimitedModel("ours", source, limits=platforms.Limits.model_validate(limits))
         finally:
             await source.close()
             await http.close()
@@ -240,7 +240,7 @@ RESULTS = (
         },
     ),
 )
-ALL: tuple[chain.NativeTool, ...] = ("google_search", "code_execution", "url_context")
+ALL: tuple[chains.NativeTool, ...] = ("google_search", "code_execution", "url_context")
 
 
 def followed(request: ports.Request, answer: ports.Answer, *, result: str = "") -> ports.Request:

@@ -24,7 +24,7 @@ from google.genai import _api_client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kinds, leases
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.llm import http, provider
 from tarsy.llm import model as models
 from tarsy.transcript import ports
@@ -343,7 +343,7 @@ TRICKLES = {
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_path: Path) -> None:
-    limits = platform.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})
+    limits = platforms.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})
     async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source, asyncio.timeout(60):
         server.pause = 0.01
         for answer in TRICKLES.values():

@@ -19,7 +19,7 @@ from mcp import types
 from mcp.shared import message
 from support import leases, spoken, waiting
 from tarsy import slots
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import pool, toolbox
 from tarsy.tools.transports import bounds, progress, stderr
@@ -34,9 +34,9 @@ WIRES: list[hostile_mcp.Wire] = ["json", "events"]
 
 @contextlib.asynccontextmanager
 async def owned(
-    transport: platform.Transport, *, limits: platform.Limits | None = None
+    transport: platforms.Transport, *, limits: platforms.Limits | None = None
 ) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    settings = platform.MCPServer(transport=transport, write_tools=["*"])
+    settings = platforms.MCPServer(transport=transport, write_tools=["*"])
     server = pool.Server("odd", settings, calls=slots.Slots(4))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
@@ -44,7 +44,7 @@ async def owned(
     try:
         box = toolbox.PoolToolbox(
             [server],
-            limits=limits or platform.Limits(),
+            limits=limits or platforms.Limits(),
             offered=offered_tools.Offered({"odd": settings}, lambda _: True),
         )
         yield server, box
@@ -54,8 +54,8 @@ async def owned(
             await owner
 
 
-def child(*args: str) -> platform.StdioTransport:
-    return platform.StdioTransport(
+def child(*args: str) -> platforms.StdioTransport:
+    return platforms.StdioTransport(
         type="stdio",
         command=sys.executable,
         args=["-m", "tarsy_dev.hostile_mcp", *args],
@@ -66,25 +66,25 @@ def child(*args: str) -> platform.StdioTransport:
 @contextlib.asynccontextmanager
 async def remote(
     wire: hostile_mcp.Wire, offer: str = "plain"
-) -> AsyncIterator[tuple[hostile_mcp.Server, platform.RemoteTransport]]:
+) -> AsyncIterator[tuple[hostile_mcp.Server, platforms.RemoteTransport]]:
     async with hostile_mcp.serve(wire=wire, offer=offer) as server:
         if wire == "sse":
-            yield server, platform.SSETransport(type="sse", url=server.url)
+            yield server, platforms.SSETransport(type="sse", url=server.url)
         else:
-            yield server, platform.HTTPTransport(type="http", url=server.url)
+            yield server, platforms.HTTPTransport(type="http", url=server.url)
 
 
 @contextlib.asynccontextmanager
 async def reached(
-    wire: str, *, limits: platform.Limits | None = None, offer: str = "plain"
+    wire: str, *, limits: platforms.Limits | None = None, offer: str = "plain"
 ) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
     """A server over any of the wires."""
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = child("--offer", offer)
+        transport: platforms.Transport = child("--offer", offer)
         if wire != "stdio":
             assert wire in ("json", "events", "sse")
             _, transport = await stack.enter_async_context(remote(cast("hostile_mcp.Wire", wire), offer))
-        yield await stack.enter_async_context(owned(transport, limits=limits or platform.Limits()))
+        yield await stack.enter_async_context(owned(transport, limits=limits or platforms.Limits()))
 
 
 async def say(box: toolbox.PoolToolbox, how: str, scope: ports.Scope = SCOPE) -> ports.ToolOutput:
@@ -224,7 +224,7 @@ async def test_a_list_of_tools_beyond_its_bounds_is_not_read_again_for_each_call
 
 @pytest.mark.parametrize("wire", ["stdio", *WIRES, "sse"])
 async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(wire: str) -> None:
-    limits = platform.Limits.model_validate({"tool_call": "400ms"})
+    limits = platforms.Limits.model_validate({"tool_call": "400ms"})
     async with reached(wire, limits=limits) as (server, box):
         for how in hostile_mcp.FAULTS:
             started = time.monotonic()
@@ -244,9 +244,9 @@ async def test_a_server_that_does_not_take_a_cancellation_holds_up_no_other_call
 ) -> None:
     """The SDK would wait for it, with everything that is sent behind it."""
     monkeypatch.setattr(remotes, "NOTIFIED_SECONDS", 0.3)
-    limits = platform.Limits.model_validate({"tool_call": "1s"})
+    limits = platforms.Limits.model_validate({"tool_call": "1s"})
     async with hostile_mcp.serve(wire="sse" if kind == "sse" else "json", deaf=True) as there:
-        given = platform.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
+        given = platforms.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
         async with owned(given.transport, limits=limits) as (server, box):
             first = await server.client()
             assert (await say(box, "hang")).text == "'odd.say' did not answer within 1 s"
@@ -296,7 +296,7 @@ async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
 @pytest.mark.parametrize("wire", ["stdio", *WIRES])
 async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = child()
+        transport: platforms.Transport = child()
         if wire != "stdio":
             _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
         _, box = await stack.enter_async_context(owned(transport))
@@ -318,7 +318,7 @@ async def test_a_result_of_parts_that_are_none_costs_its_call_and_holds_nobody_u
     wire: str, how: str, why: str
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = child()
+        transport: platforms.Transport = child()
         if wire != "stdio":
             _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
         server, box = await stack.enter_async_context(owned(transport))
@@ -365,7 +365,7 @@ async def test_of_what_is_offered_as_much_is_taken_as_can_be_used(
     wire: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = child("--offer", offer)
+        transport: platforms.Transport = child("--offer", offer)
         if wire != "stdio":
             _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events", offer))
         _, box = await stack.enter_async_context(owned(transport))
@@ -399,7 +399,7 @@ async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -
 @contextlib.asynccontextmanager
 async def talking(wire: str) -> AsyncIterator[toolbox.PoolToolbox]:
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = child()
+        transport: platforms.Transport = child()
         if wire != "stdio":
             _, transport = await stack.enter_async_context(remote("events"))
         _, box = await stack.enter_async_context(owned(transport))
@@ -479,7 +479,7 @@ async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: py
 
 async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
     async with hostile_mcp.serve(stream=True) as there:
-        transport = platform.HTTPTransport(type="http", url=there.url)
+        transport = platforms.HTTPTransport(type="http", url=there.url)
         async with owned(transport) as (_, box), asyncio.timeout(60):
             await there.cut.wait()
             assert bounds.MESSAGE_MAX < there.sent < 3 * bounds.MESSAGE_MAX

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support import leases
 from tarsy import errors, slots
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import pool, toolbox
@@ -45,9 +45,9 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def owned(
-    transport: platform.Transport, *, keep: pins.Keep, hashes: Mapping[str, str] | None = None
+    transport: platforms.Transport, *, keep: pins.Keep, hashes: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    settings = platform.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
+    settings = platforms.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
     server = pool.Server("odd", settings, calls=slots.Slots(4), keep=keep)
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
@@ -57,7 +57,7 @@ async def owned(
             server,
             toolbox.PoolToolbox(
                 [server],
-                limits=platform.Limits(tool_call="2s"),
+                limits=platforms.Limits(tool_call="2s"),
                 offered=offered_tools.Offered({"odd": settings}, lambda _: True),
             ),
         )
@@ -85,7 +85,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
     """A rug pull: the execution has the tool pinned, and a model that does whatever it is told."""
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+        transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             assert [spec.name for spec in box.specs] == ["odd.say"]
             assert (await say(box)).text == "fine"
@@ -122,7 +122,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
 async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_start() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+        transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep):
             pass
         remote.offer = "another description"
@@ -146,7 +146,7 @@ async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_s
 async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what_comes() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+        transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             client = await server.client()
             remote.offer = "another description"
@@ -159,7 +159,7 @@ async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what
 async def test_a_server_that_tells_of_a_change_is_looked_at_and_one_that_changes_each_time_is_stopped() -> None:
     """It tells with each of its answers, and says something else each time."""
     keep = Keep()
-    child = platform.StdioTransport(
+    child = platforms.StdioTransport(
         type="stdio",
         command=sys.executable,
         args=["-m", "tarsy_dev.hostile_mcp", "--offer", "fickle", "--noise", CHANGED],
@@ -176,7 +176,7 @@ async def test_a_server_that_tells_of_a_change_is_looked_at_and_one_that_changes
 async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_on() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+        transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             remote.offer = "one more"
             server.look_again()
@@ -193,7 +193,7 @@ async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_af
     keep = Keep()
     keep.away = True
     async with hostile_mcp.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+        transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             assert list(box.specs) == []
             (problem,) = box.problems
@@ -221,7 +221,7 @@ async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
     async with hostile_mcp.serve() as remote:
         transport = {"type": "http", "url": remote.url}
         settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True, "write_tools": ["*"]}}}
-        servers = pool.Pool(platform.Platform.model_validate(settings), keep=keep)
+        servers = pool.Pool(platforms.Platform.model_validate(settings), keep=keep)
         running = asyncio.create_task(servers.run())
         async with asyncio.timeout(60):
             await servers.tools.settled()

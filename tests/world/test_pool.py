@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import leases, spoken, waiting
 from tarsy import slots
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import health, pool, toolbox
 from tarsy.tools.transports import remote
@@ -38,8 +38,8 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as there:
-        transport = platform.HTTPTransport(type="http", url=there.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+        transport = platforms.HTTPTransport(type="http", url=there.url)
+        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server), asyncio.timeout(60):
             broken = await server.client()
             server.broke(broken)
@@ -50,8 +50,8 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
-    transport = platform.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+    transport = platforms.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
+    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -62,27 +62,27 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
     [("exit 3", "ended with status 3"), ("exit 0", "ended with status 0"), ("kill -9 $$", "was ended by signal 9")],
 )
 async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
-    transport = platform.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
-    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+    transport = platforms.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
+    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
     async with owned(server):
         assert server.problem == f"cannot be reached: its program {told}"
 
 
-def boxed(server: pool.Server, settings: platform.MCPServer) -> toolbox.PoolToolbox:
+def boxed(server: pool.Server, settings: platforms.MCPServer) -> toolbox.PoolToolbox:
     """Its tools."""
     given = offered_tools.Offered({server.name: settings}, lambda _: True)
-    return toolbox.PoolToolbox([server], limits=platform.Limits(), offered=given)
+    return toolbox.PoolToolbox([server], limits=platforms.Limits(), offered=given)
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
     """By the SDK's own server, in whichever version of the protocol the two agree on."""
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = stdio(tmp_path)
+        transport: platforms.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
-            transport = platform.HTTPTransport(type="http", url=there.url)
-        settings = platform.MCPServer(transport=transport)
+            transport = platforms.HTTPTransport(type="http", url=there.url)
+        settings = platforms.MCPServer(transport=transport)
         server = pool.Server("tools", settings, calls=slots.Slots(1))
         await stack.enter_async_context(owned(server))
         watched = spoken.Spoken()
@@ -107,7 +107,7 @@ class Killing(spoken.Spoken):
 
 
 async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
-    settings = platform.MCPServer(transport=stdio(tmp_path))
+    settings = platforms.MCPServer(transport=stdio(tmp_path))
     server = pool.Server("tools", settings, calls=slots.Slots(1))
     async with owned(server):
         watched = Killing(tmp_path)
@@ -118,10 +118,10 @@ async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_bac
     assert [word for word in watched.said if "it waits" in word] == ["3.1: 1/2 it waits\n"] * 2
 
 
-def stdio(folder: Path) -> platform.StdioTransport:
+def stdio(folder: Path) -> platforms.StdioTransport:
     """A server that has written its process's number into `folder`."""
     start = f"echo $$ > {folder}/pid && exec {sys.executable} -m tarsy_dev.mcp_server --stdio"
-    return platform.StdioTransport(
+    return platforms.StdioTransport(
         type="stdio", command="/bin/sh", args=["-c", start], env={"PYTHONPATH": str(tools.ROOT / "dev")}
     )
 
@@ -132,11 +132,11 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
 ) -> None:
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = stdio(tmp_path)
+        transport: platforms.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
-            transport = platform.HTTPTransport(type="http", url=there.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+            transport = platforms.HTTPTransport(type="http", url=there.url)
+        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server):
             (connected, offered) = server.facts()
             assert (connected.state, connected.detail["problem"]) == ("connected", "")
@@ -162,7 +162,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
+            "tools", platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
         )
         async with owned(server):
             with server.calls.one():
@@ -183,12 +183,12 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
     monkeypatch.setattr(health, "HUNG_SILENCES", 1000)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
-        transport: platform.Transport = stdio(tmp_path)
+        transport: platforms.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
             between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
-            transport = platform.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+            transport = platforms.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
+        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
         await stack.enter_async_context(owned(server))
         first = await server.client()
         if kind == "http":
@@ -222,17 +222,17 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
+            "tools", platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
         )
         async with owned(server):
             assert server.problem == "cannot be reached: Bad status line"
             assert "c4nary" not in f"{server.problem} {caplog.text}"
 
 
-def of(**urls: str) -> platform.Platform:
+def of(**urls: str) -> platforms.Platform:
     """A platform with these servers, over HTTP."""
     servers = {name: {"transport": {"type": "http", "url": url}} for name, url in urls.items()}
-    return platform.Platform.model_validate({"mcp_servers": servers})
+    return platforms.Platform.model_validate({"mcp_servers": servers})
 
 
 @contextlib.asynccontextmanager
@@ -248,7 +248,7 @@ async def running(servers: pool.Pool) -> AsyncIterator[None]:
             await tasks
 
 
-async def renew(servers: pool.Pool, settings: platform.Platform) -> None:
+async def renew(servers: pool.Pool, settings: platforms.Platform) -> None:
     tools = servers.prepared(settings)
     async with asyncio.timeout(60):
         await tools.settled()
@@ -302,13 +302,13 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
 
 @pytest.mark.slow
 async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -> None:
-    def settings(number: int) -> platform.Platform:
+    def settings(number: int) -> platforms.Platform:
         transport = stdio(tmp_path)
-        server = platform.MCPServer(transport=transport, instructions=f"{number}")
-        masked = platform.DataMasking(enabled=bool(number % 2))
-        servers = {"same": server, "other": platform.MCPServer(transport=transport, data_masking=masked)}
-        limits = platform.Limits(server_calls=1 + number % 3)
-        return platform.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
+        server = platforms.MCPServer(transport=transport, instructions=f"{number}")
+        masked = platforms.DataMasking(enabled=bool(number % 2))
+        servers = {"same": server, "other": platforms.MCPServer(transport=transport, data_masking=masked)}
+        limits = platforms.Limits(server_calls=1 + number % 3)
+        return platforms.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
 
     servers = pool.Pool(settings(1))
     async with running(servers):

@@ -16,7 +16,7 @@ from support import certificates, leases, waiting
 from tarsy import process, slots
 from tarsy.config import inforce
 from tarsy.config.load import reload
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.config.redact import known_secrets
 from tarsy.masking import given
 from tarsy.tools.calls import offered_tools
@@ -30,16 +30,16 @@ WIRES = {"http": "mcp", "sse": "sse"}
 KINDS = pytest.mark.parametrize("kind", ["http", "sse"])
 
 
-def transport(kind: str, url: str, **keys: Any) -> platform.HTTPTransport | platform.SSETransport:
+def transport(kind: str, url: str, **keys: Any) -> platforms.HTTPTransport | platforms.SSETransport:
     given = {"type": kind, "url": url, **keys}
-    settings = platform.MCPServer.model_validate({"transport": given}).transport
-    assert isinstance(settings, platform.RemoteTransport)
+    settings = platforms.MCPServer.model_validate({"transport": given}).transport
+    assert isinstance(settings, platforms.RemoteTransport)
     return settings
 
 
 @contextlib.asynccontextmanager
-async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    there = platform.MCPServer(transport=settings, write_tools=["*"])
+async def owned(settings: platforms.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+    there = platforms.MCPServer(transport=settings, write_tools=["*"])
     server = pool.Server("tools", there, calls=slots.Slots(8))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(60):
@@ -48,7 +48,7 @@ async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server
         yield (
             server,
             toolbox.PoolToolbox(
-                [server], limits=platform.Limits(), offered=offered_tools.Offered({"tools": there}, lambda _: True)
+                [server], limits=platforms.Limits(), offered=offered_tools.Offered({"tools": there}, lambda _: True)
             ),
         )
     finally:
@@ -141,7 +141,7 @@ async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypat
     monkeypatch.setenv("MCP_TOKEN", TOKEN)
     async with served(kind) as there:
         settings = transport(kind, there.url, bearer_token_env="MCP_TOKEN", headers={"X-Api-Key": f"{TOKEN}-2"})
-        loaded = platform.Platform(mcp_servers={"tools": platform.MCPServer(transport=settings)})
+        loaded = platforms.Platform(mcp_servers={"tools": platforms.MCPServer(transport=settings)})
         given.KNOWN.replace(
             known_secrets.values(loaded, {"MCP_TOKEN": TOKEN})
         )  # as a process does; no other test has them
@@ -159,9 +159,9 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         file.write_text(json.dumps({"mcp_servers": {"tools": {"transport": settings}}}), encoding="utf-8")
         watch = reload.Watch(file, environment={}, beside=process._beside)
         now = inforce.InForce(watch, unusable=lambda _: {})
-        servers = pool.Pool(platform.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
+        servers = pool.Pool(platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
 
-        async def prepare(found: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
+        async def prepare(found: platforms.Platform, _: inforce.Unusable) -> inforce.Prepared:
             tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
             await asyncio.wait_for(tools.settled(), 60)
             return inforce.Prepared(exchange=lambda: servers.exchange(tools))

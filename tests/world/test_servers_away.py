@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.calls import server_wait
 from tarsy.tools.servers import pool, toolbox
 from tarsy.transcript import messages, ports
@@ -23,8 +23,8 @@ from tarsy_dev import mcp_server, proxy
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 
-def of(**servers: Any) -> platform.Platform:
-    return platform.Platform.model_validate({"mcp_servers": servers})
+def of(**servers: Any) -> platforms.Platform:
+    return platforms.Platform.model_validate({"mcp_servers": servers})
 
 
 def http(url: str, **more: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def http(url: str, **more: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: platform.Platform) -> AsyncIterator[pool.Pool]:
+async def running(settings: platforms.Platform) -> AsyncIterator[pool.Pool]:
     servers = pool.Pool(settings)
     tasks = asyncio.create_task(servers.run())
     try:

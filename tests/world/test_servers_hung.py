@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.servers import health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
@@ -36,7 +36,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 async def running(transport: Any, limits: Any = None, **more: Any) -> AsyncIterator[pool.Pool]:
     """A pool with one server."""
     settings = {"limits": limits or {}, "mcp_servers": {"one": {"transport": transport, **more}}}
-    servers = pool.Pool(platform.Platform.model_validate(settings))
+    servers = pool.Pool(platforms.Platform.model_validate(settings))
     owners = asyncio.create_task(servers.run())
     async with asyncio.timeout(60):
         await servers.tools.settled()
@@ -237,7 +237,7 @@ async def trickling() -> AsyncIterator[tuple[Trickling, str]]:
 
 
 async def test_a_look_whose_answer_has_no_end_is_silence() -> None:
-    async with trickling() as (_, url), remote.looking(platform.HTTPTransport(type="http", url=url)) as look:
+    async with trickling() as (_, url), remote.looking(platforms.HTTPTransport(type="http", url=url)) as look:
         async with asyncio.timeout(60):
             assert await look() is None
 

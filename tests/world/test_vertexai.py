@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from google.auth.compute_engine import _metadata
 from support import leases
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import model as models
 from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
@@ -54,7 +54,7 @@ async def asking(
 ) -> AsyncIterator[models.LimitedModel]:
     """The same, within limits."""
     async with speaking(server, key_file, environment=environment, **settings) as source:
-        yield models.LimitedModel("vertex", source, limits=platform.Limits.model_validate(limits or {}))
+        yield models.LimitedModel("vertex", source, limits=platforms.Limits.model_validate(limits or {}))
 
 
 async def said(source: provider.Provider) -> str:

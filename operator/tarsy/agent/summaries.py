@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tarsy.agent import prompts
-from tarsy.config.model import context_windows, platform
+from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import cuts, entries, messages, ports, record, size
 
 READ_TOKENS = 100_000
@@ -27,7 +27,7 @@ TOO_LONG = 2
 """A summary of more than so many times what was asked for is none."""
 
 
-def due(platform_file: platform.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+def due(platform_file: platforms.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
     """The summary that a result of so many characters is to have, for an agent that asks `provider`; None is none."""
     server_settings = platform_file.mcp_servers.get(server)
     if server_settings is None or not server_settings.summarization.enabled:
@@ -41,7 +41,7 @@ def due(platform_file: platform.Platform, *, server: str, provider: str, length:
     )
 
 
-def _characters(platform_file: platform.Platform, provider: str) -> int:
+def _characters(platform_file: platforms.Platform, provider: str) -> int:
     """Return how many characters of a result its provider sums up: half of the context of a request, at most."""
     settings = platform_file.llm_providers.get(provider)
     if settings is None:  # the file has lost it since; its model says so

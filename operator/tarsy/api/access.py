@@ -28,10 +28,10 @@ from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.api import asking, auth, callers, kept, origins, problems
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
-from tarsy.resources import chain, investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import chains, investigations
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 
 ALLOWED_SECONDS = 30.0
@@ -118,7 +118,7 @@ class Access:
         cluster: client.Cluster,
         database: databases.Database,
         token: str | None,
-        settings: platform.API,
+        settings: platforms.API,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`token` is the webhook's; None serves the programs of this machine, whatever they ask (`--insecure-dev`).
@@ -179,7 +179,7 @@ class Access:
     async def oversees(self, request: HTTPConnection) -> Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
         sender = await self._person(request)
-        await self._ensure(sender, reviews.Action(verb="list", plural=chain.PLURAL, namespace=self._cluster.namespace))
+        await self._ensure(sender, reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.namespace))
         return _caller(sender)
 
     async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
@@ -293,7 +293,7 @@ class Access:
 
 
 def _of_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
-    return reviews.Action(verb=verb, plural=investigation.PLURAL, namespace=namespace, name=name)
+    return reviews.Action(verb=verb, plural=investigations.PLURAL, namespace=namespace, name=name)
 
 
 def _asker(sender: callers.Sender) -> str:

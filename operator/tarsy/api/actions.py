@@ -19,8 +19,7 @@ from pydantic import BaseModel
 from tarsy import errors, failpoints
 from tarsy.api import access, described, problems, strict
 from tarsy.kube import client, objects
-from tarsy.store.base import audit
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
 from tarsy.store.reads import history

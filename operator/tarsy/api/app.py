@@ -43,10 +43,10 @@ from tarsy.api.live import attending, sockets, streams
 from tarsy.api.live import hub as hubs
 from tarsy.api.live import protocol as sockets_protocol
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.resources import base
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 
 PATIENCE_SECONDS = 10.0

@@ -24,9 +24,9 @@ from typing import Literal
 from starlette.requests import HTTPConnection
 
 from tarsy.api import asking, auth, forwarded, kept, problems, rates
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client, reviews
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
 ANONYMOUS = "api-client"
 """The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
@@ -71,7 +71,7 @@ class Callers:
         *,
         cluster: client.Cluster,
         token: str | None,
-        settings: platform.API,
+        settings: platforms.API,
         asking: asking.Asking,
         clock: Callable[[], float],
     ) -> None:
@@ -172,4 +172,4 @@ def _lifetime(token: str) -> float:
 
 def shown(name: str) -> str:
     """A name as it may stand in specs, lists and answers."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigation.AUTHOR_MAX]
+    return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigations.AUTHOR_MAX]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tarsy.config.check import chain_index
 from tarsy.kube import client, objects
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 
 

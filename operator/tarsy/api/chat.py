@@ -17,7 +17,7 @@ from tarsy import errors
 from tarsy.api import access, actions, bodies, described, problems, strict
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import snapshots
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
-from tarsy.resources import chain as chains
+from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import backlog

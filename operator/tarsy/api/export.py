@@ -18,9 +18,8 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
 from tarsy.api import access, answers, investigations, markdown, shapes, strict, transcripts
-from tarsy.store.base import database as databases
-from tarsy.store.reads import history
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, timeline
 
 VERSION = 2
@@ -96,9 +95,9 @@ async def as_json(database: databases.Database, head: history.Head) -> AsyncIter
     unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),
-        "messages": _section(database, head, stored.SAYING, transcripts.said),
-        "llm_interactions": _section(database, head, stored.ASKING, _model_calls),
-        "mcp_interactions": _section(database, head, stored.CALLING, transcripts.tool_calls),
+        "messages": _section(database, head, conversations.SAYING, transcripts.said),
+        "llm_interactions": _section(database, head, conversations.ASKING, _model_calls),
+        "mcp_interactions": _section(database, head, conversations.CALLING, transcripts.tool_calls),
         "timeline": _events(database, head, unreadable),
     }
     for name, section in sections.items():
@@ -116,29 +115,29 @@ async def _section(
     database: databases.Database,
     head: history.Head,
     kinds: Sequence[str],
-    tell: Callable[[stored.Placed], Sequence[shapes.Part]],
+    tell: Callable[[conversations.Placed], Sequence[shapes.Part]],
 ) -> AsyncIterator[bytes]:
     """Yield the JSON lists of entries of these kinds, without empty ones."""
-    async for page in stored.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
+    async for page in conversations.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
         if (written := await asyncio.to_thread(_told, page, tell)) != _NOTHING:
             yield written
 
 
-def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[shapes.Part]]) -> bytes:
+def _told(page: Sequence[conversations.Placed], tell: Callable[[conversations.Placed], Sequence[shapes.Part]]) -> bytes:
     return _written([line for placed in page for line in tell(placed)])
 
 
-def _model_calls(placed: stored.Placed) -> list[shapes.ModelCall]:
+def _model_calls(placed: conversations.Placed) -> list[shapes.ModelCall]:
     model_call = transcripts.model_call(placed)
     return [model_call] if model_call else []
 
 
 async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
     ends = transcripts.Ends()
-    async for page in stored.walk(database, head.summary.id, kinds=stored.FRAMING, upto=head.log_seq):
+    async for page in conversations.walk(database, head.summary.id, kinds=conversations.FRAMING, upto=head.log_seq):
         ends.add(page)
 
-    def tell(placed: stored.Placed) -> list[shapes.WholeExecution]:
+    def tell(placed: conversations.Placed) -> list[shapes.WholeExecution]:
         execution = transcripts.execution(placed, ends)
         return [execution] if execution else []
 
@@ -153,7 +152,12 @@ async def _events(
     after, more = 0, True
     while more:
         page = await history.log_page(
-            database, head.summary.id, after=after, limit=stored.WALKED, upto=head.log_seq, size=stored.WALKED_BYTES
+            database,
+            head.summary.id,
+            after=after,
+            limit=conversations.WALKED,
+            upto=head.log_seq,
+            size=conversations.WALKED_BYTES,
         )
         if page is None or page.last == after:  # there is no more, whatever the number of its last entry says
             return
@@ -184,14 +188,16 @@ async def as_markdown(database: databases.Database, head: history.Head) -> Async
     """The document in pieces; a GoneError where it cannot be had whole."""
     identity, document = head.summary.id, markdown.Document(head)
     yield (await asyncio.to_thread(document.head)).encode()
-    outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
+    outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
     scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda listed: (listed.run, listed.stage))
     for scope in [list(group) for _, group in scopes]:
         yield document.scope(scope).encode()
         for outline in scope:
             yield document.execution(outline).encode()
             after = outline.seq - 1
-            async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
+            async for page in conversations.walk(
+                database, identity, after=after, upto=head.log_seq, execution=outline.id
+            ):
                 yield (await asyncio.to_thread(_in_markdown, document, page)).encode()
     if len(outlines) > EXECUTIONS_MAX:
         yield document.left_out(EXECUTIONS_MAX).encode()
@@ -199,7 +205,7 @@ async def as_markdown(database: databases.Database, head: history.Head) -> Async
     await _still_there(database, head)
 
 
-def _in_markdown(document: markdown.Document, page: Sequence[stored.Placed]) -> str:
+def _in_markdown(document: markdown.Document, page: Sequence[conversations.Placed]) -> str:
     return "".join(part for placed in page for part in document.entry(placed))
 
 

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection
 
 from tarsy.api import problems
 from tarsy.config.model import fields
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
 USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
     f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For", "Host", "Proto")
@@ -123,8 +123,8 @@ def _checked(value: str, header: str) -> str:
         name = value.encode("latin-1").decode()  # the server reads headers as Latin-1, proxies write UTF-8
     except UnicodeError:
         name = ""
-    if not name.isprintable() or not 1 <= len(name) <= investigation.AUTHOR_MAX:
-        message = f"{header}: names have from 1 to {investigation.AUTHOR_MAX} printable characters, in UTF-8"
+    if not name.isprintable() or not 1 <= len(name) <= investigations.AUTHOR_MAX:
+        message = f"{header}: names have from 1 to {investigations.AUTHOR_MAX} printable characters, in UTF-8"
         raise problems.Problem(HTTPStatus.FORBIDDEN, message)
     if name.startswith(RESERVED):
         message = f"{header}: names that begin with {' or '.join(RESERVED)} are not a proxy's to give"

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from tarsy import errors
 from tarsy.api import concerns, needs, problems, strict
 from tarsy.config.load import settings
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
 

@@ -23,12 +23,12 @@ from tarsy import errors, failpoints
 from tarsy.api import access, bodies, problems
 from tarsy.api import chains as lists
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes, receipts
@@ -59,14 +59,14 @@ class Intake:
     cluster: client.Cluster
     database: databases.Database
     chains: lists.Chains
-    ingest: Callable[[], platform.Ingest]
+    ingest: Callable[[], platforms.Ingest]
     max_queued: int
     mask: Callable[[str], str]
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """Told of each object that was made and admitted: who watches in this process need not look at it."""
 
     @property
-    def settings(self) -> platform.Ingest:
+    def settings(self) -> platforms.Ingest:
         """The settings in force."""
         return self.ingest()
 

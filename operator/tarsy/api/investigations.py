@@ -14,11 +14,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 
 from tarsy.api import access, answers, lists, shapes, strict, transcripts
-from tarsy.resources import chain as chains
-from tarsy.resources import schema
-from tarsy.store.base import database as databases
-from tarsy.store.reads import history, phase_rules
-from tarsy.store.reads import transcripts as stored
+from tarsy.resources import chains, schema
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations, history, phase_rules
 from tarsy.transcript import entries, timeline
 
 EVENTS_MAX = 500
@@ -200,8 +198,8 @@ async def read(database: databases.Database, identity: UUID) -> Investigation:
         if head is None:
             raise transcripts.none_such(identity)
         runs = [run.number for run in head.runs]
-        outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
-        unknown = await stored.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
+        outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
+        unknown = await conversations.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
     return Investigation(
         **dict(await asyncio.to_thread(facts, head)),
         executions=[shapes.Execution.model_validate(row) for row in outlines],

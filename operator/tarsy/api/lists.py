@@ -25,8 +25,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 
 from tarsy import errors
 from tarsy.api import access, described, problems, shapes, strict
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.reads import listing
 
 PAGE_DEFAULT = 25
@@ -84,7 +84,7 @@ def _in_utc(time: datetime) -> datetime:
 Moment = Annotated[AwareDatetime, BeforeValidator(_spelled), AfterValidator(_in_utc)]
 
 Phases = Annotated[
-    list[investigation.Phase] | None,
+    list[investigations.Phase] | None,
     Query(max_length=16, description="In this phase; repeated: in one of these.", examples=[["Running", "Queued"]]),
 ]
 AlertType = Annotated[
@@ -105,7 +105,7 @@ Author = Annotated[
     str | None,
     Query(
         min_length=1,
-        max_length=investigation.AUTHOR_MAX,
+        max_length=investigations.AUTHOR_MAX,
         pattern=_NO_NUL,
         description="Which this caller asked for.",
         examples=["api-client"],
@@ -176,7 +176,7 @@ class Page(BaseModel):
     """A page of investigations."""
 
     items: list[shapes.Row]
-    counts: dict[investigation.Phase, int]
+    counts: dict[investigations.Phase, int]
     """How many fit all filters but `phase`, by phase."""
     counts_exact: bool
     """Whether they are all; else there may be more: see `q`."""

@@ -13,9 +13,8 @@ from datetime import UTC, datetime
 
 from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
-from tarsy.resources import investigation
-from tarsy.store.reads import history
-from tarsy.store.reads import transcripts as stored
+from tarsy.resources import investigations
+from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, record, timeline
 
 END = "---\n\nThe end of the transcript.\n"
@@ -60,14 +59,14 @@ class Document:
         parts.append(f"## Alert\n\n{_folded('The alert', self._found.alert_data)}")
         return "".join(parts)
 
-    def scope(self, outlines: Sequence[stored.Outline]) -> str:
+    def scope(self, outlines: Sequence[conversations.Outline]) -> str:
         """Return the heading of a stage, or of executions without one; `outlines` are its executions."""
         first = outlines[0]
         return self._title(first) + _table(
             ("Agent", "Status", "Duration", "Iterations", "Tool calls", "Tokens", "Cost"), map(_numbers, outlines)
         )
 
-    def _title(self, first: stored.Outline) -> str:
+    def _title(self, first: conversations.Outline) -> str:
         if first.stage:
             stages = (stage for stage in self._found.summary.stages if first.run == 0 and stage.name == first.stage)
             own_stage = next(stages, None)
@@ -80,14 +79,14 @@ class Document:
         ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
         return f"## Question {first.run}\n\n{quoted.fence(asked.question)}{ended}"
 
-    def execution(self, outline: stored.Outline) -> str:
+    def execution(self, outline: conversations.Outline) -> str:
         """Return the heading of an execution."""
         self._name, self._execution = outline.name, outline.id
         self._is_react = record.is_react(outline.strategy)
         error = f"{span(outline.error)}\n\n" if outline.error else ""
         return f"### {_KINDS.get(outline.kind, 'Execution')} {span(outline.name)}\n\n{error}"
 
-    def entry(self, placed: stored.Placed) -> Iterator[str]:
+    def entry(self, placed: conversations.Placed) -> Iterator[str]:
         """Yield the text of an entry of the present execution."""
         logged = placed.logged
         match logged.entry:
@@ -126,7 +125,7 @@ class Document:
         """Return the note on executions beyond the limit."""
         return f"**{count:,} executions are told; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
 
-    def _started(self, started: entries.ExecutionStarted, placed: stored.Placed) -> Iterator[str]:
+    def _started(self, started: entries.ExecutionStarted, placed: conversations.Placed) -> Iterator[str]:
         if agent := started.agent:
             yield f"- Provider: {span(agent.provider)}\n- Strategy: {agent.strategy}\n"
             yield f"- Iterations: {agent.max_iterations} at most\n"
@@ -171,7 +170,7 @@ class Document:
     def _messages(self) -> str:
         return f"{self._path}/messages?execution={self._execution}"
 
-    def _call(self, placed: stored.Placed) -> str:
+    def _call(self, placed: conversations.Placed) -> str:
         call = transcripts.model_call(placed)
         assert call  # noqa: S101 - the entry tells of one
         used = _tokens(call.input_tokens, call.output_tokens, call.thinking_tokens, call.total_tokens)
@@ -240,7 +239,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     yield "Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"
     used = (summary.input_tokens, summary.output_tokens, summary.thinking_tokens, summary.total_tokens)
     yield "Tokens", _tokens(*used)
-    yield "Cost", "no price is known" if summary.cost is None else investigation.cost_text(summary.cost)
+    yield "Cost", "no price is known" if summary.cost is None else investigations.cost_text(summary.cost)
     skipped = [quoted.cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
     if skipped:
         yield "Skipped stages", ", ".join(skipped)
@@ -248,7 +247,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     yield "Log", f"{head.log_seq:,} entries"
 
 
-def _numbers(outline: stored.Outline) -> tuple[str, ...]:
+def _numbers(outline: conversations.Outline) -> tuple[str, ...]:
     return (
         quoted.cell(outline.name),
         outline.outcome or "running",
@@ -256,7 +255,7 @@ def _numbers(outline: stored.Outline) -> tuple[str, ...]:
         f"{outline.iterations:,}",
         f"{outline.tool_calls:,}",
         f"{outline.total_tokens:,}",
-        "" if outline.cost is None else investigation.cost_text(outline.cost),
+        "" if outline.cost is None else investigations.cost_text(outline.cost),
     )
 
 

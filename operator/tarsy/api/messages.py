@@ -10,8 +10,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 
 from tarsy.api import access, answers, problems, shapes, strict, transcripts
-from tarsy.store.base import database as databases
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations
 
 _ID = r"^[\w./-]+$"
 """The form of an execution's id: nothing that Postgres would refuse."""
@@ -73,15 +73,15 @@ async def read(
     or execution.
     """
     with transcripts.store_is_up():
-        end = await stored.end(database, identity)
+        end = await conversations.end(database, identity)
         if end is None:
             raise transcripts.none_such(identity)
-        if execution is not None and execution not in await stored.names(database, identity, [execution]):
-            raise _unknown(execution, await stored.outlines(database, identity, upto=end, limit=_NAMED))
+        if execution is not None and execution not in await conversations.names(database, identity, [execution]):
+            raise _unknown(execution, await conversations.outlines(database, identity, upto=end, limit=_NAMED))
     while True:
         with transcripts.store_is_up():
-            page = await stored.page(
-                database, identity, kinds=stored.SAYING, after=after, upto=end, limit=limit, execution=execution
+            page = await conversations.page(
+                database, identity, kinds=conversations.SAYING, after=after, upto=end, limit=limit, execution=execution
             )
         page_messages = await asyncio.to_thread(_said, page.placed)
         if page_messages or not page.more:
@@ -89,11 +89,11 @@ async def read(
         after = page.last
 
 
-def _said(placed: Sequence[stored.Placed]) -> list[shapes.Message]:
+def _said(placed: Sequence[conversations.Placed]) -> list[shapes.Message]:
     return [message for placed_entry in placed for message in transcripts.said(placed_entry)]
 
 
-def _unknown(execution: str, executions: Sequence[stored.Outline]) -> problems.Problem:
+def _unknown(execution: str, executions: Sequence[conversations.Outline]) -> problems.Problem:
     there = ", ".join(f"{listed.id} ({listed.name})" for listed in executions) or "none yet"
     what = f"this investigation has no execution {execution!r}; executions: {there}"
     return problems.invalid([problems.Fault(place="query.execution", message=what)])

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from tarsy.config.load import settings
 from tarsy.kube import client, objects, rights, watch
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 
 RIGHTS_SECONDS = 30.0
 RIGHTS_MISSING_SECONDS = 1.0
@@ -99,8 +99,8 @@ class Cluster:
                 what = f"the CRDs {', '.join(unserved)}"
                 missing.append(Missing(what=what, needed_by=("api", "controller"), why=f"{what} are not installed"))
             await self._review()
-            lists = not any((right.verb, right.resource) == ("list", chain.PLURAL) for right in self._lacking)
-            if lists and chain.PLURAL not in unserved:
+            lists = not any((right.verb, right.resource) == ("list", chains.PLURAL) for right in self._lacking)
+            if lists and chains.PLURAL not in unserved:
                 await objects.ping(self._cluster, namespace=self._cluster.namespace)
         except (client.ClusterDownError, objects.RefusedError) as error:
             self._reviewed = -math.inf  # it may be refused for a right that has been taken away

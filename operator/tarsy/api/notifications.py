@@ -22,7 +22,7 @@ from tarsy.config.check import chain_index
 from tarsy.ingest import alertmanager, formats, manifest, payload
 from tarsy.kube import objects
 from tarsy.masking import masker
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import episodes, unserved
 from tarsy.store.queue import work
 

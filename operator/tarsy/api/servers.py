@@ -14,11 +14,10 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from tarsy.api import access, bodies, concerns, described, problems, strict, system
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.ingest import payload
 from tarsy.kube import client
-from tarsy.store.base import audit
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases
 from tarsy.store.fleet import catalogue, pins
 
 BODY_MAX = 256 * 1024

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 
 
 def _cost(cost: object) -> object:
-    return investigation.cost_text(cost) if isinstance(cost, float) else cost
+    return investigations.cost_text(cost) if isinstance(cost, float) else cost
 
 
-Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigation.COST_PATTERN)]
+Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigations.COST_PATTERN)]
 """A cost as a decimal number without exponent, as in the status of the object; read from the store's float."""
 
 
@@ -46,7 +46,7 @@ class Row(Part):
     author: str
     """The author; "" if unknown."""
     chain_name: str | None
-    phase: investigation.Phase
+    phase: investigations.Phase
     progress: str
     """Ended stages of all stages."""
     current_stage: str | None
@@ -82,8 +82,8 @@ class Usage(Part):
 class Native(Part):
     """Tools of a provider's own."""
 
-    offered: list[chain.NativeTool]
-    left_out: list[chain.NativeTool]
+    offered: list[chains.NativeTool]
+    left_out: list[chains.NativeTool]
     """Wanted, and not offered, because the provider does not take them beside those of MCP servers."""
     mixes: bool
     """Whether it does."""
@@ -101,7 +101,7 @@ class Agent(Part):
 
     name: str
     provider: str
-    strategy: chain.IterationStrategy
+    strategy: chains.IterationStrategy
     max_iterations: int
     servers: list[str]
     custom_instructions: str
@@ -140,7 +140,7 @@ class Call(Part):
 class NativeResult(Part):
     """The result of a provider's own tool, within an answer."""
 
-    tool: chain.NativeTool
+    tool: chains.NativeTool
     content: str
     """For people: what the code printed, or the sources, a line each."""
     details: dict[str, Any]

@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 from tarsy import errors
 from tarsy.api import access, concerns, problems, strict
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.resources import chain as chains
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import backlog

@@ -19,8 +19,8 @@ from pydantic import Field
 from tarsy.agent import requests
 from tarsy.api import access, answers, problems, shapes, strict, transcripts
 from tarsy.api import messages as paging
-from tarsy.store.base import database as databases
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, ports, record
 
 _JSON = ["object", "array", "string", "number", "boolean", "null"]
@@ -32,7 +32,7 @@ class Line(shapes.Part):
 
     n: int
     """Its number among the calls of its type, from 1; it never changes."""
-    type: stored.CallType
+    type: conversations.CallType
     seq: int
     """The entry of the log that tells of it."""
     run: int
@@ -175,21 +175,21 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
     It is empty only where nothing follows.
     """
     with transcripts.store_is_up():
-        end = await stored.end(database, identity)
+        end = await conversations.end(database, identity)
     if end is None:
         raise transcripts.none_such(identity)
-    kinds = {*stored.ASKING, *stored.CALLING}
+    kinds = {*conversations.ASKING, *conversations.CALLING}
     while True:
         with transcripts.store_is_up():
-            page = await stored.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
-            names = await stored.names(database, identity, (placed.logged.execution for placed in page.placed))
+            page = await conversations.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
+            names = await conversations.names(database, identity, (placed.logged.execution for placed in page.placed))
         lines = await asyncio.to_thread(_all_lines, page.placed, names)
         if lines or not page.more:
             return Trace(calls=lines, last=page.last, more=page.more)
         after = page.last
 
 
-def _all_lines(placed: Sequence[stored.Placed], names: Mapping[str, str]) -> list[Line]:
+def _all_lines(placed: Sequence[conversations.Placed], names: Mapping[str, str]) -> list[Line]:
     return [line for placed_entry in placed for line in _lines(placed_entry, names)]
 
 
@@ -199,8 +199,8 @@ async def asked(database: databases.Database, identity: UUID, *, number: int) ->
     entry, beside = call.placed.logged.entry, None
     if isinstance(entry, entries.ToolSummarised):
         with transcripts.store_is_up():
-            name = await stored.name(database, identity)
-            beside = (name, await stored.whole(database, identity, entry.execution, entry.call_id))
+            name = await conversations.name(database, identity)
+            beside = (name, await conversations.whole(database, identity, entry.execution, entry.call_id))
     return await asyncio.to_thread(_asked, call, beside)
 
 
@@ -209,14 +209,16 @@ async def called(database: databases.Database, identity: UUID, *, number: int) -
     call = await _find(database, identity, kind="tool", number=number)
     call_id = _tool_call(number, call).tool_call_id
     with transcripts.store_is_up():
-        full_result = await stored.whole(database, identity, call.placed.logged.execution, call_id)
-        summary = await stored.summary(database, identity, call.placed.logged, call_id)
+        full_result = await conversations.whole(database, identity, call.placed.logged.execution, call_id)
+        summary = await conversations.summary(database, identity, call.placed.logged, call_id)
     return await asyncio.to_thread(_called, number, call, full_result, summary)
 
 
-async def _find(database: databases.Database, identity: UUID, *, kind: stored.CallType, number: int) -> stored.Call:
+async def _find(
+    database: databases.Database, identity: UUID, *, kind: conversations.CallType, number: int
+) -> conversations.Call:
     with transcripts.store_is_up():
-        call = await stored.call(database, identity, kind=kind, number=number)
+        call = await conversations.call(database, identity, kind=kind, number=number)
     if call is None:
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")
     if isinstance(call.placed.logged.entry, entries.Unreadable):
@@ -225,7 +227,7 @@ async def _find(database: databases.Database, identity: UUID, *, kind: stored.Ca
     return call
 
 
-def _lines(placed: stored.Placed, names: Mapping[str, str]) -> list[Line]:
+def _lines(placed: conversations.Placed, names: Mapping[str, str]) -> list[Line]:
     """The calls that an entry tells of; `names` are those of executions."""
     name = names.get(placed.logged.execution, "")
     if asked := transcripts.model_call(placed):
@@ -257,7 +259,7 @@ _Beside: TypeAlias = tuple[str, str | None]
 """The further input of a summary's request: the investigation's name, and the full result (`stored.whole`)."""
 
 
-def _asked(stored_call: stored.Call, beside: _Beside | None) -> Asked:
+def _asked(stored_call: conversations.Call, beside: _Beside | None) -> Asked:
     call, entry = transcripts.model_call(stored_call.placed), transcripts.called(stored_call.placed.logged.entry)
     assert call  # noqa: S101 - `stored.call` counts no other
     assert entry  # noqa: S101 - the same
@@ -335,11 +337,11 @@ def _answer(message: messages.Message) -> Answer:
     )
 
 
-def _tool_call(number: int, call: stored.Call) -> shapes.ToolCall:
+def _tool_call(number: int, call: conversations.Call) -> shapes.ToolCall:
     return transcripts.tool_calls(call.placed)[number - call.placed.tool_calls - 1]
 
 
-def _called(number: int, stored_call: stored.Call, full_result: str | None, summary: str | None) -> Called:
+def _called(number: int, stored_call: conversations.Call, full_result: str | None, summary: str | None) -> Called:
     call = _tool_call(number, stored_call)
     entry = stored_call.placed.logged.entry
     runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()

@@ -18,7 +18,7 @@ from tarsy import errors
 from tarsy.api import problems, shapes
 from tarsy.config import resolve
 from tarsy.masking import masker
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages
 
 ENTRIES_MAX = 500
@@ -28,7 +28,7 @@ SUMMARY_MESSAGES = 2
 _MASKER = masker.Masker(groups=["security"])
 
 
-def execution(placed: stored.Placed, ends: Ends) -> shapes.WholeExecution | None:
+def execution(placed: conversations.Placed, ends: Ends) -> shapes.WholeExecution | None:
     """Return the execution that an entry starts, if it does."""
     logged = placed.logged
     if not isinstance(logged.entry, entries.ExecutionStarted):
@@ -99,7 +99,7 @@ class Ends:
     def __init__(self) -> None:
         self._changed: dict[str, dict[str, Any]] = {}
 
-    def add(self, page: Iterable[stored.Placed]) -> None:
+    def add(self, page: Iterable[conversations.Placed]) -> None:
         """Take note of what these entries say of it."""
         for placed in page:
             changed = self._changed.setdefault(placed.logged.execution, {})
@@ -115,7 +115,7 @@ class Ends:
         return self._changed.get(execution, {})
 
 
-def said(placed: stored.Placed) -> list[shapes.Message]:
+def said(placed: conversations.Placed) -> list[shapes.Message]:
     """The messages that an entry brings."""
     match placed.logged.entry:
         case entries.ExecutionStarted() | entries.Answered() | entries.Unanswered() as entry:
@@ -130,7 +130,7 @@ def said(placed: stored.Placed) -> list[shapes.Message]:
     ]
 
 
-def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
+def model_call(placed: conversations.Placed) -> shapes.ModelCall | None:
     """The model call that an entry tells of, if it does."""
     logged = placed.logged
     entry = called(logged.entry)
@@ -202,7 +202,7 @@ def answer(entry: Called) -> messages.Message:
             return messages.Message(role="assistant")
 
 
-def tool_calls(placed: stored.Placed) -> list[shapes.ToolCall]:
+def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
     """The tool calls that an entry tells of."""
     logged = placed.logged
     runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Sequence
 
 from tarsy import process
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 
 
-def servers(platform_file: platform.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:
+def servers(platform_file: platforms.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:
     """Each MCP server of the platform, tried once; and what of its agents' choices of tools fits none of theirs."""
     logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
     return asyncio.run(process.servers(platform_file))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from tarsy.config.model import platform
+    from tarsy.config.model import platforms
 
 FILE = click.Path(path_type=Path)
 
@@ -43,7 +43,7 @@ def check(*, path: Path | None, servers: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _are_there(platform_file: platform.Platform) -> bool:
+def _are_there(platform_file: platforms.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
     from tarsy.cli import check as checks
     from tarsy.transcript import printable

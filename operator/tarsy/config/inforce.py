@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader, reload
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.config.redact import view
-from tarsy.resources import chain as chains
+from tarsy.resources import chains
 from tarsy.telemetry import standing
 
 LOOK_SECONDS = 1.0

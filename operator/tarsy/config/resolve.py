@@ -14,10 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
-from tarsy.resources import chain as chains
-from tarsy.resources import investigation
+from tarsy.config.model import platforms, tool_filters
+from tarsy.resources import chains, investigations
 
 T = TypeVar("T")
 
@@ -57,7 +55,7 @@ class NativeTools:
         """Return the native tools that can be used beside tools of MCP servers."""
         return self if self.mixes else replace(self, offered=(), left_out=self.offered)
 
-    def narrowed(self, mcp: investigation.MCP | None) -> NativeTools:
+    def narrowed(self, mcp: investigations.MCP | None) -> NativeTools:
         """Return the native tools that an alert leaves."""
         switches = (mcp and mcp.native_tools) or {}
         return replace(self, offered=tuple(tool for tool in self.offered if switches.get(tool, True)))
@@ -130,7 +128,7 @@ class ResolvedAgent:
         fallbacks = tuple(Fallback(provider=fallback.provider) for fallback in self.fallbacks)
         return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks, tools=())
 
-    def narrowed(self, mcp: investigation.MCP | None) -> ResolvedAgent:
+    def narrowed(self, mcp: investigations.MCP | None) -> ResolvedAgent:
         """The same with the tools that an alert leaves it, of MCP servers and of providers."""
         fallbacks = tuple(replace(fallback, native=fallback.native.narrowed(mcp)) for fallback in self.fallbacks)
         tools = (*self.tools, *tool_filters.of_alert(mcp))
@@ -153,7 +151,7 @@ def agent_for(
     chain: chains.Spec,
     stage: chains.Stage,
     member: chains.StageAgent,
-    mcp: investigation.MCP | None = None,
+    mcp: investigations.MCP | None = None,
 ) -> ResolvedAgent:
     """The settings of `member` of `stage`, as an alert narrows them by its `mcp`.
 
@@ -199,7 +197,7 @@ def own_provider(
 def _selected(
     platform: platforms.Platform,
     own: Mapping[str, platforms.MCPServer],
-    mcp: investigation.MCP | None,
+    mcp: investigations.MCP | None,
     *,
     chain_name: str,
     chain: chains.Spec,
@@ -262,7 +260,7 @@ def chat_for(
     *,
     chain_name: str,
     chain: chains.Spec,
-    mcp: investigation.MCP | None = None,
+    mcp: investigations.MCP | None = None,
 ) -> ResolvedAgent:
     """The settings of what answers questions afterwards, but for its servers: those that the investigation's had."""
     where = place(chain_name, block="chat")

@@ -22,9 +22,8 @@ from tarsy.config.model import tool_filters
 from tarsy.controller import reach, unreadable, usable, workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.masking import given
-from tarsy.resources import base
-from tarsy.resources import chain as chains
-from tarsy.store.base import database as databases
+from tarsy.resources import base, chains
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, leader
 from tarsy.transcript import printable
 

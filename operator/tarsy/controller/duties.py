@@ -25,7 +25,7 @@ from uuid import UUID
 from tarsy import errors
 from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import leader, unrunnable
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import receipts, unserved

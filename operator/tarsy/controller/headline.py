@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
-LONGEST = investigation.HEADLINE_MAX
+LONGEST = investigations.HEADLINE_MAX
 _READ, _LINE = 16 * 1024, 2 * 1024
 """Characters of a text, and of one of its lines, that are looked at."""
 

@@ -20,8 +20,8 @@ from tarsy.config.check import chain_index
 from tarsy.controller import unreadable, workqueue
 from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
-from tarsy.resources import base, investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import base, investigations
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import work
@@ -134,7 +134,7 @@ class Reconciler:
         if len(self._reconciled) > RECONCILED_MAX:
             self._reconciled.popitem(last=False)
 
-    async def _admission(self, fetched: investigation.AlertInvestigation) -> admitted.Admission:
+    async def _admission(self, fetched: investigations.AlertInvestigation) -> admitted.Admission:
         """Its admission; a LaterError while its chain may still come."""
         namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
@@ -158,13 +158,13 @@ class Reconciler:
         return admission
 
 
-def unreadable_status(unreadable_object: objects.Unreadable, *, now: datetime) -> investigation.Status:
+def unreadable_status(unreadable_object: objects.Unreadable, *, now: datetime) -> investigations.Status:
     """The status of an investigation whose object cannot be read: Failed, until another generation of it can be."""
     conditions = [
         unreadable.condition(unreadable_object, kind, true=kind != "Accepted", now=now)
         for kind in ("Accepted", "Finished", "Failed", "Stalled")
     ]
-    return investigation.Status(
+    return investigations.Status(
         sequence=0,  # that of the store, should it come to be admitted, is no lower
         observed_generation=unreadable_object.metadata.generation,
         phase="Failed",

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from tarsy import errors
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 
 EVERY = timedelta(hours=1)
@@ -33,7 +33,7 @@ class Notices:
         database: databases.Database,
         deployment: str,
         index: chain_index.Indexer,
-        ingest: Callable[[], platform.Ingest],
+        ingest: Callable[[], platforms.Ingest],
     ) -> None:
         """`deployment` is its name, in the operator's namespace; `ingest` is what is in force of that section."""
         self._cluster = cluster

@@ -22,8 +22,8 @@ from uuid import UUID
 from tarsy.controller import headline, workqueue
 from tarsy.kube import client, objects
 from tarsy.masking import given
-from tarsy.resources import base, investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import base, investigations
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import history, phase_rules
 from tarsy.transcript import printable
@@ -183,19 +183,19 @@ def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
         yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
 
 
-def status_of(summary: history.Summary) -> investigation.Status:
+def status_of(summary: history.Summary) -> investigations.Status:
     """The status that shows `summary`."""
     started = {stage.name: stage for stage in summary.stages}
     analysis = printable.text(given.KNOWN.text(summary.final_analysis))
     excerpt = _cut(analysis, FINAL_ANALYSIS_MAX)
     ended = sum(_ended_by_itself(stage, of=summary) for stage in summary.stages)
     running = next((stage.name for stage in summary.stages if stage.ended_at is None), None)
-    return investigation.Status(
+    return investigations.Status(
         sequence=summary.revision,
         observed_generation=summary.generation,
         phase=summary.phase,
         conditions=_conditions(summary),
-        author=_cut(summary.author, investigation.AUTHOR_MAX) or None,
+        author=_cut(summary.author, investigations.AUTHOR_MAX) or None,
         chain=_chain(summary),
         progress=f"{ended}/{len(summary.stage_names)}" if summary.stage_names else None,
         current_stage=None if summary.ended_at else running,
@@ -203,20 +203,20 @@ def status_of(summary: history.Summary) -> investigation.Status:
             _stage(name, started.get(name), agents=agents, of=summary)
             for name, agents in zip(summary.stage_names, summary.stage_agents, strict=True)
         ],
-        usage=investigation.Usage(
+        usage=investigations.Usage(
             input_tokens=summary.input_tokens,
             output_tokens=summary.output_tokens,
             thinking_tokens=summary.thinking_tokens,
             total_tokens=summary.total_tokens,
             llm_calls=summary.llm_calls,
             tool_calls=summary.tool_calls,
-            cost=None if summary.cost is None else investigation.cost_text(summary.cost),
+            cost=None if summary.cost is None else investigations.cost_text(summary.cost),
         ),
-        target=_cut(summary.target, investigation.TARGET_MAX) or None,
+        target=_cut(summary.target, investigations.TARGET_MAX) or None,
         headline=_headline(summary) or None,
         summary=_cut(summary.summary, SUMMARY_MAX) or None,
         gaps=[
-            investigation.Gap(
+            investigations.Gap(
                 tool=_cut(gap["tool"], GAP_MAX)[:GAP_CHARACTERS], reason=_cut(gap["reason"], GAP_MAX)[:GAP_CHARACTERS]
             )
             for gap in summary.gaps
@@ -288,10 +288,10 @@ def _conditions(summary: history.Summary) -> list[base.Condition]:
     return conditions
 
 
-def _chain(summary: history.Summary) -> investigation.ChainReference | None:
+def _chain(summary: history.Summary) -> investigations.ChainReference | None:
     if summary.chain_name is None:
         return None
-    return investigation.ChainReference(
+    return investigations.ChainReference(
         name=summary.chain_name,
         namespace=summary.chain_namespace or "",
         generation=summary.chain_generation or 0,
@@ -299,10 +299,10 @@ def _chain(summary: history.Summary) -> investigation.ChainReference | None:
     )
 
 
-def _previous(summary: history.Summary) -> investigation.Previous | None:
+def _previous(summary: history.Summary) -> investigations.Previous | None:
     if summary.previous is None:
         return None
-    return investigation.Previous(name=summary.previous.name, uid=str(summary.previous.id))
+    return investigations.Previous(name=summary.previous.name, uid=str(summary.previous.id))
 
 
 def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
@@ -311,12 +311,12 @@ def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
     )
 
 
-def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigation.StageStatus:
+def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigations.StageStatus:
     if stage is None:
-        return investigation.StageStatus(
+        return investigations.StageStatus(
             name=name, phase="Cancelled" if of.ended_at else "Pending", agents=f"0/{agents}"
         )
-    phases: dict[str | None, investigation.StagePhase] = {
+    phases: dict[str | None, investigations.StagePhase] = {
         "Completed": "Completed",
         "CompletedWithErrors": "CompletedWithErrors",
         "Failed": "Failed",
@@ -325,7 +325,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
         "Skipped": "Skipped",
         None: "Running",
     }
-    return investigation.StageStatus(
+    return investigations.StageStatus(
         name=name,
         phase=phases[stage.outcome],
         agents=f"{stage.completed}/{agents}",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import resolve
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.engine import execution, handover, retries, runbook
 from tarsy.transcript import entries, messages, ports, record
 
@@ -45,7 +45,7 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
     executions = [finished for stage in journal.record.stages.values() for finished in stage.agents]
     tools = {tool.name for finished in executions for tool in finished.started.tools}
 
-    def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
+    def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
         agent = resolve.chat_for(
             platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain, mcp=journal.record.mcp
         )

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, strategies, summaries
 from tarsy.config import resolve
-from tarsy.config.model import context_windows, platform, tool_filters
+from tarsy.config.model import context_windows, platforms, tool_filters
 from tarsy.engine import retries
 from tarsy.masking import given
 from tarsy.telemetry import logs
@@ -35,7 +35,7 @@ class Task:
     """Its place among its siblings."""
     name: str
     """Its name among its siblings."""
-    settings: Callable[[platform.Platform], resolve.ResolvedAgent]
+    settings: Callable[[platforms.Platform], resolve.ResolvedAgent]
     """Return its settings by a platform file; raises UnresolvedError with the missing name."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
     """Return the first messages of its conversation."""
@@ -203,7 +203,7 @@ class Execution:
         return (ended,) if begun else (started, ended), after
 
 
-def _context_tokens(platform_file: platform.Platform, provider: str) -> int | None:
+def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
     settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
     return context_windows.of(settings) if settings else None
 
@@ -217,7 +217,7 @@ def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
     )
 
 
-def _summary(platform_file: platform.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+def _summary(platform_file: platforms.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
     return summaries.due(platform_file, server=server, provider=provider, length=length)
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from tarsy.engine import grounds, handover, retries, runbook, stage, summary
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, ports, record
 
 SHOWN_OF_A_STAGE = 200
@@ -63,7 +63,7 @@ def ends_of_stages(so_far: record.Record) -> Sequence[entries.Entry]:
     return (*so_far.endings(entries.INVESTIGATION, "TimedOut", message=message), ending(spec, run))
 
 
-def following_entries(spec: chain.Spec, run: record.Run, *, summary: summary.Summary) -> Sequence[entries.Entry]:
+def following_entries(spec: chains.Spec, run: record.Run, *, summary: summary.Summary) -> Sequence[entries.Entry]:
     """Return the entries that end together with the last stage of `run`: none if another follows, else the run's end.
 
     An open summary delays the run's end. After a failure, failurePolicy Stop skips the remaining stages.
@@ -80,7 +80,7 @@ def following_entries(spec: chain.Spec, run: record.Run, *, summary: summary.Sum
     return (*skipped, *summary.opening(record.Run(stages=stages)))
 
 
-def ending(spec: chain.Spec, run: record.Run) -> entries.RunEnded:
+def ending(spec: chains.Spec, run: record.Run) -> entries.RunEnded:
     """The sum of the stages: none failed, some did, or all; with failurePolicy Stop, one that failed is as bad as all.
 
     The result is the last analysis, whatever the sum. After a failure an account of the stages stands before it, and

@@ -25,9 +25,9 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import resolve
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.engine import execution, grounds, handover, retries, runbook, timer
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -41,7 +41,7 @@ Following: TypeAlias = Callable[[record.Stage], Sequence[entries.Entry]]
 class Stage:
     """One stage of the investigation, as this process runs it."""
 
-    spec: chain.Stage
+    spec: chains.Stage
     runtime: ports.Runtime
     journal: ports.Journal
     retries: retries.Retries
@@ -183,7 +183,7 @@ class Stage:
         return not joined and outcome_of(after.agents, policy=self._policy) == "Completed"
 
     @property
-    def _policy(self) -> chain.SuccessPolicy:
+    def _policy(self) -> chains.SuccessPolicy:
         return self.spec.success_policy or "any"
 
     def _execution(self, task: execution.Task) -> execution.Execution:
@@ -200,7 +200,7 @@ class Stage:
         snapshot = self.journal.record.snapshot
         name = self.spec.shown_names[index]
 
-        def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
+        def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
             return resolve.agent_for(
                 platform_file,
                 chain_name=snapshot.chain_name,
@@ -230,7 +230,7 @@ class Stage:
     def _synthesis_task(self) -> execution.Task:
         snapshot = self.journal.record.snapshot
 
-        def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
+        def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
             return resolve.synthesis_for(
                 platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec
             )
@@ -264,7 +264,7 @@ class Stage:
         )
 
 
-def outcome_of(agents: Sequence[record.Execution], *, policy: chain.SuccessPolicy) -> entries.StageOutcome:
+def outcome_of(agents: Sequence[record.Execution], *, policy: chains.SuccessPolicy) -> entries.StageOutcome:
     """How a stage ends whose agents have all ended: a pure function of their ends (the table above)."""
     outcomes = [agent.ended.outcome for agent in agents if agent.ended]
     completed = outcomes.count("Completed")
@@ -273,7 +273,7 @@ def outcome_of(agents: Sequence[record.Execution], *, policy: chain.SuccessPolic
     return "TimedOut" if outcomes.count("TimedOut") == len(outcomes) else "Failed"
 
 
-def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.StageEnded:
+def end_of(stage: record.Stage, *, policy: chains.SuccessPolicy) -> entries.StageEnded:
     """The end of a stage whose executions have all ended."""
     assert stage.started  # noqa: S101 - one that never started was skipped
     agents, synthesis = stage.agents, stage.synthesis

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import resolve
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.engine import execution, grounds, handover, retries, timer
 from tarsy.transcript import entries, messages, ports, record
 
@@ -78,7 +78,7 @@ class Summary:
         has_analysis = any(handover.analysis(stage) for stage in run.stages.values())
         return has_analysis and self.journal.record.snapshot.chain.is_summarised
 
-    def _settings(self, platform_file: platform.Platform) -> resolve.ResolvedAgent:
+    def _settings(self, platform_file: platforms.Platform) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot
         return resolve.summary_for(platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain)
 

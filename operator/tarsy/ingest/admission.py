@@ -13,13 +13,13 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
 from tarsy.ingest import subject
 from tarsy.masking import given
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
 
 
 def of(
-    manifest: investigation.AlertInvestigation,
-    chains: chain_index.ChainIndex,
+    manifest: investigations.AlertInvestigation,
+    index: chain_index.ChainIndex,
     *,
     mask: Callable[[str], str],
     namespace_uid: str | None = None,
@@ -31,7 +31,7 @@ def of(
     the object names.
     """
     metadata, spec = manifest.metadata, manifest.spec
-    taken = _chain(spec, chains, catalogue, mask=mask)
+    taken = _chain(spec, index, catalogue, mask=mask)
     is_its_chains = isinstance(taken, admission.AdmittedChain) and spec.chain_ref is None
     return admission.Admission(
         id=metadata.uid,
@@ -53,7 +53,7 @@ def of(
         suspend=bool(spec.suspend),
         mcp=_selection(spec.mcp),
         ttl_seconds=spec.ttl_seconds_after_finished,
-        target=messages.storable(mask(subject.target(spec.labels or {})))[: investigation.TARGET_MAX],
+        target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
         chain=taken,
     )
 
@@ -64,26 +64,26 @@ _MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
 def _author(name: str, *, mask: Callable[[str], str]) -> str:
     """The author as it is kept: masked, for people may write anything there, but for a mail address: it is a name."""
     author = name if _MAIL.fullmatch(name) else mask(name)
-    return messages.storable(author)[: investigation.AUTHOR_MAX]
+    return messages.storable(author)[: investigations.AUTHOR_MAX]
 
 
-def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
+def _selection(mcp: investigations.MCP | None) -> investigations.MCP | None:
     """Return the tool selection in storable form."""
     if mcp is None:
         return None
-    return investigation.MCP.model_validate(messages.storable_json(mcp.model_dump(exclude_none=True)))
+    return investigations.MCP.model_validate(messages.storable_json(mcp.model_dump(exclude_none=True)))
 
 
 def _chain(
-    spec: investigation.Spec,
-    chains: chain_index.ChainIndex,
+    spec: investigations.Spec,
+    index: chain_index.ChainIndex,
     catalogue: tool_filters.Catalogue,
     *,
     mask: Callable[[str], str],
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
-        taker = chains.named(spec.chain_ref.name) if spec.chain_ref else chains.taking(spec.alert_type)
-        chains.check_selection(taker, spec.mcp, catalogue)
+        taker = index.named(spec.chain_ref.name) if spec.chain_ref else index.taking(spec.alert_type)
+        index.check_selection(taker, spec.mcp, catalogue)
     except chain_index.UnservedError as error:
         return admission.Refusal(reason=error.problem.reason, message=messages.storable(mask(error.problem.message)))
     return admission.AdmittedChain(
@@ -95,14 +95,14 @@ def _chain(
     )
 
 
-def _kept(spec: chain.Spec) -> chain.Spec:
+def _kept(spec: chains.Spec) -> chains.Spec:
     """A chain as it is kept: in what people wrote for people and models, nothing that this process was given."""
     agents = [
-        agent.model_copy(update={"custom_instructions": _short(agent.custom_instructions, chain.INSTRUCTIONS_MAX)})
+        agent.model_copy(update={"custom_instructions": _short(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})
         for agent in spec.agents or ()
     ]
     defaults = {
-        "description": spec.description and _short(spec.description, chain.DESCRIPTION_MAX),
+        "description": spec.description and _short(spec.description, chains.DESCRIPTION_MAX),
         "agents": agents or spec.agents,
     }
     return spec.model_copy(update=defaults)

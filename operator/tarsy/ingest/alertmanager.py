@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from tarsy.ingest import payload
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
 VERSION = "4"
 _UNREADABLE_TOLD = 1000
@@ -33,7 +33,7 @@ class Alert(_Part):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
-    starts_at: Annotated[pydantic.AwareDatetime, AfterValidator(investigation.checked_time)]
+    starts_at: Annotated[pydantic.AwareDatetime, AfterValidator(investigations.checked_time)]
     annotations: Annotated[dict[str, str], BeforeValidator(lambda value: value or {})] = {}
     fingerprint: str = ""
     generator_url: str = Field(default="", alias="generatorURL")

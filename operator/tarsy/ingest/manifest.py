@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.ingest import alertmanager, formats, payload, plain, subject
-from tarsy.resources import base, investigation, naming
+from tarsy.resources import base, investigations, naming
 from tarsy.transcript import messages
 
 DATA_MAX = 1024 * 1024
@@ -76,14 +76,14 @@ class Draft:
     @property
     def digest(self) -> str:
         """That of its spec."""
-        return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
+        return investigations.digest(investigations.Spec.model_validate(self.manifest["spec"]))
 
-    def asks_for(self, spec: investigation.Spec) -> bool:
+    def asks_for(self, spec: investigations.Spec) -> bool:
         """Whether `spec` asks for the same: the same alert of the same type, with the same tools.
 
         The type is the alert's own: a chain that takes it may have come or gone since `spec` was made.
         """
-        return _asked(investigation.Spec.model_validate(self.manifest["spec"])) == _asked(spec)
+        return _asked(investigations.Spec.model_validate(self.manifest["spec"])) == _asked(spec)
 
     @property
     def large_name(self) -> str:
@@ -91,13 +91,13 @@ class Draft:
         return str(self.manifest["spec"]["alertDataRef"]["name"])
 
 
-def _asked(spec: investigation.Spec) -> tuple[object, ...]:
+def _asked(spec: investigations.Spec) -> tuple[object, ...]:
     """The parts of a posted alert's spec by which it is told from another one."""
     own_type = (spec.labels or {}).get("alertname", spec.alert_type)
     return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp
 
 
-def alert_type(alert: alertmanager.Alert, settings: platform.Ingest) -> str:
+def alert_type(alert: alertmanager.Alert, settings: platforms.Ingest) -> str:
     """The type that an alert names itself: by its own label, else by its alertname; "" where it has neither."""
     return alert.labels.get(settings.alert_type_label) or alert.labels.get("alertname", "")
 
@@ -161,7 +161,7 @@ def of_alert(
     digits = fingerprint(alert)
     alertname = _short(alert.labels.get("alertname", ""), naming.NAMED_MAX, mask)
     name = naming.for_alert(alertname=alertname, fingerprint=digits, starts_at=alert.starts_at)
-    source = investigation.Source(
+    source = investigations.Source(
         type=sent_by,
         receiver=shared.receiver,
         group_key=shared.group_key,
@@ -204,7 +204,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key
         severity=mask(alert.severity or "")[:63] or None,
         runbook_url=_short(alert.runbook_url, 2048, mask) or None,
         mcp=alert.mcp,
-        source=investigation.Source(type="api"),
+        source=investigations.Source(type="api"),
         object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
     )
 
@@ -257,13 +257,13 @@ def _draft(
     large = len(json.dumps(alert_data, ensure_ascii=False).encode()) > INLINE_MAX
     if large:
         reference = hashlib.sha256(alert_data.encode()).hexdigest()[:32]
-        fields["alert_data_ref"] = investigation.AlertDataRef(name=reference, size=len(alert_data.encode()))
+        fields["alert_data_ref"] = investigations.AlertDataRef(name=reference, size=len(alert_data.encode()))
     else:
         fields["alert_data"] = alert_data
-    spec = investigation.Spec(**fields)
+    spec = investigations.Spec(**fields)
     manifest = {
         "apiVersion": base.API_VERSION,
-        "kind": investigation.KIND,
+        "kind": investigations.KIND,
         "metadata": {"name": name, "namespace": namespace, **({"labels": object_labels} if object_labels else {})},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }

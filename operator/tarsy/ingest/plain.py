@@ -8,7 +8,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
-from tarsy.resources import base, investigation, patterns
+from tarsy.resources import base, investigations, patterns
 
 
 def _told(value: object) -> object:
@@ -39,7 +39,7 @@ class Alert(BaseModel):
     ] = None
     severity: Annotated[str | None, Field(max_length=63)] = None
     mcp: Annotated[
-        investigation.MCP | None,
+        investigations.MCP | None,
         Field(description="Narrows what tools the chain's agents have: `servers`, `tools`, `native_tools`."),
     ] = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from tarsy.resources import base, investigation
+from tarsy.resources import base, investigations
 
 WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "pod")
 """The labels that name a workload; the first one that is there counts."""
@@ -30,7 +30,7 @@ def target(labels: Mapping[str, str]) -> str:
     workload = next((values[name] for name in WORKLOADS if values[name]), "")
     other = next((values[name] for name in _OTHERS if values[name]), "")
     target_name = "/".join(filter(None, [values["namespace"], workload])) if workload else other or values["namespace"]
-    return target_name[: investigation.TARGET_MAX]
+    return target_name[: investigations.TARGET_MAX]
 
 
 def object_labels(labels: Mapping[str, str], *, mask: Callable[[str, str], str]) -> dict[str, str]:

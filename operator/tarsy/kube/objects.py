@@ -15,7 +15,7 @@ from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import calls, client
 from tarsy.masking import given
-from tarsy.resources import base, chain, investigation, schema
+from tarsy.resources import base, chains, investigations, schema
 from tarsy.transcript import messages, printable
 
 PING_SECONDS = 2.0
@@ -60,16 +60,16 @@ class Created:
 
     existed: bool
     """True: an object of that name was there already."""
-    found: investigation.AlertInvestigation
+    found: investigations.AlertInvestigation
 
 
 async def get_investigation(
     cluster: client.Cluster, *, namespace: str, name: str
-) -> investigation.AlertInvestigation | None:
+) -> investigations.AlertInvestigation | None:
     """The object as it is now, None where there is none; an UnreadableError where its spec cannot be read."""
     async with calls.errors():
         try:
-            body = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
+            body = await calls.request(cluster, "GET", _path(investigations.PLURAL, namespace, name))
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
@@ -81,7 +81,7 @@ async def metadata_of_investigation(cluster: client.Cluster, *, namespace: str, 
     """The metadata of the object of that name as it is now; None where there is none."""
     async with calls.errors():
         try:
-            body = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
+            body = await calls.request(cluster, "GET", _path(investigations.PLURAL, namespace, name), accept=METADATA)
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
@@ -103,7 +103,7 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
             made = await calls.request(
                 cluster,
                 "POST",
-                _path(investigation.PLURAL, namespace),
+                _path(investigations.PLURAL, namespace),
                 query={"fieldValidation": "Strict"},
                 body=manifest,
             )
@@ -136,7 +136,7 @@ async def delete_investigation(
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
     async with calls.errors():
         try:
-            await calls.request(cluster, "DELETE", _path(investigation.PLURAL, namespace, name), body=options)
+            await calls.request(cluster, "DELETE", _path(investigations.PLURAL, namespace, name), body=options)
         except kubernetes.ApiException as error:
             if error.status == 409:
                 return "gone" if generation is None else "changed"
@@ -145,7 +145,7 @@ async def delete_investigation(
     return "gone"
 
 
-async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool = False) -> list[chain.AgentChain]:
+async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool = False) -> list[chains.AgentChain]:
     """The chains of one namespace that can be read, as they are now.
 
     For that the API server may have to wait for word from etcd, up to 100 ms. With `cached` it answers at once with
@@ -153,22 +153,22 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
     get and list".
     """
     listed = await list_all_chains(cluster, namespace=namespace, cached=cached)
-    return [listed_chain for listed_chain in listed if isinstance(listed_chain, chain.AgentChain)]
+    return [listed_chain for listed_chain in listed if isinstance(listed_chain, chains.AgentChain)]
 
 
 async def list_all_chains(
     cluster: client.Cluster, *, namespace: str, cached: bool = False
-) -> list[chain.AgentChain | Unreadable]:
+) -> list[chains.AgentChain | Unreadable]:
     """The same with those that cannot be read, as with a CRD newer than we are: they must not take the rest along."""
     async with calls.errors():
         body = await calls.request(
-            cluster, "GET", _path(chain.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
+            cluster, "GET", _path(chains.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
     return [_chain(raw_chain) for raw_chain in body["items"]]
 
 
 async def apply_status(
-    cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigation.Status | chain.Status
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigations.Status | chains.Status
 ) -> Literal["written", "gone", "older"]:
     """Write the whole status, if the object still is the one of that uid; "gone" if not.
 
@@ -181,7 +181,7 @@ async def apply_status(
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
     ]
-    plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
+    plural = chains.PLURAL if isinstance(status, chains.Status) else investigations.PLURAL
     async with calls.errors():
         try:
             await calls.request(
@@ -216,7 +216,7 @@ class Event:
     warning: bool = False
     recurs: bool = False
     """Whether the same at another time is another event."""
-    about: tuple[str, str] = (base.API_VERSION, investigation.KIND)
+    about: tuple[str, str] = (base.API_VERSION, investigations.KIND)
     """The API version and the kind of the object that it happened to."""
 
 
@@ -284,11 +284,11 @@ async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool
     while True:
         query: dict[str, str | int] = {"limit": _PAGE}
         if unfinished:
-            query["fieldSelector"] = investigation.UNFINISHED
+            query["fieldSelector"] = investigations.UNFINISHED
         if following:
             query["continue"] = following
         page = await calls.request(
-            cluster, "GET", _path(investigation.PLURAL, namespace), query=query, accept=_METADATA_LIST
+            cluster, "GET", _path(investigations.PLURAL, namespace), query=query, accept=_METADATA_LIST
         )
         for entry in page["items"] or ():
             metadata = entry["metadata"]
@@ -298,7 +298,7 @@ async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool
             return
 
 
-KINDS = (chain.PLURAL, investigation.PLURAL)
+KINDS = (chains.PLURAL, investigations.PLURAL)
 """Ours, by their plural names."""
 
 
@@ -333,7 +333,7 @@ async def ping(cluster: client.Cluster, *, namespace: str) -> None:
         await calls.request(
             cluster,
             "GET",
-            _path(chain.PLURAL, namespace),
+            _path(chains.PLURAL, namespace),
             query={"limit": 1},
             accept=_METADATA_LIST,
             seconds=PING_SECONDS,
@@ -377,21 +377,21 @@ def _path(plural: str, namespace: str, name: str = "") -> str:
     return f"{collection}/{parse.quote(name, safe='')}" if name else collection
 
 
-def _chain(body: Any) -> chain.AgentChain | Unreadable:
+def _chain(body: Any) -> chains.AgentChain | Unreadable:
     metadata = base.ObjectMeta.model_validate(body["metadata"])
     try:
-        status = chain.Status.model_validate(body["status"])
+        status = chains.Status.model_validate(body["status"])
     except (pydantic.ValidationError, KeyError):  # one that a newer version wrote is written anew
         status = None
     try:
-        return chain.AgentChain(metadata=metadata, spec=messages.storable_json(body["spec"]), status=status)
+        return chains.AgentChain(metadata=metadata, spec=messages.storable_json(body["spec"]), status=status)
     except pydantic.ValidationError as error:
         return _unreadable(body, error)
 
 
-def _investigation(body: Any) -> investigation.AlertInvestigation:
+def _investigation(body: Any) -> investigations.AlertInvestigation:
     try:
-        return investigation.AlertInvestigation(
+        return investigations.AlertInvestigation(
             metadata=base.ObjectMeta.model_validate(body["metadata"]), spec=messages.storable_json(body["spec"])
         )
     except pydantic.ValidationError as error:

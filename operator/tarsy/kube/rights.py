@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tarsy.config.load import settings
 from tarsy.kube import client, reviews
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import base, chains, investigations
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -47,7 +47,7 @@ _BOTH: tuple[settings.Role, ...] = ("api", "controller")
 
 ALL: tuple[Right, ...] = (
     *_rights(
-        investigation.PLURAL,
+        investigations.PLURAL,
         base.GROUP,
         create=_API,  # of an alert
         delete=_BOTH,  # purged; its time to live is over
@@ -55,9 +55,9 @@ ALL: tuple[Right, ...] = (
         list=_CONTROLLER,
         watch=_CONTROLLER,
     ),
-    *_rights(f"{investigation.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
-    *_rights(chain.PLURAL, base.GROUP, list=_BOTH, watch=_CONTROLLER),
-    *_rights(f"{chain.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
+    *_rights(f"{investigations.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
+    *_rights(chains.PLURAL, base.GROUP, list=_BOTH, watch=_CONTROLLER),
+    *_rights(f"{chains.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
     *_rights("events", "", create=_CONTROLLER),
     *_rights("namespaces", "", get=_CONTROLLER),  # its own uid: one that was made again is another
     *_rights("namespaces", "", everywhere=True, name="kube-system", get=_CONTROLLER),  # whose uid is the cluster's

@@ -29,7 +29,7 @@ import aiohttp
 import kopf
 
 from tarsy.kube import client, objects
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import base, chains, investigations
 from tarsy.telemetry import standing
 
 RETRY_SECONDS = 1.0
@@ -103,7 +103,7 @@ class Watcher:
     ) -> None:
         self._cluster = cluster
         self._namespace = namespace
-        self._callbacks = {investigation.PLURAL: investigation_seen, chain.PLURAL: chain_seen}
+        self._callbacks = {investigations.PLURAL: investigation_seen, chains.PLURAL: chain_seen}
         self._main = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         """Set once all kinds are watched."""
@@ -198,9 +198,9 @@ class Watcher:
         if "watch" in asked:
             request.headers["Accept"] = objects.METADATA
             return await _once_served(request, send)
-        if kind != investigation.PLURAL:
+        if kind != investigations.PLURAL:
             return await _once_served(request, send)
-        request.url = request.url.update_query(fieldSelector=investigation.UNFINISHED)
+        request.url = request.url.update_query(fieldSelector=investigations.UNFINISHED)
         response = await _once_served(request, send)
         if response.ok and "continue" not in asked:
             self.lists += 1
@@ -226,8 +226,8 @@ class Watcher:
                 expiration=credentials.expiration,
             )
 
-        @kopf.on.event(base.GROUP, base.VERSION, investigation.PLURAL, registry=registry)
-        @kopf.on.event(base.GROUP, base.VERSION, chain.PLURAL, registry=registry)
+        @kopf.on.event(base.GROUP, base.VERSION, investigations.PLURAL, registry=registry)
+        @kopf.on.event(base.GROUP, base.VERSION, chains.PLURAL, registry=registry)
         async def event(event: kopf.RawEvent, resource: kopf.Resource, **_: object) -> None:
             metadata: Any = event["object"]["metadata"]
             seen = Seen(

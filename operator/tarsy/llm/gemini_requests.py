@@ -18,12 +18,12 @@ from typing import Any
 
 from tarsy.config.model import providers
 from tarsy.llm import names
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import messages, ports
 
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """Source: Gemini API documentation, "Thought signatures", on calls that another model made."""
-_NATIVE: dict[chain.NativeTool, str] = {
+_NATIVE: dict[chains.NativeTool, str] = {
     "google_search": "googleSearch",
     "code_execution": "codeExecution",
     "url_context": "urlContext",

@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy import slots
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import masked, native, provider, repetition
 from tarsy.masking import given
 from tarsy.telemetry import standing
@@ -110,7 +110,7 @@ class _Tries:
     """The provider's."""
     model: str
     price: providers.Price | None
-    limits: platform.Limits
+    limits: platforms.Limits
     scope: ports.Scope
     time_left: _TimeLeft
     started: float = field(default_factory=lambda: time.monotonic())
@@ -189,7 +189,7 @@ class LimitedModel:
         name: str,
         source: provider.Provider,
         *,
-        limits: platform.Limits,
+        limits: platforms.Limits,
         price: providers.Price | None = None,
         throttle: ports.Throttle | None = None,
         before: LimitedModel | None = None,

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import messages, ports
 
 SHORTEST_KEY = 8
@@ -100,7 +100,7 @@ class Source:
 class Grounding:
     """The web pages that the model read, by a tool of its provider."""
 
-    tool: chain.NativeTool
+    tool: chains.NativeTool
     sources: Sequence[Source]
     queries: Sequence[str] = ()
 

@@ -17,7 +17,7 @@ import aiohttp
 import pydantic
 
 from tarsy.config.load import loader, secret_files
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.config.redact import view
 from tarsy.llm import keyfiles, model, provider
 from tarsy.telemetry import standing
@@ -98,7 +98,7 @@ class Models:
         self,
         sources: Mapping[str, Source],
         *,
-        settings: platform.Platform,
+        settings: platforms.Platform,
         throttle: ports.Throttle | None = None,
         before: Models | None = None,
     ) -> None:
@@ -169,7 +169,7 @@ def _word(code: str) -> str:
     return code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", code) else ""
 
 
-def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
+def unusable(settings: platforms.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
     """The providers that cannot be used, and why; nothing heavy is imported to find out."""
     problems = {}
     for name, provider_settings in settings.llm_providers.items():
@@ -181,7 +181,7 @@ def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> 
     return problems
 
 
-def is_worth_telling(name: str, settings: platform.Platform) -> bool:
+def is_worth_telling(name: str, settings: platforms.Platform) -> bool:
     """Whether anybody is to hear, before a chain names it, that provider `name` cannot be used.
 
     Not of what is there without a platform file, and which nothing in one refers to.
@@ -191,7 +191,7 @@ def is_worth_telling(name: str, settings: platform.Platform) -> bool:
 
 
 def build(
-    settings: platform.Platform,
+    settings: platforms.Platform,
     *,
     environment: Mapping[str, str],
     http: aiohttp.ClientSession,
@@ -217,7 +217,7 @@ def build(
     return Models(sources, settings=settings, throttle=throttle, before=before)
 
 
-def key_files(settings: platform.Platform, environment: Mapping[str, str]) -> set[Path]:
+def key_files(settings: platforms.Platform, environment: Mapping[str, str]) -> set[Path]:
     """The files that hold what providers show who we are by."""
     paths = (key_file(provider_settings, environment) for provider_settings in settings.llm_providers.values())
     return {path for path in paths if path is not None}
@@ -295,7 +295,7 @@ def _told(error: Exception) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first_line}"
 
 
-def _named(settings: platform.Platform) -> set[str | None]:
+def _named(settings: platforms.Platform) -> set[str | None]:
     """The providers that defaults, agents and MCP servers name."""
     defaults = settings.defaults
     agents = (agent.llm_provider for agent in settings.agents.values())

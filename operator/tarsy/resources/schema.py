@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import base, chains, investigations
 
 JSON = dict[str, Any]
 
@@ -105,12 +105,12 @@ def of(model: type[BaseModel], *, at: str) -> JSON:
 def agent_chain() -> JSON:
     """The CRD of AgentChain."""
     return _crd(
-        kind=chain.KIND,
-        plural=chain.PLURAL,
+        kind=chains.KIND,
+        plural=chains.PLURAL,
         singular="agentchain",
         short=["chain", "chains"],
         description="For some alert types, the stages that investigate them.",
-        properties={"spec": of(chain.Spec, at="spec"), "status": _status(chain.Status)},
+        properties={"spec": of(chains.Spec, at="spec"), "status": _status(chains.Status)},
         columns=[
             _column("ALERT TYPES", ".spec.alertTypes"),
             _column("READY", '.status.conditions[?(@.type=="Ready")].status'),
@@ -122,9 +122,9 @@ def agent_chain() -> JSON:
 
 def alert_investigation() -> JSON:
     """The CRD of AlertInvestigation."""
-    spec = of(investigation.Spec, at="spec")
+    spec = of(investigations.Spec, at="spec")
     spec["x-kubernetes-validations"] = [
-        *(_immutable(field) for field in spec["properties"] if field not in investigation.MUTABLE),
+        *(_immutable(field) for field in spec["properties"] if field not in investigations.MUTABLE),
         {
             "rule": "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
             "message": "cancel cannot be taken back: create another investigation",
@@ -140,7 +140,7 @@ def alert_investigation() -> JSON:
             "fieldPath": ".alertData",
         },
     ]
-    status = _status(investigation.Status)
+    status = _status(investigations.Status)
     status["x-kubernetes-validations"] = [
         {
             "rule": "!has(oldSelf.sequence) || (has(self.sequence) && self.sequence >= oldSelf.sequence)",
@@ -148,8 +148,8 @@ def alert_investigation() -> JSON:
         }
     ]
     return _crd(
-        kind=investigation.KIND,
-        plural=investigation.PLURAL,
+        kind=investigations.KIND,
+        plural=investigations.PLURAL,
         singular="alertinvestigation",
         short=["inv", "ainv"],
         description="One alert, investigated once by the chain that takes its type.",

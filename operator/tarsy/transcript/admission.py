@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class AdmittedChain:
     namespace: str
     generation: int
     hash: str
-    spec: chain.Spec
+    spec: chains.Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Admission:
     """With `receipt`: that of the spec it was made with."""
     priority: int = 0
     suspend: bool = False
-    mcp: investigation.MCP | None = None
+    mcp: investigations.MCP | None = None
     """The tool selection of the object."""
     ttl_seconds: int | None = None
     """How long the object stays once it has ended, by its own word; None leaves that to its chain."""

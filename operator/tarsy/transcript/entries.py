@@ -21,7 +21,7 @@ import pydantic
 from pydantic import ConfigDict, TypeAdapter
 
 from tarsy.config import resolve
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 from tarsy.transcript import messages
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
@@ -82,7 +82,7 @@ class ToolsSelected:
     """The alert says what of its chain's tools its agents have: kept at the admission, before anything has begun."""
 
     run: int = INVESTIGATION
-    mcp: investigation.MCP
+    mcp: investigations.MCP
 
 
 @dataclass(frozen=True, kw_only=True)

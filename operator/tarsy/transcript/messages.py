@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tarsy.resources import chain
+from tarsy.resources import chains
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class ProviderState:
 class NativeResult:
     """The result of a provider's own tool, within an answer."""
 
-    tool: chain.NativeTool
+    tool: chains.NativeTool
     content: str
     """For people: what the code printed, or the sources, a line each."""
     details: dict[str, Any] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
 
-from tarsy.config.model import platform
-from tarsy.resources import chain
+from tarsy.config.model import platforms
+from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
 
 
@@ -41,7 +41,7 @@ class Request:
 
     tools: tuple[messages.ToolSpec, ...]
     messages: tuple[messages.Message, ...]
-    native_tools: tuple[chain.NativeTool, ...] = ()
+    native_tools: tuple[chains.NativeTool, ...] = ()
     """Tools of the provider's own that it may use."""
 
 
@@ -288,7 +288,7 @@ class Runtime:
     to the end.
     """
 
-    platform: platform.Platform
+    platform: platforms.Platform
     model: Callable[[str], Model]
     """The model of a provider of the platform file."""
     toolbox: Callable[[Sequence[str], Admits], Toolbox]

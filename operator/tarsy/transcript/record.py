@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tarsy.config import resolve
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, messages, react
 
 
@@ -21,7 +21,7 @@ SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for
 
 CHAIN_VERSION = 4
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3, 4), chain.Spec.model_validate)
+CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys((1, 2, 3, 4), chains.Spec.model_validate)
 """A decoder for each version that was ever stored; what it raises is a ValueError.
 
 Each newer version has more fields and more strategies, none of them required, so what an older one wrote is one of it.
@@ -46,7 +46,7 @@ class Snapshot:
     severity: str | None = None
     runbook_url: str | None = None
     chain_name: str
-    chain: chain.Spec
+    chain: chains.Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +354,7 @@ class Record:
     runs: dict[int, Run] = field(default_factory=lambda: {entries.INVESTIGATION: Run()})
     executions: dict[str, Execution] = field(default_factory=dict)
     """All of them, by their ids."""
-    mcp: investigation.MCP | None = None
+    mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
     _scopes: _Scopes = field(default_factory=_first_run, compare=False, repr=False)
 

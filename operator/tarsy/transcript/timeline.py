@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, messages, react, record
 
 Type = Literal[
@@ -282,7 +282,7 @@ def _runbook(entry: entries.RunbookRead, new: _New) -> Event:
     return new("runbook", "runbook", "completed", f"The runbook is {description}.", metadata)
 
 
-_NATIVE: dict[chain.NativeTool, Type] = {
+_NATIVE: dict[chains.NativeTool, Type] = {
     "code_execution": "code_execution",
     "google_search": "google_search_result",
     "url_context": "url_context_result",
@@ -342,11 +342,11 @@ def _retried(entry: entries.ModelRetried, logged: entries.Logged, new: _New) -> 
     return new(f"{entry.turn}.retry-{logged.seq}", "model_retry", "completed", entry.error, metadata)
 
 
-def _selected(mcp: investigation.MCP, new: _New) -> Event:
+def _selected(mcp: investigations.MCP, new: _New) -> Event:
     return new("mcp", "mcp_selection", "completed", selection(mcp), mcp.model_dump(mode="json", exclude_none=True))
 
 
-def selection(mcp: investigation.MCP) -> str:
+def selection(mcp: investigations.MCP) -> str:
     """Return the alert's tool selection in words."""
     parts = []
     if mcp.servers is not None:
@@ -364,7 +364,7 @@ def selection(mcp: investigation.MCP) -> str:
     return "; ".join(parts) or "the alert says nothing of its agents' tools"
 
 
-def _left_out(key: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
+def _left_out(key: str, provider: str, tools: Sequence[chains.NativeTool], new: _New) -> Event:
     content = f"{provider} is not offered {', '.join(tools)}: it takes no native tools beside those of MCP servers"
     metadata = {"provider": provider, "tools": list(tools)}
     return new(f"{key}.native", "native_tools_left_out", "completed", content, metadata)

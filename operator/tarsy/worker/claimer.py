@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 from uuid import UUID
 
-from tarsy.config.model import platform
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.worker import eligibility, run
 from tarsy.worker import lease as leases
@@ -34,7 +34,7 @@ class Claimer:
         database: databases.Database,
         lease_manager: leases.LeaseManager,
         owner: UUID,
-        queue: platform.Queue,
+        queue: platforms.Queue,
         eligible: eligibility.Eligibility,
     ) -> None:
         """`eligible` claims what this worker can run."""

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms
+from tarsy.store.base import databases
 from tarsy.store.fleet import unrunnable
 from tarsy.store.queue import selection, work
 from tarsy.telemetry import standing

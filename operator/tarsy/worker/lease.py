@@ -24,7 +24,7 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import heartbeat as heartbeats
 from tarsy.store.queue import work
 from tarsy.store.reads import phase_rules

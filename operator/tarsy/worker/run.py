@@ -24,9 +24,8 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.engine import chat, grounds, investigation
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.resources import chains
+from tarsy.store.base import databases, notify
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
@@ -147,7 +146,7 @@ class Supervisor:
     def _limit(self, snapshot: record.Snapshot, run: int) -> tuple[float, str]:
         """How many seconds a run has, and what says so."""
         if run == entries.INVESTIGATION:
-            return snapshot.chain.active_deadline_seconds or chain.DEADLINE_SECONDS, "activeDeadlineSeconds"
+            return snapshot.chain.active_deadline_seconds or chains.DEADLINE_SECONDS, "activeDeadlineSeconds"
         with self.runtime.in_force() as now:
             return now.platform.limits.chat.total_seconds(), "limits.chat"
 

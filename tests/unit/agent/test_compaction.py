@@ -8,7 +8,7 @@ import pytest
 from tarsy import failpoints
 from tarsy.agent import loop
 from tarsy.config import resolve
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record, size
 
 ID = "e0"
@@ -58,13 +58,13 @@ def toolbox() -> memory.DictToolbox:
 
 
 @pytest.fixture
-def strategy() -> chain.IterationStrategy:
+def strategy() -> chains.IterationStrategy:
     return "native-thinking"
 
 
 @pytest.fixture
 def journal(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chain.IterationStrategy
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
     agent = resolve.ResolvedAgent(
@@ -116,7 +116,7 @@ def holds_alert_and_last_turn(request: ports.Request, *, shortest: int = LENGTH)
 
 @pytest.mark.parametrize("strategy", ["native-thinking", "react"])
 async def test_what_is_known_to_be_too_large_is_not_sent(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, strategy: chain.IterationStrategy
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> None:
     model = Narrow(*script(strategy), takes=TAKES)
     ended = await run(journal, model, toolbox, takes=TAKES)

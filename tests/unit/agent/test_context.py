@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies
 from support import pace, stories
 from tarsy.agent import context, dialects
-from tarsy.config.model import context_windows, platform
+from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import cuts, entries, messages, ports, record, size
 
 ALERT = stories.PROMPT
@@ -369,5 +369,5 @@ def test_it_takes_no_time_to_speak_of_however_many_results_there_are(snapshot: r
 def test_how_much_a_request_may_have_is_what_the_file_says_or_what_is_known_of_the_model(
     settings: dict[str, object], limit: int | None
 ) -> None:
-    found = platform.Platform.model_validate({"llm_providers": {"one": settings}})
+    found = platforms.Platform.model_validate({"llm_providers": {"one": settings}})
     assert context_windows.of(found.llm_providers["one"]) == limit

@@ -19,10 +19,10 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import health, toolbox
@@ -252,7 +252,7 @@ def injected(snapshot: record.Snapshot, payload: Payload, world: World, *, strat
         "labels": {"alertname": "X", "pod": payload.text if payload.place == "label" else "web-0"},
         "annotations": {"summary": payload.text if payload.place == "annotation" else "it restarts"},
     }
-    return replace(snapshot, chain=chain.Spec.model_validate(spec), alert_data=json.dumps(alert))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec), alert_data=json.dumps(alert))
 
 
 async def obeyed(

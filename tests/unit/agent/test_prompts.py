@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from tarsy.agent import prompts, strategies, templates
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -44,9 +44,9 @@ def platform(platform: platforms.Platform) -> platforms.Platform:
     return platforms.Platform.model_validate(told)
 
 
-def chained(*stages: dict[str, Any], summary: bool = False, **more: Any) -> chain.Spec:
+def chained(*stages: dict[str, Any], summary: bool = False, **more: Any) -> chains.Spec:
     spec = {"alertTypes": ["KubePodCrashLooping"], "executiveSummary": {"enabled": summary}, "stages": stages} | more
-    return chain.Spec.model_validate(spec)
+    return chains.Spec.model_validate(spec)
 
 
 def told(request: ports.Request) -> str:
@@ -66,7 +66,7 @@ def check(name: str, request: ports.Request) -> None:
 async def asked(
     snapshot: record.Snapshot,
     platform: platforms.Platform,
-    spec: chain.Spec,
+    spec: chains.Spec,
     *script: messages.Message,
     scripts: Sequence[Sequence[messages.Message]] = (),
 ) -> tuple[list[ports.Request], memory.MemoryJournal]:
@@ -97,7 +97,7 @@ class _Conversations:
 
 @pytest.mark.parametrize("strategy", [name for name, row in strategies.STRATEGIES.items() if row.tools])
 async def test_a_strategy_with_tools(
-    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chain.IterationStrategy
+    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chains.IterationStrategy
 ) -> None:
     looks = LOOKS if strategy == "native-thinking" else REACTS
     spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": strategy, "maxIterations": 1})
@@ -108,7 +108,7 @@ async def test_a_strategy_with_tools(
 
 @pytest.mark.parametrize("strategy", [name for name, row in strategies.STRATEGIES.items() if not row.tools])
 async def test_a_strategy_without_tools_that_reads_an_earlier_stage(
-    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chain.IterationStrategy
+    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chains.IterationStrategy
 ) -> None:
     spec = chained(
         {"name": "look", "agent": "KubernetesAgent"},

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
 from tarsy.llm import model, provider
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 AGENTS = 3
@@ -55,7 +55,7 @@ def fallbacks() -> list[str]:
 @pytest.fixture
 def snapshot(snapshot: record.Snapshot, fallbacks: list[str]) -> record.Snapshot:
     """One stage of three agents."""
-    stage = chain.Stage(
+    stage = chains.Stage(
         name="analysis",
         agent="KubernetesAgent",
         replicas=AGENTS,

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from tarsy.agent import dialects, strategies
 from tarsy.engine import investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import memory, messages, ports, react, record
 
 ACTION = 'Thought: I look.\nAction: k8s.get\nAction Input: {"name": "web-0"}'
@@ -21,19 +21,19 @@ def says(text: str) -> messages.Message:
 
 
 @pytest.fixture
-def strategy() -> chain.IterationStrategy:
+def strategy() -> chains.IterationStrategy:
     return "react"
 
 
 @pytest.fixture
-def snapshot(snapshot: record.Snapshot, strategy: chain.IterationStrategy) -> record.Snapshot:
+def snapshot(snapshot: record.Snapshot, strategy: chains.IterationStrategy) -> record.Snapshot:
     """A chain of one stage, without a summary."""
     spec = {
         "alertTypes": ["KubePodCrashLooping"],
         "executiveSummary": {"enabled": False},
         "stages": [{"name": "look", "agent": "KubernetesAgent", "iterationStrategy": strategy}],
     }
-    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec))
 
 
 async def investigated(runtime: ports.Runtime, journal: memory.MemoryJournal) -> record.Execution:
@@ -47,7 +47,7 @@ def user_texts(request: ports.Request) -> list[str]:
 
 
 def test_every_strategy_that_a_chain_may_name_has_its_row() -> None:
-    names = [name for part in get_args(chain.IterationStrategy) for name in (get_args(part) or (part,))]
+    names = [name for part in get_args(chains.IterationStrategy) for name in (get_args(part) or (part,))]
     assert sorted(strategies.STRATEGIES) == sorted(names)
     for name, row in strategies.STRATEGIES.items():
         assert row.name == name

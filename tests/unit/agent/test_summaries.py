@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, requests, summaries, waits
 from tarsy.config import resolve
-from tarsy.config.model import context_windows, platform
+from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import cuts, entries, memory, messages, ports, record, streams, timeline
 
 ID = "e0"
@@ -546,9 +546,9 @@ def test_an_event_tells_why_there_is_no_summary() -> None:
 # When one is due, and how much of a result who reads.
 
 
-def settings(**summarization: Any) -> platform.Platform:
+def settings(**summarization: Any) -> platforms.Platform:
     google = {"type": "google", "model": "gemini-2.5-flash"}
-    return platform.Platform.model_validate(
+    return platforms.Platform.model_validate(
         {
             "llm_providers": {
                 "first": google,

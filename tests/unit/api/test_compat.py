@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from support import examples, stories
 from tarsy.api.compat import history as compat
 from tarsy.api.compat import outputs, plans, progress, sessions, timeline, words
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.store.reads import history, stage_rows
 from tarsy.transcript import entries, messages
 
@@ -48,15 +48,17 @@ def load(folder: Path, name: str) -> Any:
         ("TimedOut", "timed_out", "failed"),
     ],
 )
-def test_a_phase_has_one_word(phase: investigation.Phase, session: words.Session, processing: words.Processing) -> None:
+def test_a_phase_has_one_word(
+    phase: investigations.Phase, session: words.Session, processing: words.Processing
+) -> None:
     assert words.INVESTIGATIONS[phase] == (session, processing)
     assert phase in words.phases(session)
 
 
 def test_every_phase_and_every_word_is_in_the_table() -> None:
-    assert set(words.INVESTIGATIONS) == set(get_args(investigation.Phase))
+    assert set(words.INVESTIGATIONS) == set(get_args(investigations.Phase))
     assert {words.session for words in words.INVESTIGATIONS.values()} == set(get_args(words.Session))
-    assert set(words.STAGES) == set(get_args(investigation.StagePhase))
+    assert set(words.STAGES) == set(get_args(investigations.StagePhase))
     assert {told.status for told in words.STAGES.values()} == set(get_args(words.Stage))
     assert set(words.EXECUTIONS) == {None, *get_args(entries.Outcome)}
     assert {*words.EXECUTIONS.values(), "pending"} == set(get_args(words.Execution))
@@ -139,11 +141,11 @@ def test_every_field_of_the_documents_is_there(documents: Path, name: str) -> No
 
 
 STAGES = (
-    chain.Stage(name="collection", agent="DataAgent"),
-    chain.Stage(name="analysis", agents=[chain.StageAgent(name="A"), chain.StageAgent(name="A")]),
-    chain.Stage(name="remediation", agent="Fixer", replicas=2, success_policy="all"),
+    chains.Stage(name="collection", agent="DataAgent"),
+    chains.Stage(name="analysis", agents=[chains.StageAgent(name="A"), chains.StageAgent(name="A")]),
+    chains.Stage(name="remediation", agent="Fixer", replicas=2, success_policy="all"),
 )
-SPEC = chain.Spec(alert_types=["kubernetes"], stages=list(STAGES))
+SPEC = chains.Spec(alert_types=["kubernetes"], stages=list(STAGES))
 COURSE = stage_rows.Course(
     stage_names=tuple(stage.name for stage in STAGES),
     outcomes={},

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import strategies as st
 from starlette import requests
 from tarsy.api import asking, auth, callers, forwarded, problems
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 
 PROXY, FAR = "10.0.0.1", "203.0.113.7"
-PROXIES = forwarded.Proxies(platform.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)
+PROXIES = forwarded.Proxies(platforms.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)
 TEXT = st.one_of(
     st.text(max_size=40).map(lambda text: text.encode(errors="replace")),
     st.binary(max_size=40),
@@ -38,7 +38,7 @@ def asked(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> reques
 async def sender(*headers: tuple[str, str], method: str) -> callers.Sender:
     """Who that is by the word of a proxy, which asks nobody else."""
     nobody = cast("Any", None)
-    settings = platform.API(trusted_proxies=["10.0.0.0/8"])
+    settings = platforms.API(trusted_proxies=["10.0.0.0/8"])
     known = callers.Callers(
         cluster=nobody, token="the webhook's", settings=settings, asking=asking.Asking(), clock=time.monotonic
     )

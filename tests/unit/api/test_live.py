@@ -12,8 +12,7 @@ from uuid import UUID
 import hypothesis
 import pytest
 from hypothesis import strategies
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import ports, react, streams
 

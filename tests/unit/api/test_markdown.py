@@ -20,8 +20,7 @@ import pytest
 from hypothesis import strategies
 from support import stories
 from tarsy.api import markdown
-from tarsy.store.reads import history
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "export.md"
@@ -134,8 +133,10 @@ def found(**fields: Any) -> history.Head:
     )
 
 
-def outline(execution: str, *, name: str, kind: str = "agent", run: int = 0, stage: str = "analysis") -> stored.Outline:
-    return stored.Outline(
+def outline(
+    execution: str, *, name: str, kind: str = "agent", run: int = 0, stage: str = "analysis"
+) -> conversations.Outline:
+    return conversations.Outline(
         id=execution,
         run=run,
         stage=stage,
@@ -165,12 +166,12 @@ def began(execution: str) -> entries.ExecutionStarted:
     return dataclasses.replace(stories.started(execution), messages=(prompt, TASK))
 
 
-def told(document: markdown.Document, one: stored.Outline, log: Iterable[entries.Entry]) -> str:
+def told(document: markdown.Document, one: conversations.Outline, log: Iterable[entries.Entry]) -> str:
     """What the document says of an execution with that log."""
     said = [document.execution(one)]
     for seq, entry in enumerate(log, 1):
         logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=one.run, stage=one.stage, execution=one.id, entry=entry)
-        placed = stored.Placed(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
+        placed = conversations.Placed(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
         said += document.entry(placed)
     return "".join(said)
 

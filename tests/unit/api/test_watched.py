@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support import leases
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
 from tarsy.llm import model as models
 from tarsy.llm import provider

@@ -9,14 +9,14 @@ import yaml
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader
-from tarsy.config.model import platform, providers
-from tarsy.resources import chain
+from tarsy.config.model import platforms, providers
+from tarsy.resources import chains
 
 ROOT = Path(__file__).resolve().parents[3]
 CHAINS = ROOT / "manifests/chains"
 
 
-def laid(tmp_path: Path, text: str) -> platform.Platform:
+def laid(tmp_path: Path, text: str) -> platforms.Platform:
     file = tmp_path / "platform.yaml"
     file.write_text(text)
     return loader.platform_file(file)
@@ -25,19 +25,19 @@ def laid(tmp_path: Path, text: str) -> platform.Platform:
 def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work() -> None:
     found = loader.platform_file(None)
     assert found.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
-    assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["kubernetes-server"])
-    assert found.agents["ChatAgent"] == platform.Agent()
+    assert found.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["kubernetes-server"])
+    assert found.agents["ChatAgent"] == platforms.Agent()
     synthesis = found.agents["SynthesisAgent"]
     assert (synthesis.iteration_strategy, synthesis.mcp_servers) == ("synthesis", [])
     assert synthesis.custom_instructions
-    assert found.defaults == platform.Defaults(llm_provider="google-default")
+    assert found.defaults == platforms.Defaults(llm_provider="google-default")
     google = found.llm_providers["google-default"]
     assert isinstance(google, providers.GoogleProvider)
     assert google.api_key_env == "GOOGLE_API_KEY"
     transport = found.mcp_servers["kubernetes-server"].transport
-    assert isinstance(transport, platform.StdioTransport)
+    assert isinstance(transport, platforms.StdioTransport)
     assert "--read-only" in transport.args
-    assert (found.limits, found.queue, found.ingest) == (platform.Limits(), platform.Queue(), platform.Ingest())
+    assert (found.limits, found.queue, found.ingest) == (platforms.Limits(), platforms.Queue(), platforms.Ingest())
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])
@@ -55,11 +55,11 @@ def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: 
     builtin = loader.platform_file(None)
     found = laid(tmp_path, "mcp_servers: {kubernetes-server: null}")
     assert found.mcp_servers == {}
-    assert found.agents == builtin.agents | {"KubernetesAgent": platform.Agent()}
+    assert found.agents == builtin.agents | {"KubernetesAgent": platforms.Agent()}
     own = "{kubernetes-server: null, mine: {transport: {type: http, url: 'http://127.0.0.1:1/mcp'}}}"
     found = laid(tmp_path, f"mcp_servers: {own}\nagents: {{KubernetesAgent: {{mcp_servers: [mine]}}}}")
     assert list(found.mcp_servers) == ["mine"]
-    assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["mine"])
+    assert found.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["mine"])
     assert loader.platform_file(None) == builtin, "what is built in stays what it is"
 
 
@@ -91,9 +91,9 @@ def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> Non
         """,
     )
     server = found.mcp_servers["kubernetes-server"]
-    assert server == platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp"))
+    assert server == platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp"))
     assert server.instructions == "", "the built-in instructions went with the rest"
-    assert found.agents == builtin.agents | {"Mine": platform.Agent(mcp_servers=["kubernetes-server"])}
+    assert found.agents == builtin.agents | {"Mine": platforms.Agent(mcp_servers=["kubernetes-server"])}
     assert found.llm_providers == builtin.llm_providers
 
 
@@ -148,8 +148,8 @@ def test_the_built_in_chains_are_ready_side_by_side(
     name: str, description: str, types: list[str], stages: list[str]
 ) -> None:
     found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
-    chains = [chain.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
-    index = chain_index.ChainIndex(chains, platform=loader.platform_file(None), unusable_providers={})
+    shipped = [chains.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
+    index = chain_index.ChainIndex(shipped, platform=loader.platform_file(None), unusable_providers={})
     for alert_type in types:
         taker = index.taking(alert_type)
         assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)

@@ -9,18 +9,18 @@ from typing import Any, TypeAlias
 
 import pytest
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform as platforms
-from tarsy.resources import chain
+from tarsy.config.model import platforms
+from tarsy.resources import chains
 
 WHY = "environment variable GOOGLE_API_KEY is not set"
-Indexer: TypeAlias = Callable[[Iterable[chain.AgentChain]], chain_index.ChainIndex]
+Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], chain_index.ChainIndex]
 AGENTS = "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
 PROVIDERS = "Available LLM providers: first, second"
 
 
 def make_chain(
     name: str, *types: str, age: int = 0, uid: str = "", accepted: tuple[str, int] | None = None, **stage: Any
-) -> chain.AgentChain:
+) -> chains.AgentChain:
     """A chain of one stage in its second generation; the greater its age, the older it is.
 
     `accepted` is what its object says, and of which generation.
@@ -33,7 +33,7 @@ def make_chain(
         said, generation = accepted
         condition = {"type": "Accepted", "status": said, "reason": "Any", "observedGeneration": generation}
         found["status"] = {"conditions": [{**condition, "lastTransitionTime": created}]}
-    return chain.AgentChain.model_validate(found)
+    return chains.AgentChain.model_validate(found)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def conflict(alert_type: str, owner: str) -> chain_index.Problem:
     ids=["none", "no conflict", "the older", "the same age", "any of its types", "rejected whole", "told first"],
 )
 def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected(
-    index: Indexer, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
+    index: Indexer, known: list[chains.AgentChain], rejected: dict[str, tuple[str, str]]
 ) -> None:
     for order in itertools.permutations(known):
         statuses = index(order).statuses
@@ -100,7 +100,7 @@ def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected
     ],
 )
 def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
-    index: Indexer, first: chain.AgentChain, second: chain.AgentChain, owner: str
+    index: Indexer, first: chains.AgentChain, second: chains.AgentChain, owner: str
 ) -> None:
     for order in itertools.permutations([first, second]):
         assert index(order).taking("A").metadata.name == owner
@@ -143,7 +143,7 @@ def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
     ],
 )
 def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
-    index: Indexer, known: list[chain.AgentChain], types: str
+    index: Indexer, known: list[chains.AgentChain], types: str
 ) -> None:
     with pytest.raises(chain_index.UnservedError) as error:
         index(known).taking("X")
@@ -215,7 +215,7 @@ def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
     index: Indexer, own: dict[str, Any], missing: str, used: bool
 ) -> None:
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
-    agent = chain.Agent.model_validate({"name": "Local", **own})
+    agent = chains.Agent.model_validate({"name": "Local", **own})
     mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"agents": [agent]})})
     assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ReferenceNotFound", message=f"Chain 'mine' agent 'Local' references unknown {missing}"
@@ -253,10 +253,10 @@ def test_what_is_wrong_with_replicas_is_told_once(index: Indexer) -> None:
     )
 
 
-def with_spec(made: chain.AgentChain, **spec: Any) -> chain.AgentChain:
+def with_spec(made: chains.AgentChain, **spec: Any) -> chains.AgentChain:
     """The chain with these fields, as they stand in a manifest."""
     written = made.model_dump(by_alias=True, exclude_none=True)
-    return chain.AgentChain.model_validate({**written, "spec": {**written["spec"], **spec}})
+    return chains.AgentChain.model_validate({**written, "spec": {**written["spec"], **spec}})
 
 
 SEVERAL: dict[str, Any] = {"agent": None, "agents": [{"name": "KubernetesAgent"}] * 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tarsy.config.load import loader
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.config.redact import known_secrets
 from tarsy.resources import files
 
@@ -42,7 +42,7 @@ runbooks: {{token_env: ASKED_WITH, token_file: {folder}/asked-with}}
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> platform.Platform:
+def loaded(tmp_path: Path) -> platforms.Platform:
     (tmp_path / "key").write_text("given-file-1\n", encoding="utf-8")
     for name in ("ca", "certificate", "tls-key", "token"):
         (tmp_path / name).write_text(f"given-{name}-1\n", encoding="utf-8")
@@ -53,7 +53,7 @@ def loaded(tmp_path: Path) -> platform.Platform:
     return loader.loaded(document, environment={}).platform
 
 
-def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> None:
+def test_what_the_platform_file_gives_is_found(loaded: platforms.Platform) -> None:
     environment = {
         "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
         "SECRET_FILE": str(tmp_path / "missing"),
         "PATH": "/usr/bin",
     }
-    found = set(known_secrets.values(platform.Platform(), environment))
+    found = set(known_secrets.values(platforms.Platform(), environment))
     given = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
     assert given <= found
     assert found - given == {"postgres://tarsy:given-db-2@db/tarsy"}

@@ -8,7 +8,7 @@ import pytest
 from support import queue
 from tarsy.config import inforce
 from tarsy.config.load import reload
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 
 CANARY = "canary-7f3a9b2c41"
 
@@ -41,7 +41,7 @@ async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file
     def said(what: str) -> None:
         story.append((what, "mine" in now.platform.agents, now.number))
 
-    async def prepare(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def prepare(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
         assert "mine" in found.agents
         assert unusable.keys() == found.llm_providers.keys()
         said("prepared")
@@ -118,13 +118,13 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
     """What was made for it meanwhile is let go, and a later file is put in force as if nothing had been."""
     story: list[str] = []
 
-    async def made(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def made(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
         async def drop() -> None:
             story.append("dropped")
 
         return inforce.Prepared(exchange=lambda: story.append("exchanged"), drop=drop)
 
-    async def fails(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def fails(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
         if "bad" in found.agents:
             raise LookupError(f"what nobody expected, with {CANARY}")
         return inforce.Prepared(exchange=lambda: story.append("exchanged as well"))
@@ -153,7 +153,7 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
 
 
 async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -> None:
-    def judge(found: platform.Platform) -> inforce.Unusable:
+    def judge(found: platforms.Platform) -> inforce.Unusable:
         if "bad" in found.agents:
             raise RuntimeError("no judgement")
         return {}

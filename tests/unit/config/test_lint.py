@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import mutations
 from tarsy.config.check import lint
 from tarsy.config.load import loader
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.resources import files
 from tarsy_dev import tools
 
@@ -21,11 +21,11 @@ CHAINS = tools.ROOT / "manifests/chains"
 
 
 @pytest.fixture(scope="module")
-def builtin() -> platform.Platform:
+def builtin() -> platforms.Platform:
     return loader.platform_file(None)
 
 
-def linted(text: str, builtin: platform.Platform) -> list[str]:
+def linted(text: str, builtin: platforms.Platform) -> list[str]:
     """What is said of chains, as lines."""
     try:
         found = lint.problems(files.parse(text, file="f"), platform=builtin)
@@ -43,14 +43,16 @@ def checked(text: str) -> list[str]:
     return []
 
 
-def test_what_is_mutated_here_is_good(builtin: platform.Platform) -> None:
+def test_what_is_mutated_here_is_good(builtin: platforms.Platform) -> None:
     assert linted(mutations.CHAIN, builtin) == []
     assert checked(mutations.PLATFORM) == []
     assert len(mutations.SHAPES + mutations.NAMES + mutations.SETTINGS) > 100
 
 
 @pytest.mark.parametrize(("old", "new", "told"), mutations.SHAPES + mutations.NAMES)
-def test_a_mutation_of_a_chain_is_told_with_its_line(old: str, new: str, told: str, builtin: platform.Platform) -> None:
+def test_a_mutation_of_a_chain_is_told_with_its_line(
+    old: str, new: str, told: str, builtin: platforms.Platform
+) -> None:
     text, line = mutations.mutated(mutations.CHAIN, old, new)
     found = linted(text, builtin)
     where = "f: " if told.startswith("no AgentChain") else f"f:{line}: "
@@ -82,7 +84,7 @@ def leaves(node: yaml.Node | None) -> list[yaml.Node]:
 
 @pytest.mark.parametrize("kind", ["chain", "platform"])
 def test_each_value_that_is_something_else_altogether_is_told_on_its_line(
-    kind: str, builtin: platform.Platform
+    kind: str, builtin: platforms.Platform
 ) -> None:
     text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
     for leaf in leaves(yaml.compose(text, Loader=yaml.SafeLoader)):
@@ -94,7 +96,7 @@ def test_each_value_that_is_something_else_altogether_is_told_on_its_line(
         assert any(problem.startswith(f"f:{line}: ") for problem in found), (line, found)
 
 
-def test_every_problem_is_told_at_once(builtin: platform.Platform) -> None:
+def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
     """Twelve changes in twelve lines, of form, of names and of rules alike."""
     text, expected = mutations.CHAIN, set()
     for old, new in [
@@ -131,7 +133,7 @@ def test_every_problem_is_told_at_once(builtin: platform.Platform) -> None:
     ],
 )
 def test_duration_where_seconds_are_expected_is_told_as_their_number(
-    builtin: platform.Platform, written: str, seconds: int | None
+    builtin: platforms.Platform, written: str, seconds: int | None
 ) -> None:
     text, line = mutations.mutated(mutations.CHAIN, "    timeoutSeconds: 300", f"    timeoutSeconds: {written}")
     why = f"expected seconds, a whole number: write {seconds}" if seconds else "Input should be a valid integer"
@@ -166,7 +168,7 @@ def test_what_is_broken_is_not_told_to_be_missing() -> None:
     assert not any("unknown MCP server" in problem for problem in checked(text))
 
 
-def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: platform.Platform) -> None:
+def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: platforms.Platform) -> None:
     other = mutations.CHAIN.replace("  name: pod-crash", "  name: other").replace("KubePodNotReady", "Other")
     first = mutations.CHAIN.count("\n") + 2
     (problem,) = linted(f"{mutations.CHAIN}---\n{other}", builtin)
@@ -181,7 +183,7 @@ def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: plat
     ]
 
 
-def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: platform.Platform) -> None:
+def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: platforms.Platform) -> None:
     chain = yaml.safe_load(mutations.CHAIN)
     chain["spec"]["stages"][0]["tools"] = {
         "allow": ["kube*.*", "*_log", "kubernetes-server.x"],
@@ -197,7 +199,7 @@ def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: pla
     ]
 
 
-def test_a_list_of_chains_is_looked_into(builtin: platform.Platform) -> None:
+def test_a_list_of_chains_is_looked_into(builtin: platforms.Platform) -> None:
     chain = yaml.safe_load(mutations.CHAIN)
     chain["spec"]["maxIterations"] = 0
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [chain]})
@@ -208,16 +210,16 @@ def test_a_list_of_chains_is_looked_into(builtin: platform.Platform) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "[]", "kind: AgentChain", "kind: AgentChain\nmetadata: 3\nspec: [1]"])
-def test_what_is_no_chain_is_told(text: str, builtin: platform.Platform) -> None:
+def test_what_is_no_chain_is_told(text: str, builtin: platforms.Platform) -> None:
     assert linted(text, builtin)
 
 
-def test_the_shipped_chains_are_good(builtin: platform.Platform) -> None:
+def test_the_shipped_chains_are_good(builtin: platforms.Platform) -> None:
     documents = [document for path in sorted(CHAINS.iterdir()) for document in files.read(path)]
     assert lint.problems(documents, platform=builtin) == []
 
 
-def test_the_chains_of_the_documentation_are_good(builtin: platform.Platform) -> None:
+def test_the_chains_of_the_documentation_are_good(builtin: platforms.Platform) -> None:
     """Those of README and of docs, as they are shown."""
     for page in [tools.ROOT / "README.md", *sorted((tools.ROOT / "docs").glob("*.md"))]:
         for block in Path(page).read_text(encoding="utf-8").split("```yaml\n")[1:]:

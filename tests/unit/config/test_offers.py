@@ -11,10 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.config.tool_selection import grants, ineffective
-from tarsy.resources import chain, investigation, patterns
+from tarsy.resources import chains, investigations, patterns
 
 READS = ("get", "list", "pods.log")
 WRITES = ("delete", "pods_exec", "run")
@@ -30,7 +29,7 @@ def server(**fields: Any) -> platforms.MCPServer:
 
 
 def of(names: str, tools: dict[str, Any]) -> list[str]:
-    (found,) = tool_filters.filters(chain.Tools.model_validate(tools)) or (tool_filters.Filter(),)
+    (found,) = tool_filters.filters(chains.Tools.model_validate(tools)) or (tool_filters.Filter(),)
     return [name for name in names.split() if found.admits(name)]
 
 
@@ -87,7 +86,7 @@ def test_whatever_the_levels_say_each_only_takes_away(
     def left(agent: dict[str, Any], stage: dict[str, Any], member: dict[str, Any], alert: dict[str, Any]) -> set[str]:
         platform = platform_of(agent=None if own else agent, write_tools=list(write))
         spec = spec_of(agent=agent if own else None, stage=stage, member=member)
-        mcp = investigation.MCP(tools=chain.Tools.model_validate(alert)) if alert else None
+        mcp = investigations.MCP(tools=chains.Tools.model_validate(alert)) if alert else None
         (found,) = grants.agents(platform, chain_name="c", chain=spec, mcp=mcp)
         return set(grants.granted(found, platform, CATALOGUE))
 
@@ -124,14 +123,14 @@ def platform_of(*, agent: dict[str, Any] | None, **k8s: Any) -> platforms.Platfo
 
 def spec_of(
     *, agent: dict[str, Any] | None = None, stage: dict[str, Any] | None = None, member: dict[str, Any] | None = None
-) -> chain.Spec:
+) -> chains.Spec:
     own = {} if agent is None else {"agents": [{"name": "A", "mcpServers": ["k8s", "prom"], "tools": agent}]}
     members = [{"name": "A", **({"tools": member} if member else {})}]
     stages = [{"name": "look", "agents": members, **({"tools": stage} if stage else {})}]
-    return chain.Spec.model_validate({"alertTypes": ["T"], "stages": stages, **own})
+    return chains.Spec.model_validate({"alertTypes": ["T"], "stages": stages, **own})
 
 
-TWO = chain.Spec.model_validate(
+TWO = chains.Spec.model_validate(
     {
         "alertTypes": ["T"],
         "agents": [{"name": "K", "mcpServers": ["k8s"]}, {"name": "P", "mcpServers": ["prom"]}, {"name": "N"}],
@@ -148,7 +147,7 @@ TWO = chain.Spec.model_validate(
 
 def selected(mcp: dict[str, Any]) -> list[resolve.ResolvedAgent]:
     platform = platform_of(agent={})
-    return grants.agents(platform, chain_name="c", chain=TWO, mcp=investigation.MCP.model_validate(mcp))
+    return grants.agents(platform, chain_name="c", chain=TWO, mcp=investigations.MCP.model_validate(mcp))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_an_alerts_tools_are_those_of_the_servers_that_it_names() -> None:
 def test_native_tools_are_only_switched_off_and_so_for_fallbacks_and_questions(
     said: dict[str, bool] | None, left: list[str]
 ) -> None:
-    mcp = investigation.MCP.model_validate({"nativeTools": said})
+    mcp = investigations.MCP.model_validate({"nativeTools": said})
     platform = platform_of(agent={})
     (agent,) = grants.agents(platform, chain_name="c", chain=spec_of(), mcp=mcp)
     chats = platform.model_copy(update={"agents": {**platform.agents, "ChatAgent": platforms.Agent()}})
@@ -206,7 +205,7 @@ def test_native_tools_are_only_switched_off_and_so_for_fallbacks_and_questions(
 def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
     bare = platform_of(agent={})
     agents = {"A": bare.agents["A"].model_copy(update={"native_tools": []})}
-    mcp = investigation.MCP(native_tools=dict.fromkeys(["google_search", "code_execution"], True))
+    mcp = investigations.MCP(native_tools=dict.fromkeys(["google_search", "code_execution"], True))
     (agent,) = grants.agents(bare.model_copy(update={"agents": agents}), chain_name="c", chain=spec_of(), mcp=mcp)
     assert (agent.native.offered, agent.fallbacks[0].native.offered) == ((), ())
 
@@ -269,7 +268,7 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
     mcp: dict[str, Any], problem: str | None
 ) -> None:
     """Of a server that nobody has been connected to yet (web) nothing is known, and nothing is refused."""
-    asked = investigation.MCP.model_validate(mcp)
+    asked = investigations.MCP.model_validate(mcp)
     told = grants.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
     assert told == problem
 
@@ -287,12 +286,12 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
 ) -> None:
     there = {"k8s": [tool_filters.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
     for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
-        asked = investigation.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
+        asked = investigations.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
         platform, spec = platform_of(agent=agent, **settings), spec_of()
         told = grants.problem_of(asked, platform, there, chain_name="c", chain=spec)
         assert told is not None
         assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
-        denies = investigation.MCP(tools=chain.Tools(deny=["k8s.get"]))
+        denies = investigations.MCP(tools=chains.Tools(deny=["k8s.get"]))
         assert grants.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
 
 
@@ -322,13 +321,13 @@ def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: 
 )
 def test_what_makes_no_sense_is_refused_with_its_place(mcp: dict[str, Any], place: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
-        investigation.MCP.model_validate(mcp)
+        investigations.MCP.model_validate(mcp)
     (found,) = error.value.errors()
     assert f"{'.'.join(map(str, found['loc']))}: {found['msg']}".startswith(place)
 
 
-def index_of(platform: platforms.Platform, spec: chain.Spec) -> tuple[chain_index.ChainIndex, chain.AgentChain]:
-    made = chain.AgentChain.model_validate({"metadata": {"name": "c", "uid": "u"}, "spec": spec})
+def index_of(platform: platforms.Platform, spec: chains.Spec) -> tuple[chain_index.ChainIndex, chains.AgentChain]:
+    made = chains.AgentChain.model_validate({"metadata": {"name": "c", "uid": "u"}, "spec": spec})
     return chain_index.ChainIndex([made], platform=platform, unusable_providers={}), made
 
 
@@ -418,7 +417,7 @@ def test_of_very_many_tools_the_first_are_told() -> None:
 
 
 def test_a_chain_that_cannot_run_is_told_for_that_alone() -> None:
-    spec = TWO.model_copy(update={"stages": [chain.Stage(name="one", agent="Nobody")]})
+    spec = TWO.model_copy(update={"stages": [chains.Stage(name="one", agent="Nobody")]})
     index, made = index_of(platform_of(agent={}), spec)
     assert index.status(made, CATALOGUE) == index.statuses["u"]
 
@@ -426,9 +425,9 @@ def test_a_chain_that_cannot_run_is_told_for_that_alone() -> None:
 def test_the_index_refuses_what_an_alert_cannot_have() -> None:
     index, made = index_of(platform_of(agent={}), TWO)
     index.check_selection(made, None, CATALOGUE)
-    index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="web")]), CATALOGUE)
+    index.check_selection(made, investigations.MCP(servers=[investigations.MCPServer(name="web")]), CATALOGUE)
     with pytest.raises(chain_index.UnservedError) as error:
-        index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="vault")]), CATALOGUE)
+        index.check_selection(made, investigations.MCP(servers=[investigations.MCPServer(name="vault")]), CATALOGUE)
     assert error.value.problem.reason == "MCPSelectionInvalid"
     assert str(error.value).endswith(AVAILABLE)
 

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 from tarsy.config.load import builtin, loader
-from tarsy.config.model import platform
-from tarsy.resources import chain
+from tarsy.config.model import platforms
+from tarsy.resources import chains
 
 DESIGN = """
 defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
@@ -53,7 +53,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
     file.write_text(DESIGN)
     loaded = loader.platform_file(file)
     server = loaded.mcp_servers["kubernetes-server"].transport
-    assert isinstance(server, platform.StdioTransport)
+    assert isinstance(server, platforms.StdioTransport)
     assert server.args == ["--read-only", "--toolsets", "core"]
     assert (loaded.queue.lease, loaded.queue.heartbeat) == (timedelta(seconds=20), timedelta(seconds=5))
 
@@ -266,10 +266,10 @@ def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
 def test_a_url_is_kept_as_it_is_written(url: str) -> None:
-    assert platform.HTTPTransport(type="http", url=url).url == url
+    assert platforms.HTTPTransport(type="http", url=url).url == url
 
 
-@pytest.mark.parametrize("strategy", get_args(chain.IterationStrategy))
+@pytest.mark.parametrize("strategy", get_args(chains.IterationStrategy))
 def test_every_strategy_may_stand_in_the_file(file: Path, strategy: str) -> None:
     file.write_text(f"defaults: {{iteration_strategy: {strategy}}}\nagents: {{A: {{iteration_strategy: {strategy}}}}}")
     loaded = loader.platform_file(file)

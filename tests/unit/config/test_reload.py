@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tarsy.config.load import loader, reload
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.llm import registry
 from tarsy.resources import files
 
@@ -22,7 +22,7 @@ def text(iterations: int = 5, *, more: str = "") -> str:
 
 
 def watching(path: Path, **environment: str) -> reload.Watch:
-    beside: Callable[[platform.Platform], set[Path]] = lambda found: registry.key_files(found, environment)  # noqa: E731
+    beside: Callable[[platforms.Platform], set[Path]] = lambda found: registry.key_files(found, environment)  # noqa: E731
     return reload.Watch(path, environment=environment, beside=beside)
 
 
@@ -239,7 +239,7 @@ def test_variables_are_put_in_anew(file: Path) -> None:
     file.write_text("mcp_servers: {a: {transport: {type: stdio, command: '{{.COMMAND}}'}}}\n")
     assert settle(watch)
     transport = watch.loaded.platform.mcp_servers["a"].transport
-    assert isinstance(transport, platform.StdioTransport)
+    assert isinstance(transport, platforms.StdioTransport)
     assert transport.command == "server"
 
 
@@ -333,7 +333,7 @@ class Files(RuleBasedStateMachine):
         assert changed == (state != (self.watch.loaded, self.watch.problem))
         now = self.now
         if now == self.before:  # a model of its own: what is the same at two looks is judged
-            valid = {text(number): number for number in (1, 2, 3)} | {"": platform.Defaults().max_iterations}
+            valid = {text(number): number for number in (1, 2, 3)} | {"": platforms.Defaults().max_iterations}
             self.is_wrong = now not in valid
             self.expected = valid.get(now or "", self.expected) if now is not None else self.expected
         self.before = now

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.resources import base, chain
+from tarsy.config.model import platforms
+from tarsy.resources import base, chains
 
 
 def settle(
@@ -27,7 +27,7 @@ def settle(
         "stages": [{"name": "look", **alone, **(stage or {})}],
         **(spec or {}),
     }
-    parsed = chain.Spec.model_validate(described)
+    parsed = chains.Spec.model_validate(described)
     changed = platform.model_copy(update={"agents": {"KubernetesAgent": own, "Other": own}})
     look = parsed.stages[0]
     return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[index])
@@ -199,7 +199,7 @@ class Case:
     """A platform and a chain of one stage with one agent, where some levels say something."""
 
     platform: platforms.Platform
-    spec: chain.Spec
+    spec: chains.Spec
 
     @classmethod
     def of(cls, said: dict[str, dict[str, Any]], *, own: bool, **blocks: Any) -> Case:
@@ -221,11 +221,11 @@ class Case:
         if own:
             spec["agents"] = [{"name": "Agent", **wire(agent)}]
         synthesis = {"synthesis": blocks.pop("synthesis")} if "synthesis" in blocks else {}
-        parsed = chain.Spec.model_validate({**spec, "stages": [{**stage, **synthesis}], **blocks})
+        parsed = chains.Spec.model_validate({**spec, "stages": [{**stage, **synthesis}], **blocks})
         return cls(platform=platform, spec=parsed)
 
     @property
-    def stage(self) -> chain.Stage:
+    def stage(self) -> chains.Stage:
         return self.spec.stages[0]
 
     def settled(self) -> resolve.ResolvedAgent:
@@ -357,16 +357,16 @@ def test_a_strategy_that_brings_nothing_together_gives_way_to_its_dialects_own(s
 
 
 def test_every_strategy_has_one_that_brings_together() -> None:
-    for strategy in get_args(chain.IterationStrategy):
+    for strategy in get_args(chains.IterationStrategy):
         case = Case.of({"defaults": {"llm_provider": "first", "iteration_strategy": strategy}}, own=True)
-        named = case.stage.model_copy(update={"synthesis": chain.Synthesis(agent="Agent")})
+        named = case.stage.model_copy(update={"synthesis": chains.Synthesis(agent="Agent")})
         found = resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=named)
-        assert found.strategy in get_args(chain.SynthesisStrategy)
+        assert found.strategy in get_args(chains.SynthesisStrategy)
 
 
-def spec_of(**fields: Any) -> chain.Spec:
+def spec_of(**fields: Any) -> chains.Spec:
     stage = {"name": "look", "agents": [{"name": "KubernetesAgent"}] * 2}
-    return chain.Spec.model_validate({"alertTypes": ["A"], "stages": [stage], **fields})
+    return chains.Spec.model_validate({"alertTypes": ["A"], "stages": [stage], **fields})
 
 
 def test_without_blocks_the_built_in_agents_follow(platform: platforms.Platform) -> None:
@@ -417,7 +417,7 @@ def test_what_a_block_names_and_is_not_there_is_told_with_its_place(
 ) -> None:
     spec = spec_of(agents=[OWN], **({} if kind == "synthesis" else {kind: block}))
     if kind == "synthesis":
-        stage = spec.stages[0].model_copy(update={"synthesis": chain.Synthesis.model_validate(block)})
+        stage = spec.stages[0].model_copy(update={"synthesis": chains.Synthesis.model_validate(block)})
         spec = spec.model_copy(update={"stages": [stage]})
     with pytest.raises(resolve.UnresolvedError) as error:
         follow(kind, Case(platform=platform, spec=spec))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.resources import chain
+from tarsy.config.model import platforms
+from tarsy.resources import chains
 
 PROVIDERS: dict[str, dict[str, Any]] = {
     "google": {"type": "google", "model": "gemini-2.5-flash", "native_tools": ["google_search", "code_execution"]},
@@ -39,7 +39,7 @@ def settled(
     said: dict[str, list[str]] | None = None,
     own: bool = False,
     **blocks: Any,
-) -> tuple[platforms.Platform, chain.Spec]:
+) -> tuple[platforms.Platform, chains.Spec]:
     """A platform of all providers and a chain of one agent that asks `provider` and wants `native`.
 
     `said` are the fallback providers of each level; `own` makes the agent one of the chain's.
@@ -58,15 +58,15 @@ def settled(
     stage = {"name": "look", "agents": members, **named.get("stage", {})}
     agents = [{"name": "Agent", "nativeTools": native}] if own else []
     spec = {"alertTypes": ["A"], "agents": agents, "stages": [stage], **named.get("chain", {}), **blocks}
-    return platform, chain.Spec.model_validate(spec)
+    return platform, chains.Spec.model_validate(spec)
 
 
-def agent(platform: platforms.Platform, spec: chain.Spec) -> resolve.ResolvedAgent:
+def agent(platform: platforms.Platform, spec: chains.Spec) -> resolve.ResolvedAgent:
     (stage,) = spec.stages
     return resolve.agent_for(platform, chain_name="c", chain=spec, stage=stage, member=stage.members[0])
 
 
-def following(platform: platforms.Platform, spec: chain.Spec) -> dict[str, resolve.ResolvedAgent]:
+def following(platform: platforms.Platform, spec: chains.Spec) -> dict[str, resolve.ResolvedAgent]:
     return {
         "synthesis": resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0]),
         "chat": resolve.chat_for(platform, chain_name="c", chain=spec),
@@ -172,7 +172,7 @@ def test_a_native_tool_that_the_provider_lacks_is_told_with_what_there_is(
 
 def test_an_agents_own_provider_has_what_it_wants_even_if_a_stage_overrides_it() -> None:
     platform, _ = settled()
-    own = chain.Agent(name="Own", llm_provider="xai", native_tools=["google_search"])
+    own = chains.Agent(name="Own", llm_provider="xai", native_tools=["google_search"])
     with pytest.raises(resolve.UnresolvedError, match="Chain 'c' agent 'Own': LLM provider 'xai' has no native tool"):
         resolve.check_agent(own, platform, chain_name="c")
     resolve.check_agent(own.model_copy(update={"llm_provider": "google"}), platform, chain_name="c")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tarsy.config.load import reload, secret_files, settings
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.config.redact import known_secrets
 from tarsy.llm import keyfiles, registry
 
@@ -55,7 +55,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
     path = make(tmp_path / "key")
     google = {"type": "google", "model": "m", "api_key_file": path}
     vertex = {"type": "vertexai", "model": "m", "credentials_file": path}
-    found = platform.Platform.model_validate({"llm_providers": {"google": google, "vertex": vertex}})
+    found = platforms.Platform.model_validate({"llm_providers": {"google": google, "vertex": vertex}})
     environment = {"DATABASE_URL_FILE": str(path), "TARSY_WEBHOOK_TOKEN_FILE": str(path), "OTHER_TOKEN_FILE": str(path)}
     told: dict[str, str] = {}
 
@@ -108,6 +108,6 @@ def test_names_that_are_no_text_hold_no_secret_back() -> None:
         "env": {"\ud800TOKEN": "given-env-1"},
     }
     written = {"mcp_servers": {"s": {"transport": transport}}}
-    found = known_secrets.values(platform.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    found = known_secrets.values(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
     assert "given-env-1" in found
-    assert "given-\udcff-key-1" in known_secrets.values(platform.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})
+    assert "given-\udcff-key-1" in known_secrets.values(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
-from tarsy.resources import chain
-from tarsy.resources import investigation as investigations
+from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, memory, messages, ports, record, timeline
 
 LOOKS = messages.Message(
@@ -46,7 +45,7 @@ def platform(platform: platforms.Platform) -> platforms.Platform:
 
 @pytest.fixture
 def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
-    stages = [chain.Stage(name="look", agent="KubernetesAgent")]
+    stages = [chains.Stage(name="look", agent="KubernetesAgent")]
     return replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": stages}))
 
 

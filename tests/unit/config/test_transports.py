@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from tarsy import process
 from tarsy.config.load import reload, server_files
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 
 KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
 
-def remote(**keys: Any) -> platform.RemoteTransport:
+def remote(**keys: Any) -> platforms.RemoteTransport:
     given = {"type": "http", "url": "https://h/mcp", **{key: str(value) for key, value in keys.items()}}
-    return platform.HTTPTransport.model_validate(given)
+    return platforms.HTTPTransport.model_validate(given)
 
 
-def of(**named: platform.Transport) -> platform.Platform:
-    return platform.Platform(mcp_servers={name: platform.MCPServer(transport=one) for name, one in named.items()})
+def of(**named: platforms.Transport) -> platforms.Platform:
+    return platforms.Platform(mcp_servers={name: platforms.MCPServer(transport=one) for name, one in named.items()})
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[str, Path]) -> None:
-    local = platform.StdioTransport(type="stdio", command="c")
+    local = platforms.StdioTransport(type="stdio", command="c")
     settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
     found = {*files.values(), Path("/run/other")}
     assert server_files.all_files(settings) == found

@@ -13,7 +13,8 @@ from tarsy.config import resolve
 from tarsy.config.check import chain_index, workers
 from tarsy.controller import chains, reach, usable
 from tarsy.masking import given
-from tarsy.resources import base, chain
+from tarsy.resources import base
+from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
@@ -27,10 +28,10 @@ DANGLING = chain_index.ChainStatus(
 )
 
 
-def make(*, generation: int = 1, status: chain.Status | None = None, deadline: int | None = None) -> chain.AgentChain:
+def make(*, generation: int = 1, status: kind.Status | None = None, deadline: int | None = None) -> kind.AgentChain:
     spec = {"alertTypes": ["A"], "stages": [{"name": "look", "agent": "A"}], "activeDeadlineSeconds": deadline}
     metadata = {"name": "mine", "uid": "u", "generation": generation}
-    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec, "status": status})
+    return kind.AgentChain.model_validate({"metadata": metadata, "spec": spec, "status": status})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() 
     written = chains.status_of(make(), GOOD, servers={}, workers=NO_WORKER, now=NOW).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
-    read = make(status=chain.Status.model_validate(written))
+    read = make(status=kind.Status.model_validate(written))
     assert chains.status_of(read, GOOD, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)) == read.status
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from tarsy.controller import projector
 from tarsy.masking import given
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 from tarsy.store.reads import history
 from tarsy.transcript import entries
 
@@ -195,7 +195,7 @@ def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: his
     assert (status.sequence, status.observed_generation) == (7, 2)
     assert {condition.observed_generation for condition in status.conditions} == {2}
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert investigation.Status.model_validate(written) == status, "the cluster gives it back as it is"
+    assert investigations.Status.model_validate(written) == status, "the cluster gives it back as it is"
 
 
 def as_of(at: datetime) -> str:
@@ -262,7 +262,7 @@ def test_the_numbers_are_the_stores() -> None:
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
     assert status.transcript == f"/api/v1/investigations/{found.id}"
     assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
-    assert status.previous == investigation.Previous(name="a-1", uid=str(UUID(int=2)))
+    assert status.previous == investigations.Previous(name="a-1", uid=str(UUID(int=2)))
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
     assert status.chain is not None
     assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
@@ -292,7 +292,7 @@ def test_what_it_cost_is_shown_as_a_decimal_number_and_not_at_all_where_nothing_
     status = projector.status_of(replace(RUNNING, cost=cost))
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert {name: value for name, value in written["usage"].items() if name == "cost"} == shown
-    assert investigation.Status.model_validate(written) == status
+    assert investigations.Status.model_validate(written) == status
 
 
 GAPS = [{"tool": "k8s.get", "reason": "forbidden"}, {"tool": "k8s", "reason": "cannot be reached"}]
@@ -325,7 +325,7 @@ def test_what_a_result_stands_on_is_a_condition_and_its_gaps_are_listed(
 def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
     skipped = stage("tell", "Skipped", "skipped")
     (shown,) = projector.status_of(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
-    assert shown == investigation.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
+    assert shown == investigations.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPa
     status = projector.status_of(found)
     written = status.model_dump_json(by_alias=True)
     assert "pa55" not in written
-    assert investigation.Status.model_validate_json(written) == status
+    assert investigations.Status.model_validate_json(written) == status
     assert status.summary == ("[MASKED:secret] " * 100)[:1024]
     short = projector.status_of(replace(found, final_analysis="it is pa55w0rd"))
     assert (short.final_analysis, short.final_analysis_truncated) == ("it is [MASKED:secret]", None)

@@ -9,7 +9,7 @@ import pytest
 from support import stories
 from tarsy.agent import dialects, prompts, quoting, templates
 from tarsy.engine import chat
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import messages, record
 from tarsy_dev import keys, model
 from tarsy_dev.model import react
@@ -55,7 +55,7 @@ def asked(
     *,
     question: str = "why?",
     place: str = "stage 'analysis' of chain 'pods'",
-    strategy: chain.IterationStrategy = "synthesis",
+    strategy: chains.IterationStrategy = "synthesis",
 ) -> model.Turn:
     """A first turn, as the operator words it."""
     snapshot = record.Snapshot(
@@ -65,7 +65,7 @@ def asked(
         alert_type="PodCrash",
         alert_data='{"namespace": "shop", "pod": "web-0"}',
         chain_name="pods",
-        chain=chain.Spec.model_validate({"alertTypes": ["a"], "stages": [{"name": "s", "agent": "A"}]}),
+        chain=chains.Spec.model_validate({"alertTypes": ["a"], "stages": [{"name": "s", "agent": "A"}]}),
     )
     agent = replace(stories.AGENT, strategy=strategy)
     assignment = prompts.Assignment(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tarsy import failpoints
 from tarsy.engine import chat, investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 CALL = (messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
@@ -30,7 +30,7 @@ def script() -> tuple[messages.Message, ...]:
 def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
     """One stage whose agent may call one tool, and one that calls none."""
     spec = {"alertTypes": ["A"], "executiveSummary": {"enabled": False}, "stages": STAGES}
-    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ async def test_an_agent_that_fails_ends_the_run_as_failed(runtime: ports.Runtime
 async def test_an_agent_that_there_is_not_ends_the_run_with_what_there_is(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
-    spec = snapshot.chain.model_copy(update={"chat": chain.Chat(agent="Nobody")})
+    spec = snapshot.chain.model_copy(update={"chat": chains.Chat(agent="Nobody")})
     journal = memory.MemoryJournal(replace(snapshot, chain=spec))
     await investigation.run(runtime=runtime, journal=journal)
     await journal.commit(QUESTION)

@@ -11,9 +11,9 @@ from typing import Any, Self
 import pytest
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, quoting
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import handover, investigation, runbook
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 FIRST_STAGE = 1 + 6
@@ -292,7 +292,7 @@ def changed(snapshot: record.Snapshot, *, spec: dict[str, Any], stage: dict[str,
     written = snapshot.chain.model_dump(by_alias=True, exclude_none=True)
     first, *others = written["stages"]
     stages = [{**first, **stage}, *others]
-    return replace(snapshot, chain=chain.Spec.model_validate({**written, **spec, "stages": stages}))
+    return replace(snapshot, chain=chains.Spec.model_validate({**written, **spec, "stages": stages}))
 
 
 STOP = {"failurePolicy": "Stop"}
@@ -392,7 +392,7 @@ async def test_a_tool_that_the_stage_filters_out_is_unknown_to_its_agent_and_is_
 async def test_an_unknown_agent_fails_its_stage_with_the_agents_that_there_are(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
-    stages = [chain.Stage(name="data-collection", agent="Nobody"), snapshot.chain.stages[1]]
+    stages = [chains.Stage(name="data-collection", agent="Nobody"), snapshot.chain.stages[1]]
     journal = memory.MemoryJournal(replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": stages})))
     await investigation.run(runtime=runtime, journal=journal)
     assert journal.record.stages["data-collection"].ended == entries.StageEnded(

@@ -17,7 +17,7 @@ import pytest
 from tarsy import failpoints
 from tarsy.agent import loop
 from tarsy.engine import handover, investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 NAMES = ("KubernetesAgent-1", "KubernetesAgent-2", "KubernetesAgent-3")
@@ -153,7 +153,7 @@ def snapshot(snapshot: record.Snapshot, stage: Stage) -> record.Snapshot:
     """One stage of three agents; behind it the one agent of another."""
     stages = [{"name": STAGE, **stage}, {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"}]
     spec = {"alertTypes": ["KubePodCrashLooping"], "stages": stages, "executiveSummary": {"enabled": False}}
-    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec))
 
 
 @pytest.fixture
@@ -418,13 +418,13 @@ async def test_an_agent_that_cannot_be_resolved_fails_alone(
     snapshot: record.Snapshot,
     crew: Crew,
     second_model: memory.ScriptedModel,
-    policy: chain.SuccessPolicy,
+    policy: chains.SuccessPolicy,
     outcome: str,
     ending: str,
     place: int,
 ) -> None:
-    agents = [chain.StageAgent(name="Nobody" if index == place else "KubernetesAgent") for index in range(3)]
-    look = chain.Stage(name=STAGE, agents=agents, success_policy=policy)
+    agents = [chains.StageAgent(name="Nobody" if index == place else "KubernetesAgent") for index in range(3)]
+    look = chains.Stage(name=STAGE, agents=agents, success_policy=policy)
     spec = snapshot.chain.model_copy(update={"stages": [look, snapshot.chain.stages[1]]})
     journal = memory.MemoryJournal(replace(snapshot, chain=spec))
     await investigation.run(runtime=runtime, journal=journal)

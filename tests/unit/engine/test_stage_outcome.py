@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tarsy.config import resolve
 from tarsy.engine import handover, stage
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
 
 OUTCOMES: dict[str, entries.Outcome] = {"C": "Completed", "F": "Failed", "T": "TimedOut", "X": "Cancelled"}
@@ -104,7 +104,7 @@ def test_the_table_has_every_row_of_up_to_three_agents() -> None:
 
 @pytest.mark.parametrize(("agents", "of_any", "of_all"), ROWS, ids=[row[0] for row in ROWS])
 def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all: str) -> None:
-    policies: list[tuple[chain.SuccessPolicy, str]] = [("any", of_any), ("all", of_all)]
+    policies: list[tuple[chains.SuccessPolicy, str]] = [("any", of_any), ("all", of_all)]
     for policy, outcome in policies:
         end = stage.end_of(ended(agents), policy=policy)
         assert (end.stage, end.run, end.outcome, end.lacks) == ("look", 0, outcome, ())
@@ -119,7 +119,7 @@ def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all:
 
 @pytest.mark.parametrize("policy", ["any", "all"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_the_outcome_is_the_same_whichever_began_first(policy: chain.SuccessPolicy, reverse: bool) -> None:
+def test_the_outcome_is_the_same_whichever_began_first(policy: chains.SuccessPolicy, reverse: bool) -> None:
     found = ended("CFT")
     found.executions = dict(sorted(found.executions.items(), reverse=reverse))
     assert stage.end_of(found, policy=policy) == stage.end_of(ended("CFT"), policy=policy)
@@ -180,7 +180,7 @@ def joined(letters: str, letter: str) -> record.Stage:
     ],
 )
 def test_a_synthesis_that_fails_takes_nothing_but_a_flaw_to_its_stage(
-    policy: chain.SuccessPolicy, agents: str, synthesis: str, outcome: str, message: str
+    policy: chains.SuccessPolicy, agents: str, synthesis: str, outcome: str, message: str
 ) -> None:
     end = stage.end_of(joined(agents, synthesis), policy=policy)
     assert (end.outcome, end.message, end.lacks) == (outcome, message, ())

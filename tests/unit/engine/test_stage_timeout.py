@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tarsy.engine import handover, investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 pytestmark = pytest.mark.leaps
@@ -248,7 +248,7 @@ async def test_a_timeout_of_other_origin_is_not_the_stages(runtime: ports.Runtim
 
 
 async def test_a_stage_without_a_limit_is_never_too_old(runtime: ports.Runtime, snapshot: record.Snapshot) -> None:
-    unlimited = chain.Stage(name="data-collection", agent="KubernetesAgent", llm_provider="second")
+    unlimited = chains.Stage(name="data-collection", agent="KubernetesAgent", llm_provider="second")
     without = snapshot.chain.model_copy(update={"stages": [unlimited, snapshot.chain.stages[1]]})
     journal = memory.MemoryJournal(replace(snapshot, chain=without), BEGUN)
     journal.passed = 1e6

@@ -11,7 +11,7 @@ import pytest
 from tarsy import failpoints
 from tarsy.agent import templates
 from tarsy.engine import handover, investigation, summary
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 SUMMARY = "ExecutiveSummary"
@@ -66,7 +66,7 @@ def stages() -> list[dict[str, Any]]:
 def snapshot(snapshot: record.Snapshot, block: dict[str, Any] | None, stages: list[dict[str, Any]]) -> record.Snapshot:
     """One stage of one agent, and a summary by another provider."""
     spec = {"alertTypes": ["A"], "stages": stages, **({"executiveSummary": block} if block is not None else {})}
-    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec))
 
 
 @pytest.fixture

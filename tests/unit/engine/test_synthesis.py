@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tarsy import failpoints
 from tarsy.engine import handover, investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 STAGE = "data-collection"
@@ -84,7 +84,7 @@ def snapshot(snapshot: record.Snapshot, stage: Stage, policy: str) -> record.Sna
     """A stage of several agents; behind it the one agent of another."""
     stages = [{"name": STAGE, **stage}, {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"}]
     spec = {"alertTypes": ["A"], "stages": stages, "failurePolicy": policy, "executiveSummary": {"enabled": False}}
-    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+    return replace(snapshot, chain=chains.Spec.model_validate(spec))
 
 
 @pytest.fixture

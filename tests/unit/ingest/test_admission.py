@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from tarsy.config.check import chain_index
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.ingest import admission
 from tarsy.masking import given
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.transcript import admission as admissions
 
 SPEC: dict[str, Any] = {
@@ -26,15 +25,15 @@ def mask(text: str) -> str:
     return text.replace("secret", "***")
 
 
-def asked(**spec: Any) -> investigation.AlertInvestigation:
+def asked(**spec: Any) -> investigations.AlertInvestigation:
     metadata = {"name": "web-crash", "namespace": "tarsy", "uid": "u1", "generation": 3}
-    return investigation.AlertInvestigation.model_validate({"metadata": metadata, "spec": {**SPEC, **spec}})
+    return investigations.AlertInvestigation.model_validate({"metadata": metadata, "spec": {**SPEC, **spec}})
 
 
-def made(name: str, *types: str, agent: str = "KubernetesAgent") -> chain.AgentChain:
+def made(name: str, *types: str, agent: str = "KubernetesAgent") -> chains.AgentChain:
     spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": agent}]}
     metadata = {"name": name, "namespace": "tarsy", "uid": name, "generation": 7}
-    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
+    return chains.AgentChain.model_validate({"metadata": metadata, "spec": spec})
 
 
 MINE, OTHER, BROKEN = made("mine", "KubePodCrashLooping"), made("other", "Y"), made("broken", "Z", agent="Nobody")
@@ -45,7 +44,7 @@ def index(platform: platforms.Platform) -> chain_index.ChainIndex:
     return chain_index.ChainIndex([MINE, OTHER, BROKEN], platform=platform, unusable_providers={})
 
 
-def admitted(of: chain.AgentChain) -> admissions.AdmittedChain:
+def admitted(of: chains.AgentChain) -> admissions.AdmittedChain:
     return admissions.AdmittedChain(
         name=of.metadata.name, namespace="tarsy", generation=7, hash=of.digest(), spec=of.spec
     )
@@ -83,8 +82,8 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
 def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
     found = admission.of(asked(mcp=mcp), index, mask=mask)
-    assert found.mcp == investigation.MCP(
-        servers=[investigation.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
+    assert found.mcp == investigations.MCP(
+        servers=[investigations.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
     )
     assert found.chain == admitted(MINE)
     assert admission.of(asked(), index, mask=mask).mcp is None
@@ -120,8 +119,8 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
         update={
             "description": "log in by pa55w0rd",
             "agents": [
-                chain.Agent(name="Own", custom_instructions="the password: is pa55w0rd"),
-                chain.Agent(name="Other", custom_instructions="pa55w0rd " * 1800),
+                chains.Agent(name="Own", custom_instructions="the password: is pa55w0rd"),
+                chains.Agent(name="Other", custom_instructions="pa55w0rd " * 1800),
             ],
         }
     )
@@ -132,9 +131,9 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
     assert found.chain.spec.agents
     own, other = found.chain.spec.agents
     assert own.custom_instructions == "the password: is [MASKED:secret]"
-    assert other.custom_instructions == ("[MASKED:secret] " * 1800)[: chain.INSTRUCTIONS_MAX]
+    assert other.custom_instructions == ("[MASKED:secret] " * 1800)[: chains.INSTRUCTIONS_MAX]
     stored = found.chain.spec.model_dump_json(by_alias=True)
-    assert chain.Spec.model_validate_json(stored) == found.chain.spec, "a takeover reads it"
+    assert chains.Spec.model_validate_json(stored) == found.chain.spec, "a takeover reads it"
     assert (found.chain.hash, found.chain.spec.stages) == (mine.digest(), spec.stages)
 
 
@@ -157,7 +156,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainI
     ids=["by its type", "by another type", "by name, whatever its type"],
 )
 def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
-    index: chain_index.ChainIndex, spec: dict[str, Any], taken: chain.AgentChain
+    index: chain_index.ChainIndex, spec: dict[str, Any], taken: chains.AgentChain
 ) -> None:
     assert admission.of(asked(**spec), index, mask=mask).chain == admitted(taken)
 
@@ -203,4 +202,4 @@ def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: ch
     found = admission.of(
         asked(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
     )
-    assert len(found.author) == investigation.AUTHOR_MAX
+    assert len(found.author) == investigations.AUTHOR_MAX

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from tarsy.ingest import alertmanager, manifest, plain
 from tarsy.masking import masker
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 HOSTILE = [
@@ -222,7 +222,7 @@ def test_labels_are_cut_to_what_an_object_may_hold_and_stay_whole_in_the_data(pa
     payload["alerts"][0] |= {"labels": labels, "generatorURL": "http://" + "g" * 3000}
     payload |= {"receiver": "r" * 300, "groupKey": "k" * 5000, "externalURL": "http://" + "e" * 3000}
     made = draft(payload)
-    spec = investigation.Spec.model_validate(made.manifest["spec"])
+    spec = investigations.Spec.model_validate(made.manifest["spec"])
     assert spec.labels is not None
     assert len(spec.labels) == 64
     assert spec.labels["l" * 253] == "v" * 1024
@@ -295,7 +295,7 @@ def test_empty_data_is_refused() -> None:
 def test_what_is_built_is_what_the_kind_takes(payload: dict[str, Any], index: int) -> None:
     payload["alerts"][1]["startsAt"] = "0001-01-01T00:00:00Z"  # Alertmanager's zero time
     for made in (build(payload, index=index), posted({"a": 1}).manifest, posted("x" * 20_000).manifest):
-        read = investigation.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
+        read = investigations.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
         assert read.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == made["spec"]
 
 

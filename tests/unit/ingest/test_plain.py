@@ -9,7 +9,7 @@ import pydantic
 import pytest
 from tarsy.api import problems
 from tarsy.ingest import manifest, payload, plain
-from tarsy.resources import investigation, patterns
+from tarsy.resources import investigations, patterns
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_default_alert_type_keeps_the_alerts_own_type_as_its_name() -> None:
         "kubernetes",
         {"alertname": "Rare"},
     )
-    made = investigation.Spec.model_validate(taken.manifest["spec"])
+    made = investigations.Spec.model_validate(taken.manifest["spec"])
     assert draft.asks_for(made), "a chain for its own type came between two requests with one key"
-    assert taken.asks_for(investigation.Spec.model_validate(draft.manifest["spec"]))
+    assert taken.asks_for(investigations.Spec.model_validate(draft.manifest["spec"]))
     other = manifest.of_plain(
         plain.Alert(alert_type="kubernetes", data="x"), namespace="tarsy", author="me", idempotency_key="k", mask=str
     )
@@ -124,7 +124,7 @@ def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native
     without = plain.Alert.model_validate({"alert_type": "A", "data": "x"})
     other = manifest.of_plain(without, namespace="tarsy", author="me", idempotency_key="k", mask=str)
     assert "mcp" not in other.manifest["spec"]
-    assert not draft.asks_for(investigation.Spec.model_validate(other.manifest["spec"])), "a key is for one alert"
+    assert not draft.asks_for(investigations.Spec.model_validate(other.manifest["spec"])), "a key is for one alert"
 
 
 @pytest.mark.parametrize(

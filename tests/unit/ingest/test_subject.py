@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tarsy.ingest import subject
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
@@ -64,7 +64,7 @@ def test_object_labels_have_values_that_kubernetes_takes(labels: dict[str, str])
         assert VALUE.fullmatch(value)
         assert 0 < len(value) <= 63
     target = subject.target(labels)
-    assert len(target) <= investigation.TARGET_MAX
+    assert len(target) <= investigations.TARGET_MAX
     assert target.isprintable()
 
 

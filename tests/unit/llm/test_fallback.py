@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import context, dialects, loop, templates
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ID = "e0"
@@ -84,7 +84,7 @@ def begun(
     toolbox: memory.DictToolbox,
     *,
     fallbacks: Sequence[str] = NAMES[1:],
-    strategy: chain.IterationStrategy = "native-thinking",
+    strategy: chains.IterationStrategy = "native-thinking",
     tools: bool = True,
 ) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
@@ -296,7 +296,7 @@ async def test_what_the_first_was_told_beside_is_told_the_next_and_said_once(
 
 @pytest.mark.parametrize("strategy", ["react", "react-stage"])
 async def test_who_gives_what_cannot_be_read_three_times_is_left_too(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chain.IterationStrategy
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> None:
     journal = begun(snapshot, toolbox, strategy=strategy, tools=False)
     words = says("I do not know this dialect.")
@@ -473,7 +473,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
             assert request.messages[: len(expected) - 1] == expected[:-1]
 
 
-CHAIN = chain.Spec(alert_types=["A"], stages=[chain.Stage(name="data-collection", agent="KubernetesAgent")])
+CHAIN = chains.Spec(alert_types=["A"], stages=[chains.Stage(name="data-collection", agent="KubernetesAgent")])
 
 
 async def test_what_cannot_be_used_is_no_fallback(

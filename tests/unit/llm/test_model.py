@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from support import leases
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import model, provider
 from tarsy.transcript import entries, messages, ports, size
 
@@ -71,11 +71,11 @@ def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def limited(source: Provider, **limits: object) -> model.LimitedModel:
-    return model.LimitedModel("first", source, limits=platform.Limits.model_validate(limits))
+    return model.LimitedModel("first", source, limits=platforms.Limits.model_validate(limits))
 
 
 def throttled(source: Provider, throttle: ports.Throttle, **limits: object) -> model.LimitedModel:
-    known = platform.Limits.model_validate(limits)
+    known = platforms.Limits.model_validate(limits)
     return model.LimitedModel("first", source, limits=known, throttle=throttle)
 
 
@@ -227,7 +227,7 @@ async def test_a_sign_of_life_is_no_beginning_of_an_answer() -> None:
 async def test_a_count_that_cannot_be_is_bounded(count: int) -> None:
     counted = messages.Usage(input_tokens=count, output_tokens=count, thinking_tokens=count, total_tokens=count)
     priced = model.LimitedModel(
-        "first", Provider((provider.Usage(counted), *WHOLE[2:])), limits=platform.Limits(), price=PRICE
+        "first", Provider((provider.Usage(counted), *WHOLE[2:])), limits=platforms.Limits(), price=PRICE
     )
     call = (await priced.ask(REQUEST, SCOPE)).call
     bound = min(max(count, 0), model.MOST_TOKENS)
@@ -596,7 +596,7 @@ COSTS: dict[str, tuple[tuple[tuple[Step, ...], ...], float]] = {
 async def test_a_call_costs_what_all_its_requests_do_by_the_providers_price(
     tries: tuple[tuple[Step, ...], ...], millionths: float, price: providers.Price | None
 ) -> None:
-    priced = model.LimitedModel("first", Provider(*tries), limits=platform.Limits(), price=price)
+    priced = model.LimitedModel("first", Provider(*tries), limits=platforms.Limits(), price=price)
     try:
         call = (await priced.ask(REQUEST, SCOPE)).call
     except ports.ModelError as error:
@@ -683,7 +683,7 @@ async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: p
 async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> None:
     refused = provider.FatalError("no such key", code="401")
     source = Provider(WHOLE, WHOLE, (refused,), (provider.RejectedError("cut", code="safety"),), (HANG,), WHOLE)
-    asked = model.LimitedModel("google", source, limits=platform.Limits())
+    asked = model.LimitedModel("google", source, limits=platforms.Limits())
     assert asked.standing.state == "usable"
     await asked.ask(REQUEST, SCOPE)
     since = asked.standing.since

@@ -16,8 +16,7 @@ import pydantic
 import pytest
 from support import leases
 from tarsy.config.load import loader
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import providers
+from tarsy.config.model import platforms, providers
 from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
 from tarsy_dev.model import tokens

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.engine import investigation, timer
 from tarsy.llm import model, provider
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, ports, record
 
 pytestmark = pytest.mark.leaps
@@ -65,7 +65,7 @@ def outcome(journal: memory.MemoryJournal) -> str:
 @pytest.fixture
 def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
     """One stage of many agents, that has begun and has LEFT seconds left."""
-    stage = chain.Stage(name="analysis", agent="KubernetesAgent", replicas=AGENTS, timeout_seconds=60)
+    stage = chains.Stage(name="analysis", agent="KubernetesAgent", replicas=AGENTS, timeout_seconds=60)
     spec = snapshot.chain.model_copy(update={"stages": [stage]})
     journal = memory.MemoryJournal(replace(snapshot, chain=spec), BEGUN)
     journal.passed = 60 - LEFT
@@ -74,7 +74,7 @@ def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
 
 async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Provider, *, iteration: str) -> None:
     """Run the investigation with that provider and its few slots."""
-    limits = platform.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
+    limits = platforms.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
     limited = model.LimitedModel("first", source, limits=limits)
     await investigation.run(
         runtime=replace(runtime, model=lambda _: limited, toolbox=lambda *_: memory.DictToolbox({})), journal=journal

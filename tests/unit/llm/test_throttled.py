@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.llm import model, provider
 from tarsy.transcript import memory, messages, ports
 
@@ -66,7 +66,7 @@ async def test_each_request_is_taken_by_its_estimate_and_corrected_by_what_was_c
         steps.append("goes on")
 
     throttle = Throttle(steps)
-    limits = platform.Limits.model_validate({"iteration": "100ms"})
+    limits = platforms.Limits.model_validate({"iteration": "100ms"})
     asked = model.LimitedModel("first", Provider(steps), limits=limits, throttle=throttle)
     await asked.ask(REQUEST, ports.Scope(execution="e", ensure_lease=ensure_lease, waiting=waiting))
     once = ["waits", "goes on", "waits", "taken", "goes on", "lease", "sent"]

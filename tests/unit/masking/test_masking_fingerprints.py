@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import cluster_text
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.masking import customs, given, masker
 
 KNOWN = given.Given()
@@ -78,11 +78,11 @@ def test_all_digits_occur_alike() -> None:
 
 def test_there_are_none_unless_they_are_asked_for_and_never_in_alerts() -> None:
     text = f"DB_PASSWORD={FIRST}"
-    server, alerts = platform.DataMasking(), platform.AlertMasking()
+    server, alerts = platforms.DataMasking(), platforms.AlertMasking()
     for plain in (server.masker().text(text, investigation="one"), MASKER.text(text), alerts.masker().text(text)):
         assert plain == "DB_PASSWORD=[MASKED:password]"
     assert alerts.masker().text(text, investigation="one") == "DB_PASSWORD=[MASKED:password]"
-    opted = platform.DataMasking(fingerprints=True).masker()
+    opted = platforms.DataMasking(fingerprints=True).masker()
     assert MARKED.search(opted.text(text, investigation="one"))
 
 

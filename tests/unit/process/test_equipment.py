@@ -11,8 +11,8 @@ import pytest
 from tarsy import equipment
 from tarsy.config import inforce
 from tarsy.config.load import reload
-from tarsy.config.model import platform
-from tarsy.store.base import database as databases
+from tarsy.config.model import platforms
+from tarsy.store.base import databases
 from tarsy.store.fleet import pins, throttle
 from tarsy.transcript import ports
 
@@ -56,7 +56,7 @@ def users(made: equipment.Equipment) -> tuple[int, int]:
 async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: equipment.Equipment, tmp_path: Path) -> None:
     before = equipped.models, equipped.pool.tools
     assert users(equipped) == (1, 1)
-    other = platform.Platform.model_validate(
+    other = platforms.Platform.model_validate(
         written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp", new="http://127.0.0.1:2/mcp")
     )
     prepared = await equipped.prepare(other, {})
@@ -71,11 +71,11 @@ async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: equipment.Eq
 async def test_what_fails_under_way_lets_go_of_what_there_was(
     equipped: equipment.Equipment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_: platform.Platform) -> None:
+    def fails(_: platforms.Platform) -> None:
         raise LookupError("what nobody expected")
 
     monkeypatch.setattr(equipped.pool, "prepared", fails)
-    other = platform.Platform.model_validate(written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp"))
+    other = platforms.Platform.model_validate(written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp"))
     with pytest.raises(LookupError):
         await equipped.prepare(other, {})
     assert users(equipped) == (1, 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tarsy import process
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.masking import given
 
 
@@ -55,7 +55,7 @@ async def test_the_ground_stops_after_the_roles() -> None:
 @pytest.fixture
 def masking_put_back() -> Iterator[None]:
     yield
-    process.ALERT_MASKER.replace(platform.AlertMasking().masker())
+    process.ALERT_MASKER.replace(platforms.AlertMasking().masker())
     given.KNOWN.replace([])
     given.KNOWN.replace([])
 
@@ -66,7 +66,7 @@ def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.Mon
     mask = process.ALERT_MASKER.text
     assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
     monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
-    loaded = platform.Platform.model_validate(
+    loaded = platforms.Platform.model_validate(
         {
             "defaults": {"alert_masking": {"pattern_group": "basic"}},
             "llm_providers": {"a": {"type": "openai", "model": "m", "api_key_env": "GATEWAY"}},
@@ -74,5 +74,5 @@ def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.Mon
     )
     process.mask_by(loaded)
     assert mask(text) == "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com [MASKED:secret]"
-    process.mask_by(platform.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
+    process.mask_by(platforms.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
     assert mask("password: hunter2x\nat-the-gateway-7") == "password: hunter2x\n[MASKED:secret]"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader
-from tarsy.resources import base, chain, investigation, patterns
+from tarsy.resources import base, chains, investigations, patterns
 from tarsy.transcript import record
 
 
@@ -68,8 +68,8 @@ DENIES = {"tools": {"deny": ["*.pods_get", "pods_l*"]}}
 )
 def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[str, Any], place: str) -> None:
     own = spec.get("agents", [{"name": "Own"}])
-    stored = chain.Spec.model_validate({"alertTypes": ["T"], **spec, "agents": own})
-    made = chain.AgentChain(metadata=base.ObjectMeta(name="c", uid="u"), spec=stored)
+    stored = chains.Spec.model_validate({"alertTypes": ["T"], **spec, "agents": own})
+    made = chains.AgentChain(metadata=base.ObjectMeta(name="c", uid="u"), spec=stored)
     index = chain_index.ChainIndex([made], platform=loader.platform_file(None), unusable_providers={})
     problem = index.status(made, {}).problem
     assert problem is not None
@@ -81,13 +81,13 @@ def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[st
 def test_snapshot_with_a_refused_pattern_is_read() -> None:
     stored = {"alert_types": ["T"], "stages": [STAGE | DENIES]}
     for read in record.CHAIN_DECODERS.values():
-        assert read(stored).stages[0].tools == chain.Tools(deny=["*.pods_get", "pods_l*"])
+        assert read(stored).stages[0].tools == chains.Tools(deny=["*.pods_get", "pods_l*"])
     stored_selection = {"tools": {"deny": ["pods_l*"]}, "servers": [{"name": "k8s", "tools": ["[x"]}]}
-    assert investigation.MCP.model_validate(stored_selection).tools is not None
+    assert investigations.MCP.model_validate(stored_selection).tools is not None
 
 
 def test_what_is_written_now_is_refused_at_its_place() -> None:
     written = {"tools": {"deny": ["pods_l*"]}, "servers": [{"name": "k8s", "tools": ["pods_*", "[x"]}]}
     with pytest.raises(pydantic.ValidationError) as error:
-        investigation.MCP.model_validate(written, context=patterns.AS_WRITTEN)
+        investigations.MCP.model_validate(written, context=patterns.AS_WRITTEN)
     assert {found["loc"] for found in error.value.errors()} == {("tools", "deny", 0), ("servers", 0, "tools", 1)}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 import pytest
 import yaml
-from tarsy.resources import base, chain, investigation, schema
+from tarsy.resources import base, chains, investigations, schema
 from tarsy_dev import generate
 
 CRDS = {"agentchains": schema.agent_chain, "alertinvestigations": schema.alert_investigation}
@@ -145,7 +145,7 @@ conditions:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [(chain.Spec, CHAIN), (investigation.Spec, INVESTIGATION), (chain.Status, CHAIN_STATUS)]
+    ("kind", "text"), [(chains.Spec, CHAIN), (investigations.Spec, INVESTIGATION), (chains.Status, CHAIN_STATUS)]
 )
 def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text: str) -> None:
     written = yaml.safe_load(text)
@@ -197,7 +197,7 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
 )
 def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
-        chain.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
+        chains.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
     assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [place]
 
 
@@ -207,9 +207,9 @@ def strategies(node: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 def test_the_api_server_is_told_the_strategies_of_every_level() -> None:
     """So that it names the place of one that is misspelt, and the choices."""
-    synthesis = list(get_args(chain.SynthesisStrategy))
+    synthesis = list(get_args(chains.SynthesisStrategy))
     every = ["react", "react-stage", "react-final-analysis", "native-thinking", *synthesis]
-    assert list(get_args(chain.IterationStrategy)) == every
+    assert list(get_args(chains.IterationStrategy)) == every
     assert dict(strategies(root(schema.agent_chain())["properties"]["spec"])) == {
         "spec.iterationStrategy": every,
         "spec.agents[].iterationStrategy": every,
@@ -231,20 +231,20 @@ def test_the_api_server_is_told_the_strategies_of_every_level() -> None:
 def test_summary_and_chat_are_there_unless_they_are_switched_off(
     block: dict[str, Any], summarised: bool, questions: bool
 ) -> None:
-    spec = chain.Spec.model_validate({"alertTypes": ["A"], "stages": [{"name": "a", "agent": "A"}], **block})
+    spec = chains.Spec.model_validate({"alertTypes": ["A"], "stages": [{"name": "a", "agent": "A"}], **block})
     assert (spec.is_summarised, spec.takes_questions) == (summarised, questions)
 
 
-def opinions(*names: str, **fields: Any) -> chain.Stage:
-    return chain.Stage.model_validate({"name": "opinions", "agents": [{"name": name} for name in names], **fields})
+def opinions(*names: str, **fields: Any) -> chains.Stage:
+    return chains.Stage.model_validate({"name": "opinions", "agents": [{"name": name} for name in names], **fields})
 
 
 @pytest.mark.parametrize(
     ("stage", "shown"),
     [
-        (chain.Stage(name="a", agent="A"), "A"),
-        (chain.Stage(name="a", agent="A", replicas=1), "A"),
-        (chain.Stage(name="a", agent="A", replicas=3), "A-1 A-2 A-3"),
+        (chains.Stage(name="a", agent="A"), "A"),
+        (chains.Stage(name="a", agent="A", replicas=1), "A"),
+        (chains.Stage(name="a", agent="A", replicas=3), "A-1 A-2 A-3"),
         (opinions("A"), "A"),
         (opinions("A", "B"), "A B"),
         (opinions("A", "B", "A"), "A-1 B A-2"),
@@ -253,22 +253,22 @@ def opinions(*names: str, **fields: Any) -> chain.Stage:
         (opinions("A-1-1", "A-1", "A-1", "A", "A"), "A-1-1 A-1-2 A-1-3 A-1 A-2"),
     ],
 )
-def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chain.Stage, shown: str) -> None:
+def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chains.Stage, shown: str) -> None:
     assert " ".join(stage.shown_names) == shown
     assert len(set(stage.shown_names)) == len(stage.members)
 
 
 def test_replicas_are_as_many_agents_with_the_stages_own_settings() -> None:
-    stage = chain.Stage(name="a", agent="A", replicas=3)
-    assert stage.members == [chain.StageAgent(name="A")] * 3
-    assert chain.Stage(name="a", agent="A").members == [chain.StageAgent(name="A")]
+    stage = chains.Stage(name="a", agent="A", replicas=3)
+    assert stage.members == [chains.StageAgent(name="A")] * 3
+    assert chains.Stage(name="a", agent="A").members == [chains.StageAgent(name="A")]
 
 
 @pytest.mark.parametrize("field", ["agents", "failurePolicy", "executiveSummary", "chat", "iterationStrategy"])
 def test_the_digest_changes_with_every_field_of_the_spec(field: str) -> None:
     written = yaml.safe_load(CHAIN)
     digests = {
-        chain.AgentChain(metadata=base.ObjectMeta(), spec=chain.Spec.model_validate(spec)).digest()
+        chains.AgentChain(metadata=base.ObjectMeta(), spec=chains.Spec.model_validate(spec)).digest()
         for spec in (written, {name: value for name, value in written.items() if name != field})
     }
     assert len(digests) == 2
@@ -283,5 +283,5 @@ def test_names_on_the_wire_are_camel_case_with_the_conventions_initialisms(name:
 
 def test_whatever_phase_is_not_an_end_is_unfinished() -> None:
     ends = {"Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"}
-    assert set(investigation.UNFINISHED.split(",")) == {f"status.phase!={phase}" for phase in ends}
-    assert set(get_args(investigation.Phase)) - ends == {"Queued", "Running", "Suspended", "Cancelling"}
+    assert set(investigations.UNFINISHED.split(",")) == {f"status.phase!={phase}" for phase in ends}
+    assert set(get_args(investigations.Phase)) - ends == {"Queued", "Running", "Suspended", "Cancelling"}

@@ -16,7 +16,7 @@ from support import apis
 from tarsy.api import investigations, shapes
 from tarsy.api.live import telling
 from tarsy.controller import projector
-from tarsy.resources import investigation
+from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
 
 DESCRIPTION = apis.description()
@@ -153,9 +153,9 @@ def of_kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tup
 
 
 def test_what_the_api_names_as_the_kind_does_has_the_kinds_type() -> None:
-    kind = investigation.Status.model_json_schema(by_alias=True)
+    status = kind.Status.model_json_schema(by_alias=True)
     known = SCHEMAS["Investigation"]["properties"]
-    types = {name: found for name, found in of_kind(kind, kind["$defs"]) if name in known}
+    types = {name: found for name, found in of_kind(status, status["$defs"]) if name in known}
     assert {"phase", "summary", "cost", "total_tokens", "progress", "attempts", "message", "gaps"} <= types.keys()
     assert {name: type_of(known[name]) for name in types} == types
 

@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from hypothesis import strategies
 from mcp import types
-from tarsy.config.model import platform, tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.config.redact import known_secrets, view
 from tarsy.masking import given, masker
 from tarsy.tools import pins
@@ -164,10 +164,10 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     told = [pins.told({name: one}) for one in (stopped, held)] + digests
     told += [f"'k8s.{name}' was not called: {one.why}" for one in (stopped, held)]
     told.append(tool_filters.differs(key, says=digests[0], offered=digests[1]))
-    for masking in (masker.Masker(groups=["all"]), platform.AlertMasking().masker(), masker.Masker()):
+    for masking in (masker.Masker(groups=["all"]), platforms.AlertMasking().masker(), masker.Masker()):
         assert [masking.text(one) for one in told] == told
     assert view.of(file).written == file
-    loaded = platform.Platform.model_validate(file)
+    loaded = platforms.Platform.model_validate(file)
     known = given.Given()
     known.replace(known_secrets.values(loaded, {}))
     assert [known.text(one) for one in told] == told
@@ -176,6 +176,6 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
 def test_what_is_no_hash_is_refused_where_one_has_to_be() -> None:
     for wrong in ("", "sha256:", "a" * 64, f"sha256:{'A' * 64}", f"sha256:{'a' * 65}", f"md5:{'a' * 32}", 5, None):
         with pytest.raises(pydantic.ValidationError):
-            platform.MCPServer.model_validate(
+            platforms.MCPServer.model_validate(
                 {"transport": {"type": "stdio", "command": "c"}, "tool_hashes": {"get": wrong}}
             )

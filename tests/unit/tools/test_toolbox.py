@@ -15,7 +15,7 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.masking import masker
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools, results, server_wait
@@ -23,7 +23,7 @@ from tarsy.tools.servers import health, toolbox
 from tarsy.tools.transports import progress
 from tarsy.transcript import messages, ports
 
-PLATFORM = platform.Platform.model_validate(
+PLATFORM = platforms.Platform.model_validate(
     {
         "mcp_servers": {
             name: {"transport": {"type": "http", "url": "http://localhost/mcp"}, "write_tools": ["*"]}
@@ -157,7 +157,7 @@ async def k8s() -> AsyncIterator[Connected]:
 @pytest.fixture
 def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
     monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.05)
-    limits = platform.Limits.model_validate({"tool_call": "20s"})
+    limits = platforms.Limits.model_validate({"tool_call": "20s"})
     return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
 
 
@@ -415,7 +415,7 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
         return text
 
     k8s.mask = mask
-    box = toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL)
+    box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL)
     await box.call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
     assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
 
@@ -428,7 +428,7 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
         raise KeyError(text)
 
     k8s.mask = broken
-    output = await toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL).call(
+    output = await toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL).call(
         call("k8s.get", f'{{"name": "{name}"}}'), SCOPE
     )
     assert output == ports.ToolOutput(text="[withheld: it could not be masked]", failed=True)
@@ -438,13 +438,13 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
 
 async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k8s: Connected) -> None:
     async def looks(investigation: str) -> str:
-        box = toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL)
+        box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL)
         scope = dataclasses.replace(SCOPE, investigation=investigation)
         return (await box.call(call("k8s.get", '{"name": "a", "password": "cnry4Kd9xQ"}'), scope)).text
 
     plain = await looks("one")
     assert "'password': '[MASKED:password]'" in plain
-    k8s.mask = platform.DataMasking(fingerprints=True).masker().text
+    k8s.mask = platforms.DataMasking(fingerprints=True).masker().text
     one, two, again = [await looks(name) for name in ("one", "two", "one")]
     assert re.search(r"'password': '\[MASKED:password:[0-9a-f]{4}\]'", one)
     assert one == again != two

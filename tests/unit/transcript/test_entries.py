@@ -19,7 +19,7 @@ import pydantic
 import pytest
 from tarsy.config import resolve
 from tarsy.config.model import tool_filters
-from tarsy.resources import chain, investigation
+from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, messages, record, timeline
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -258,16 +258,16 @@ SAMPLES: dict[str, entries.Entry] = {
         messages=PROMPT,
     ),
     "ToolsSelected": entries.ToolsSelected(
-        mcp=investigation.MCP(
+        mcp=investigations.MCP(
             servers=[
-                investigation.MCPServer(name="kubernetes-server", tools=["pods_list", "größe*"]),
-                investigation.MCPServer(name="prometheus"),
+                investigations.MCPServer(name="kubernetes-server", tools=["pods_list", "größe*"]),
+                investigations.MCPServer(name="prometheus"),
             ],
-            tools=chain.Tools(allow=["*.pods_*"], deny=["*.pods_log"]),
+            tools=chains.Tools(allow=["*.pods_*"], deny=["*.pods_log"]),
             native_tools={"google_search": False, "url_context": True},
         )
     ),
-    "ToolsSelected, small": entries.ToolsSelected(mcp=investigation.MCP()),
+    "ToolsSelected, small": entries.ToolsSelected(mcp=investigations.MCP()),
     # Since runbooks:
     "RunbookRead": entries.RunbookRead(
         run=0, url="https://github.com/o/r/blob/main/a.md", origin="url", text="# Zuerst\n\n1. Schau nach 🔍"
@@ -644,7 +644,7 @@ def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_build_is_told_by_the_snapshots_that_it_can_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
     build = record.build()
-    monkeypatch.setitem(record.CHAIN_DECODERS, record.CHAIN_VERSION + 1, chain.Spec.model_validate)
+    monkeypatch.setitem(record.CHAIN_DECODERS, record.CHAIN_VERSION + 1, chains.Spec.model_validate)
     assert record.build() != build
 
 
@@ -726,7 +726,7 @@ def digest(kind: Any) -> str:
 SHAPES: dict[str, dict[str, str]] = json.loads((RECORDED / "shapes.json").read_text(encoding="utf-8"))
 CURRENT: dict[str, tuple[int, Any]] = {
     **{kind: (version, getattr(entries, kind)) for kind, version in entries.VERSIONS.items()},
-    "snapshot": (record.CHAIN_VERSION, chain.Spec),
+    "snapshot": (record.CHAIN_VERSION, chains.Spec),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarsy.resources import base, chain
+from tarsy.resources import base, chains
 from tarsy.transcript import record
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -35,9 +35,9 @@ def test_a_recorded_chain_of_any_version_is_read_without_loss(version: int, row:
 @EACH
 def test_what_a_chain_does_not_use_changes_neither_its_snapshot_nor_its_hash(version: int, row: dict[str, str]) -> None:
     """A newer version has fields that those before it had not: chains without them are stored as ever."""
-    spec = chain.Spec.model_validate_json(row["chain"])
+    spec = chains.Spec.model_validate_json(row["chain"])
     assert json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)) == row["chain"], version
-    assert chain.AgentChain(metadata=base.ObjectMeta(), spec=spec).digest() == row["hash"]
+    assert chains.AgentChain(metadata=base.ObjectMeta(), spec=spec).digest() == row["hash"]
 
 
 def test_a_chain_of_an_older_version_has_nothing_of_what_newer_ones_brought() -> None:
@@ -58,14 +58,14 @@ def test_every_field_of_the_kind_is_in_what_is_recorded_of_the_newest_version() 
 
     newest = (row["chain"] for version, _, row in ROWS if version == record.CHAIN_VERSION)
     models = (
-        chain.Spec,
-        chain.Agent,
-        chain.Stage,
-        chain.StageAgent,
-        chain.Tools,
-        chain.Synthesis,
-        chain.ExecutiveSummary,
-        chain.Chat,
+        chains.Spec,
+        chains.Agent,
+        chains.Stage,
+        chains.StageAgent,
+        chains.Tools,
+        chains.Synthesis,
+        chains.ExecutiveSummary,
+        chains.Chat,
     )
     assert fields([json.loads(text) for text in newest]) == {
         base.camel(name) for model in models for name in model.model_fields

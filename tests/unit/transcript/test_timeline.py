@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from support import stories
 from tarsy.config import resolve
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, messages, timeline
 
 BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
@@ -464,7 +464,7 @@ def test_metadata_and_content_are_whatever_was_said_however_odd() -> None:
     assert [one.content for one in events] == [odd["thinking"], odd["text"]]
 
 
-def begun_as(kind: entries.ExecutionKind, strategy: chain.IterationStrategy) -> entries.ExecutionStarted:
+def begun_as(kind: entries.ExecutionKind, strategy: chains.IterationStrategy) -> entries.ExecutionStarted:
     return entries.ExecutionStarted(
         stage="look", execution="e0", kind=kind, index=0, name="e0", agent=replace(stories.AGENT, strategy=strategy)
     )
@@ -474,7 +474,7 @@ ACTION = "Thought: hm\nAction: k8s.pods.get\nAction Input: {}\nObservation: made
 
 
 @pytest.mark.parametrize("strategy", ["react", "react-stage"])
-def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chain.IterationStrategy) -> None:
+def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chains.IterationStrategy) -> None:
     told = timeline.fold(
         log(
             STARTED,
@@ -564,7 +564,7 @@ def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_
     assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
 
 
-def searched(tool: chain.NativeTool, content: str) -> messages.NativeResult:
+def searched(tool: chains.NativeTool, content: str) -> messages.NativeResult:
     found = {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}]}
     return messages.NativeResult(tool=tool, content=content, details=found)
 
@@ -596,7 +596,7 @@ def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> 
 
 
 def test_every_native_tool_has_an_event() -> None:
-    for tool in get_args(chain.NativeTool):
+    for tool in get_args(chains.NativeTool):
         said = messages.Message(role="assistant", native=(searched(tool, "x"),))
         (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL)))
         assert event.type in get_args(timeline.Type)

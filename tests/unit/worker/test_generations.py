@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tarsy import slots
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import generations
 
@@ -56,7 +56,7 @@ def ends() -> Ends:
 def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
     """Two stages, and a summary."""
     stages: list[dict[str, Any]] = [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")]
-    return replace(snapshot, chain=chain.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
+    return replace(snapshot, chain=chains.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
 
 
 def saying(platform: platforms.Platform, instructions: str) -> platforms.Platform:

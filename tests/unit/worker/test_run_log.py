@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from support import loglines
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.engine import investigation
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.transcript import memory, messages, ports, record
 
 SDK = logging.getLogger("some.sdk")
@@ -49,7 +49,7 @@ def side_by_side(snapshot: record.Snapshot) -> record.Snapshot:
     stages = [
         {"name": name, "agent": "KubernetesAgent", "llmProvider": "first", "replicas": 2} for name in ("look", "judge")
     ]
-    return replace(snapshot, chain=chain.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
+    return replace(snapshot, chain=chains.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
 
 
 async def test_lines_of_agents_side_by_side_say_whose_they_are(

@@ -14,11 +14,11 @@ from tarsy.agent.strategies import (
     synthesis_native_thinking,
 )
 from tarsy.agent.strategies.row import Reads, Strategy
-from tarsy.resources import chain
+from tarsy.resources import chains
 
 __all__ = ["STRATEGIES", "Reads", "Strategy"]
 
-STRATEGIES: dict[chain.IterationStrategy, Strategy] = {
+STRATEGIES: dict[chains.IterationStrategy, Strategy] = {
     module.ROW.name: module.ROW
     for module in (react, react_stage, react_final_analysis, native_thinking, synthesis, synthesis_native_thinking)
 }

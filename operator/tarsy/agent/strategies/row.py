@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tarsy.agent import dialects
-from tarsy.resources import chain
+from tarsy.resources import chains
 
 Reads = Literal["results", "data", "everything"]
 """The work of others that a strategy reads: their conclusions; also answers, calls and results; also thoughts."""
@@ -16,7 +16,7 @@ Reads = Literal["results", "data", "everything"]
 class Strategy:
     """How a conversation opens, what a request carries, and how an answer is read."""
 
-    name: chain.IterationStrategy
+    name: chains.IterationStrategy
     dialect: dialects.Dialect
     tools: bool
     """Without, the first answer is the conclusion."""

@@ -18,9 +18,8 @@ from pydantic import Field
 
 from tarsy.api import access, lists, problems, shapes, transcripts
 from tarsy.api.compat import outputs, plans, sessions, timeline, words
-from tarsy.store.base import database as databases
-from tarsy.store.reads import history, listing, stage_rows
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations, history, listing, stage_rows
 from tarsy.transcript import messages
 
 PAGE_DEFAULT = 10
@@ -241,7 +240,7 @@ async def read(database: databases.Database, identity: UUID) -> DashboardSession
         )
         chain = plans.of(course)
         teller = timeline.Teller(chain, executions)
-        async for page in stored.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
+        async for page in conversations.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
             await asyncio.to_thread(teller.add, [placed.logged for placed in page])
             if teller.is_full:
                 break

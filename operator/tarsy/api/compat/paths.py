@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from tarsy.api import access, actions, alerts, answers, described, intake, lists, strict
 from tarsy.api.compat import history, progress, sessions
 from tarsy.ingest import plain
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 
 def routes(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tarsy.resources import chain
+from tarsy.resources import chains
 from tarsy.store.reads import stage_rows
 
 ParallelType = Literal["multi_agent", "replica"]
@@ -21,7 +21,7 @@ class Plan:
     agents: tuple[str, ...]
     """The agents' names; none if the chain's snapshot cannot be read."""
     parallel_type: ParallelType | None
-    success_policy: chain.SuccessPolicy | None
+    success_policy: chains.SuccessPolicy | None
     """None of one agent alone."""
 
     @property
@@ -46,7 +46,7 @@ def of(course: stage_rows.Course) -> Sequence[Plan]:
     return [_plan(name, stages.get(name)) for name in course.stage_names]
 
 
-def _plan(name: str, stage: chain.Stage | None) -> Plan:
+def _plan(name: str, stage: chains.Stage | None) -> Plan:
     if stage is None:
         return Plan(name=name, agents=(), parallel_type=None, success_policy=None)
     agents = tuple(stage.shown_names)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tarsy.api import shapes, transcripts
 from tarsy.api.compat import plans, words
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy.transcript import entries
 

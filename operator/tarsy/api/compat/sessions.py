@@ -9,8 +9,8 @@ from uuid import UUID
 
 from tarsy.api import access, actions, shapes, transcripts
 from tarsy.api.compat import plans, words
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.reads import history, stage_rows
 
 
@@ -43,7 +43,7 @@ class SessionStage(shapes.Part):
     expected_agent_count: int
     parallel_type: plans.ParallelType | None
     """None of one agent alone."""
-    success_policy: chain.SuccessPolicy | None
+    success_policy: chains.SuccessPolicy | None
     """None of one agent alone."""
     status: words.Stage
     error_message: str | None

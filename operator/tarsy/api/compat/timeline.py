@@ -14,8 +14,7 @@ from pydantic import Field
 
 from tarsy.api import shapes, transcripts
 from tarsy.api.compat import plans, words
-from tarsy.store.reads import stage_rows
-from tarsy.store.reads import transcripts as stored
+from tarsy.store.reads import conversations, stage_rows
 from tarsy.transcript import entries, messages
 
 EVENTS_MAX = 1_000
@@ -25,7 +24,7 @@ NAME_MAX = 253
 """Characters of a tool's name that are told: a model may call one anything."""
 CALLS_TOLD = 50
 """Tool calls of one answer that are told by their names."""
-KINDS = ("StageStarted", "StageEnded", "ExecutionEnded", *stored.ASKING, *stored.CALLING)
+KINDS = ("StageStarted", "StageEnded", "ExecutionEnded", *conversations.ASKING, *conversations.CALLING)
 """The kinds of entries that events are told of."""
 
 Type = Literal[

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, cast
 
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 from tarsy.transcript import entries
 
 Session = Literal["pending", "in_progress", "cancelling", "completed", "failed", "cancelled", "timed_out"]
@@ -49,7 +49,7 @@ class StageWords(NamedTuple):
     has_errors: bool
 
 
-INVESTIGATIONS: Mapping[investigation.Phase, Words] = {
+INVESTIGATIONS: Mapping[investigations.Phase, Words] = {
     "Queued": Words("pending", "queued"),
     "Running": Words("in_progress", "processing"),
     "Suspended": Words("pending", "queued"),
@@ -60,7 +60,7 @@ INVESTIGATIONS: Mapping[investigation.Phase, Words] = {
     "Cancelled": Words("cancelled", "failed"),
     "TimedOut": Words("timed_out", "failed"),
 }
-STAGES: Mapping[investigation.StagePhase, StageWords] = {
+STAGES: Mapping[investigations.StagePhase, StageWords] = {
     "Pending": StageWords("pending", has_errors=False),
     "Running": StageWords("active", has_errors=False),
     "Completed": StageWords("completed", has_errors=False),
@@ -83,7 +83,7 @@ EXECUTIONS: Mapping[entries.Outcome | None, Execution] = {
 
 def of_outcome(outcome: str | None) -> StageWords:
     """The words for a stage, or an execution, that has started or was skipped; None: it has not ended."""
-    return STAGES[cast("investigation.StagePhase", outcome or "Running")]
+    return STAGES[cast("investigations.StagePhase", outcome or "Running")]
 
 
 def of_stage(name: str, outcomes: Mapping[str, str | None], *, ended: bool) -> StageWords:
@@ -96,7 +96,7 @@ def of_stage(name: str, outcomes: Mapping[str, str | None], *, ended: bool) -> S
     return STAGES["Cancelled" if ended else "Pending"]
 
 
-def phases(session: Session) -> tuple[investigation.Phase, ...]:
+def phases(session: Session) -> tuple[investigations.Phase, ...]:
     """The phases that are called so."""
     return tuple(phase for phase, words in INVESTIGATIONS.items() if words.session == session)
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tarsy.api.compat import plans, progress
 from tarsy.api.live import outbox, telling, wire
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import changes, history, stage_rows
 
 AT_ONCE = 200

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tarsy.api.compat import plans
 from tarsy.api.live import changing, outbox, telling, watching, wire
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.store.reads import changes, history, stage_rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tarsy.cli.former import common, layout
 from tarsy.config.load import builtin
-from tarsy.resources import base, chain
+from tarsy.resources import base, chains
 
 _SAME_STAGE = {
     "llm_provider": "llmProvider",
@@ -31,7 +31,7 @@ class Chains(common.Converting):
                 self.problems.append(source.problem(f"{source.told}: chain '{taken[name]}' is called '{name}', too"))
             made[former_name] = {
                 "apiVersion": base.API_VERSION,
-                "kind": chain.KIND,
+                "kind": chains.KIND,
                 "metadata": {"name": name},
                 "spec": self._spec(source),
             }

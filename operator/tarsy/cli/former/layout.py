@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from tarsy.config.load import builtin
-from tarsy.resources import chain, files
+from tarsy.resources import chains, files
 
 Place = tuple[int | str, ...]
 
@@ -184,8 +184,8 @@ def seconds(text: object) -> float | None:
 
 def refusals(sources: Sources) -> Iterator[files.Problem]:
     """Yield the founding documents' refusals of chains, in their words."""
-    chains = sources.named["agent_chains"]
-    taken = [source for name, source in chains.items() if name in builtin.CHAINS]
+    chain_sources = sources.named["agent_chains"]
+    taken = [source for name, source in chain_sources.items() if name in builtin.CHAINS]
     if taken:
         names = ", ".join(str(source.place[-1]) for source in taken)
         there = ", ".join(builtin.CHAINS)
@@ -197,15 +197,15 @@ def refusals(sources: Sources) -> Iterator[files.Problem]:
         )
         yield taken[0].problem(f"{sentence}. {unique}")
     yield from _strategies(sources)
-    for _, stage in _stages(chains):
+    for _, stage in _stages(chain_sources):
         for member in members(stage):
             if agent_name(named_agent(member)) is None:
                 yield member.problem(f"Invalid agent identifier format: {named_agent(member)}")
     yield from _joined("Chain agent reference errors: ", _references(sources))
-    yield from _joined("Chain structure errors: ", _structure(chains))
+    yield from _joined("Chain structure errors: ", _structure(chain_sources))
     yield from _joined(
         "Alert type mapping conflicts detected. Each alert type can only be mapped to ONE chain. Conflicts: ",
-        _conflicts(chains),
+        _conflicts(chain_sources),
     )
 
 
@@ -222,14 +222,14 @@ def _joined(introduction: str, problems: Iterable[tuple[Source, str]]) -> Iterat
 
 def _strategies(sources: Sources) -> Iterator[files.Problem]:
     """The iteration strategies that there are none of."""
-    chains = sources.named["agent_chains"]
+    chain_sources = sources.named["agent_chains"]
     defaults = sources.settings.get("defaults")
-    places = [*([defaults] if defaults else []), *sources.named["agents"].values(), *chains.values()]
-    for _, stage in _stages(chains):
+    places = [*([defaults] if defaults else []), *sources.named["agents"].values(), *chain_sources.values()]
+    for _, stage in _stages(chain_sources):
         places += [stage, *members(stage)]
         if isinstance(stage.data.get("synthesis"), dict):
             places.append(stage.at("synthesis"))
-    there = get_args(chain.IterationStrategy)
+    there = get_args(chains.IterationStrategy)
     for member in places:
         strategy = member.data.get("iteration_strategy") if isinstance(member.data, dict) else None
         if strategy and strategy not in there:
@@ -254,15 +254,15 @@ def _references(sources: Sources) -> Iterator[tuple[Source, str]]:
                     yield member, f"{unknown}. Unknown built-in agent class: {agent}"
 
 
-def _stages(chains: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
-    for name, source in chains.items():
+def _stages(chain_sources: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
+    for name, source in chain_sources.items():
         for stage in source.at("stages").entries():
             if isinstance(stage.data, dict):
                 yield name, stage
 
 
-def _structure(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
-    for name, source in chains.items():
+def _structure(chain_sources: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
+    for name, source in chain_sources.items():
         for key, called in (("alert_types", "alert_type"), ("stages", "stage")):
             value = source.data.get(key)
             if not value or not isinstance(value, list):
@@ -277,10 +277,10 @@ def _structure(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
                 yield stage, f"Chain '{name}' stage {index} missing required 'agent' field"
 
 
-def _conflicts(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
+def _conflicts(chain_sources: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
     of_builtin = {name: owner for owner, names in builtin.CHAINS.items() for name in names}
     takers: dict[str, str] = {}
-    for chain_name, source in chains.items():
+    for chain_name, source in chain_sources.items():
         for alert_type in source.at("alert_types").entries():
             name = alert_type.data
             if not isinstance(name, str):

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.config.tool_selection import grants, ineffective
-from tarsy.resources import chain as chains
-from tarsy.resources import investigation
+from tarsy.resources import chains, investigations
 
 NOT_OFFERED = "ToolsNotOffered"
 """The reason if agents are not offered all tools of their servers: that is normal."""
@@ -114,7 +112,7 @@ class ChainIndex:
         return self._ready(candidates[name])
 
     def check_selection(
-        self, chain: chains.AgentChain, mcp: investigation.MCP | None, catalogue: tool_filters.Catalogue
+        self, chain: chains.AgentChain, mcp: investigations.MCP | None, catalogue: tool_filters.Catalogue
     ) -> None:
         """Raise an UnservedError if an alert of this chain names what its agents cannot have, with what there is.
 

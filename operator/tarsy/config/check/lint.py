@@ -15,9 +15,9 @@ import pydantic
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.load import validation
-from tarsy.config.model import platform as platforms
+from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
-from tarsy.resources import base, chain, files, patterns
+from tarsy.resources import base, chains, files, patterns
 
 Place = tuple[int | str, ...]
 
@@ -62,11 +62,11 @@ def problems(documents: Sequence[files.Document], *, platform: platforms.Platfor
     manifests: list[Manifest] = []
     for document in documents:
         for at, value in _objects(document.data):
-            if isinstance(value, dict) and value.get("kind") == chain.KIND:
+            if isinstance(value, dict) and value.get("kind") == chains.KIND:
                 manifests.append(Manifest(document=document, at=at, data=value))
     has_one = {manifest.document.file for manifest in manifests}
     without = dict.fromkeys(document.file for document in documents if document.file not in has_one)
-    all_problems += [files.Problem(file=name, line=0, message=f"no {chain.KIND} in it") for name in without]
+    all_problems += [files.Problem(file=name, line=0, message=f"no {chains.KIND} in it") for name in without]
     for manifest in manifests:
         of_it = [*_of_object(manifest), *_of_spec(manifest, platform)]
         all_problems += of_it or _of_uses(manifest, platform)
@@ -103,7 +103,7 @@ def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
     try:
         _spec(manifest)
     except pydantic.ValidationError as error:
-        faults = validation.problems(error, manifest.document, model=chain.Spec, at=(*manifest.at, "spec"))
+        faults = validation.problems(error, manifest.document, model=chains.Spec, at=(*manifest.at, "spec"))
         yield from (fault.problem for fault in faults)
     spec = manifest.data.get("spec")
     if not isinstance(spec, dict):
@@ -114,16 +114,16 @@ def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
             if isinstance(name, str) and name and name in names[:index]:
                 yield manifest.problem(("spec", key, index), f"spec.{key}.{index}: '{name}' is there twice")
     for index, stage in enumerate(_list(spec, "stages")):
-        for key, message in chain.broken_rules(stage) if isinstance(stage, dict) else ():
+        for key, message in chains.broken_rules(stage) if isinstance(stage, dict) else ():
             yield manifest.problem(
                 ("spec", "stages", index, *([key] if key else [])), f"spec.stages.{index}: {message}"
             )
     yield from _dangling(manifest, spec, platform)
 
 
-def _spec(manifest: Manifest) -> chain.Spec:
+def _spec(manifest: Manifest) -> chains.Spec:
     # As strict as the API server: "10" is no number there, and keys have one name.
-    return chain.Spec.model_validate(
+    return chains.Spec.model_validate(
         manifest.data.get("spec"), strict=True, by_alias=True, by_name=False, context=patterns.AS_WRITTEN
     )
 
@@ -131,7 +131,7 @@ def _spec(manifest: Manifest) -> chain.Spec:
 def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
     """Yield the problems that remain once all names are known."""
     for use in chain_index.uses(
-        chain.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest)), platform
+        chains.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest)), platform
     ):
         try:
             use.settle()

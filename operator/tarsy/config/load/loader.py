@@ -16,7 +16,7 @@ from typing import Any
 import pydantic
 
 from tarsy.config.load import builtin, validation, variables
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
 from tarsy.resources import files, patterns
 
@@ -32,14 +32,14 @@ class ConfigError(Exception):
 class Loaded:
     """A platform file that was read."""
 
-    platform: platform.Platform
+    platform: platforms.Platform
     written: Mapping[str, Any] = field(repr=False)
     """The content of the file, before defaults and variables. It may hold secrets (see `shown`)."""
     used: Mapping[str, Any] = field(repr=False)
     """The same with its variables put in, which makes secrets of more of it."""
 
 
-def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platform.Platform:
+def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platforms.Platform:
     """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
 
     Of agents, servers and providers the same name replaces the built-in one whole, and null takes the built-in server
@@ -94,7 +94,7 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
     written = {} if document.data is None else document.data
     if not isinstance(written, dict):
         raise files.FileError(
-            [document.problem((), f"expected a mapping of {', '.join(platform.Platform.model_fields)}")]
+            [document.problem((), f"expected a mapping of {', '.join(platforms.Platform.model_fields)}")]
         )
     problems = [] if environment is None else list(variables.problems(document, environment))
     used = variables.filled(written, environment or {})
@@ -107,7 +107,7 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
 
 def _checked(
     values: dict[str, Any], document: files.Document, *, unset: set[validation.Place], problems: list[files.Problem]
-) -> platform.Platform:
+) -> platforms.Platform:
     """The platform that `values` says, as far as it can be had; what is wrong is added to `problems`.
 
     What is wrong is taken out, so that the rest can be looked at, too. What is then found wrong may be so because
@@ -120,10 +120,10 @@ def _checked(
     left = copy.deepcopy(values)
     while True:
         try:
-            checked = platform.Platform.model_validate(left)
+            checked = platforms.Platform.model_validate(left)
             break
         except pydantic.ValidationError as error:
-            faults = list(validation.problems(error, document, model=platform.Platform))
+            faults = list(validation.problems(error, document, model=platforms.Platform))
             unknown = [fault for fault in faults if fault.is_unknown]
             if unknown or not is_told:
                 problems += [fault.problem for fault in unknown or faults if fault.place not in unset]
@@ -201,7 +201,7 @@ def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dangling(
-    loaded: platform.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
+    loaded: platforms.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
 ) -> Iterator[tuple[validation.Place, str]]:
     """The names that nothing answers to, but for `section_names` ones and where a section is `broken`."""
 
@@ -236,7 +236,7 @@ def _dangling(
                 yield tool_location, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
 
 
-def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[validation.Place, str]]:
+def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.Place, str]]:
     """The patterns over a server's own tools that match none: with the server's name in front, or an open `[`."""
     for name, server in loaded.mcp_servers.items():
         for key, own_names in (
@@ -252,7 +252,7 @@ def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[validation.Plac
                     yield location, why
 
 
-def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tuple[validation.Place, str]]:
+def _misfits(loaded: platforms.Platform, servers: Collection[str]) -> Iterator[tuple[validation.Place, str]]:
     """The patterns that no tool of any of these servers can match."""
     available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
     for name, agent in loaded.agents.items():

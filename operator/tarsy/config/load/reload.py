@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tarsy.config.load import loader, secret_files
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.resources import files
 
 Digests: TypeAlias = Mapping[Path, bytes]
@@ -50,7 +50,7 @@ class Watch:
         path: Path | None,
         *,
         environment: Mapping[str, str],
-        beside: Callable[[platform.Platform], Iterable[Path]] = lambda _: (),
+        beside: Callable[[platforms.Platform], Iterable[Path]] = lambda _: (),
     ) -> None:
         """Load what is there; a ConfigError lists everything that is wrong with it.
 

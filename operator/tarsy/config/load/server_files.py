@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tarsy.config.load import reload, secret_files
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 
 _FILES = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
@@ -15,17 +15,17 @@ class UnusableError(Exception):
     """A transport names what cannot be used; the message begins with the key, and shows nothing of a secret."""
 
 
-def all_files(settings: platform.Platform) -> set[Path]:
+def all_files(settings: platforms.Platform) -> set[Path]:
     """Those of all servers of a platform file."""
     return {path for server in settings.mcp_servers.values() for path in _files(server.transport)}
 
 
-def digests(transport: platform.Transport) -> reload.Digests:
+def digests(transport: platforms.Transport) -> reload.Digests:
     """Return the digests of one server's files, which may be missing."""
     return {path: reload.digest(path) for path in _files(transport)}
 
 
-def token(transport: platform.RemoteTransport, environment: Mapping[str, str]) -> str | None:
+def token(transport: platforms.RemoteTransport, environment: Mapping[str, str]) -> str | None:
     """The bearer token as it is now, None where there is to be none; an UnusableError says why it cannot be had."""
     if (path := transport.bearer_token_file) is not None:
         return _checked(_read(path), of="bearer_token_file")
@@ -53,6 +53,6 @@ def _checked(text: str, *, of: str) -> str:
     return stripped
 
 
-def _files(transport: platform.Transport) -> Iterator[Path]:
+def _files(transport: platforms.Transport) -> Iterator[Path]:
     paths = (getattr(transport, key, None) for key in _FILES)
     return (path for path in paths if path is not None)

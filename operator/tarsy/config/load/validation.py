@@ -16,7 +16,7 @@ from typing import Any
 import pydantic
 import pydantic_core
 
-from tarsy.config.model import fields, platform
+from tarsy.config.model import fields, platforms
 from tarsy.resources import files
 
 Place = tuple[int | str, ...]
@@ -25,7 +25,7 @@ _WORD = re.compile("[A-Za-z_-]{1,40}")
 """A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
 _DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
-    platform.SERVER_NAME: "expected letters, digits and -, or single _ between them",
+    platforms.SERVER_NAME: "expected letters, digits and -, or single _ between them",
 }
 _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
 """Where pydantic has what `type` says in a place, by the steps that lead there: the file has no such key."""

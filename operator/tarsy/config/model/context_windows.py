@@ -8,7 +8,7 @@ Source: the model pages of Google, OpenAI, Anthropic and xAI.
 
 from __future__ import annotations
 
-from tarsy.config.model import platform, providers
+from tarsy.config.model import platforms, providers
 
 _KNOWN: dict[str, tuple[int, int]] = {
     "gemini-2.0": (1_048_576, 0),  # what it answers has a window of its own
@@ -48,7 +48,7 @@ def of(settings: providers.Common) -> int | None:
     return max(window - answer, LEAST)
 
 
-def of_result(platform_file: platform.Platform, provider: str) -> int:
+def of_result(platform_file: platforms.Platform, provider: str) -> int:
     """The characters of one tool result that a provider is shown."""
     settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
     own = settings.max_tool_result_tokens if settings else None

@@ -12,14 +12,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tarsy.config.model import fields, platform
+from tarsy.config.model import fields, platforms
 
 JSON = dict[str, Any]
 
 
 def schema() -> JSON:
     """A JSON Schema of the platform file, for editors and for the reference page."""
-    made = platform.Platform.model_json_schema()
+    made = platforms.Platform.model_json_schema()
     classes = {cls.__name__: cls for cls in _subclasses(fields.Part)}
     for name, definition in [("Platform", made), *made["$defs"].items()]:
         words = told(classes[name], root=fields.Part)

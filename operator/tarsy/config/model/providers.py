@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config.model.fields import URL, Part, Variable, Word
-from tarsy.resources import chain
+from tarsy.resources import chains
 
 GeminiTool = Literal["google_search", "code_execution", "url_context"]
 WithMCP = Literal["never", "auto"]
@@ -73,12 +73,12 @@ class Common(Part):
     """Tokens of one tool result that it is shown, of four characters each; None is as `limits.tool_output` says."""
 
     @property
-    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+    def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
         """The native tools that it could offer."""
         return ()
 
     @property
-    def own_native_tools(self) -> tuple[chain.NativeTool, ...]:
+    def own_native_tools(self) -> tuple[chains.NativeTool, ...]:
         """The native tools that the file gives it."""
         return tuple(dict.fromkeys(getattr(self, "native_tools", ())))
 
@@ -138,7 +138,7 @@ class _Gemini(Common):
     """Its own tools that agents have, if they choose none."""
 
     @property
-    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+    def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
         """The native tools that it could offer."""
         return ("google_search", "code_execution", "url_context")
 
@@ -217,7 +217,7 @@ class OpenAIProvider(Keyed):
     """Its own tools that agents have, if they choose none."""
 
     @property
-    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+    def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
         """The native tools that it could offer."""
         return ("web_search",) if self.api == "responses" else ()
 
@@ -242,7 +242,7 @@ class AnthropicProvider(Keyed):
     """Its own tools that agents have, if they choose none."""
 
     @property
-    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+    def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
         """The native tools that it could offer."""
         return ("web_search",)
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tarsy.config.model import platform as platforms
-from tarsy.resources import chain, investigation
+from tarsy.config.model import platforms
+from tarsy.resources import chains, investigations
 
 _WILDCARD = re.compile(r"[*?\[]")
 NAMES_MAX = 20
@@ -55,7 +55,7 @@ def told(detail: Mapping[str, Any]) -> list[Tool]:
     return [Tool(name=tool["name"], read_only=tool["read_only"]) for tool in detail["tools"]]
 
 
-def filters(*choices: chain.Tools | platforms.Tools | None) -> tuple[Filter, ...]:
+def filters(*choices: chains.Tools | platforms.Tools | None) -> tuple[Filter, ...]:
     """Those choices that leave anything out."""
     return tuple(
         Filter(allow=None if choice.allow is None else tuple(choice.allow), deny=tuple(choice.deny or ()))
@@ -64,7 +64,7 @@ def filters(*choices: chain.Tools | platforms.Tools | None) -> tuple[Filter, ...
     )
 
 
-def of_alert(mcp: investigation.MCP | None) -> tuple[Filter, ...]:
+def of_alert(mcp: investigations.MCP | None) -> tuple[Filter, ...]:
     """Return the filters that an alert adds."""
     if mcp is None:
         return ()
@@ -124,7 +124,7 @@ def may_fit(pattern: str, server: str) -> bool:
 
 
 def unmatched(
-    mcp: investigation.MCP | None, servers: Collection[str], names: Collection[str]
+    mcp: investigations.MCP | None, servers: Collection[str], names: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield the patterns of an alert, as (server, pattern), that match no tool of these names (`server.tool`)."""
     for server in mcp.servers or () if mcp else ():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tarsy.config.load import secret_files, settings
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.masking import masker, names
 
 _NO_SECRETS = ("ca_file", "certificate_file")
@@ -26,7 +26,7 @@ _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def values(loaded: platform.Platform, environment: Mapping[str, str]) -> list[str]:
+def values(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[str]:
     """All that a process was given which has that environment and uses that platform file, as it can be read now."""
     secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
     hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called

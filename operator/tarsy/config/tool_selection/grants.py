@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
-from tarsy.resources import chain as chains
-from tarsy.resources import investigation, patterns
+from tarsy.config.model import platforms, tool_filters
+from tarsy.resources import chains, investigations, patterns
 
 
 def agents(
-    platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, mcp: investigation.MCP | None = None
+    platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, mcp: investigations.MCP | None = None
 ) -> list[resolve.ResolvedAgent]:
     """The agents of all stages; an UnresolvedError names what is missing."""
     return [
@@ -62,7 +60,7 @@ def of_names(names: Collection[str], settings: platforms.MCPServer, *, server: s
 
 
 def problem_of(
-    mcp: investigation.MCP,
+    mcp: investigations.MCP,
     platform: platforms.Platform,
     catalogue: tool_filters.Catalogue,
     *,
@@ -76,9 +74,11 @@ def problem_of(
     for what, prefix, pattern, _ in _named(mcp):
         if why := patterns.own_misfit(pattern) if prefix else patterns.misfit(pattern):
             return f"{what.partition(':')[0]}: {why}"
-    servers = None if mcp.servers is None else [investigation.MCPServer(name=selected.name) for selected in mcp.servers]
+    servers = (
+        None if mcp.servers is None else [investigations.MCPServer(name=selected.name) for selected in mcp.servers]
+    )
     try:
-        resolved_agents = agents(platform, chain_name=chain_name, chain=chain, mcp=investigation.MCP(servers=servers))
+        resolved_agents = agents(platform, chain_name=chain_name, chain=chain, mcp=investigations.MCP(servers=servers))
     except resolve.UnresolvedError as error:
         return str(error)
     servers_there = {server for agent in resolved_agents for server in agent.servers}
@@ -98,7 +98,7 @@ def problem_of(
     return None
 
 
-def _named(mcp: investigation.MCP) -> Iterator[tuple[str, str, str, bool]]:
+def _named(mcp: investigations.MCP) -> Iterator[tuple[str, str, str, bool]]:
     """Yield the patterns of an alert: the message if none matches, server and pattern, and whether it denies."""
     for number, server in enumerate(mcp.servers or ()):
         for index, pattern in enumerate(server.tools or ()):

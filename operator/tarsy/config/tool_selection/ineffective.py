@@ -10,10 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from tarsy.config import resolve
-from tarsy.config.model import platform as platforms
-from tarsy.config.model import tool_filters
-from tarsy.resources import chain as chains
-from tarsy.resources import files, patterns
+from tarsy.config.model import platforms, tool_filters
+from tarsy.resources import chains, files, patterns
 
 Place: TypeAlias = tuple[int | str, ...]
 Tools: TypeAlias = chains.Tools | platforms.Tools

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 import asyncpg
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 WORK = "tarsy_work"
 """Something can be claimed."""

@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from tarsy.config.check import workers as reports
 from tarsy.config.model import tool_filters
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.telemetry import standing
 
 FRESH = timedelta(seconds=30)

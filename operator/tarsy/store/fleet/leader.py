@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 CONTROLLER = "controller"
 """Writes the conditions of chains; sweeps, expires, resyncs."""

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import text
 
-from tarsy.store.base import audit, notify
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases, notify
 
 CHANGED = "tarsy_pins"
 """The channel of accepted changes of tools; the payload is the server's name."""

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import standing
 from tarsy.transcript import messages

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from tarsy.config.model import providers
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.transcript import ports
 
 WINDOW = 60.0  # seconds

@@ -18,9 +18,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import chain as chains
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.resources import chains
+from tarsy.store.base import databases, notify
 from tarsy.store.fleet import catalogue
 from tarsy.store.queue import selection, work
 from tarsy.store.reads import snapshots

@@ -13,9 +13,8 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
-from tarsy.resources import investigation, naming
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify, tables
+from tarsy.resources import investigations, naming
+from tarsy.store.base import databases, notify, tables
 from tarsy.transcript import admission as admissions
 from tarsy.transcript import entries, record
 
@@ -194,7 +193,7 @@ def _refusal(reason: str, message: str) -> str:
     return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
 
 
-def _selection(mcp: investigation.MCP | None) -> str | None:
+def _selection(mcp: investigations.MCP | None) -> str | None:
     return None if mcp is None else entries.encode(entries.ToolsSelected(mcp=mcp)).body
 
 

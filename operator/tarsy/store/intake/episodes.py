@@ -18,9 +18,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import investigation, naming
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.resources import investigations, naming
+from tarsy.store.base import databases, notify
 from tarsy.store.queue import work
 
 SHORTEST_COOLDOWN = timedelta(minutes=1)
@@ -150,7 +149,7 @@ FACTS = text(f"""
     known.gone_at IS NOT NULL AS gone,
     coalesce(
       known.gone_at < coalesce(question.ended_at, known.ended_at)
-        + make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, {investigation.DEFAULT_TTL_SECONDS}))
+        + make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, {investigations.DEFAULT_TTL_SECONDS}))
       AND (known.purged_at IS NULL OR known.gone_at < known.purged_at), false) AS deleted,
     CASE WHEN known.previous IS NULL THEN 0
       WHEN (SELECT previous FROM investigations AS former WHERE former.id = known.previous) IS NULL THEN 1

@@ -28,9 +28,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import investigation as investigations
-from tarsy.resources import naming
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations, naming
+from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 
 DIGESTS_MAX = 16

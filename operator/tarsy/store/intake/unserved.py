@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 TYPES_MAX = 100
 """Types that are counted by name in a day."""

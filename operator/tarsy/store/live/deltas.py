@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID
 
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.live import payloads
 from tarsy.transcript import ports, streams
 

@@ -19,8 +19,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import audit
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked"]

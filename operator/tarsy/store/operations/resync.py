@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 
 @dataclass(frozen=True, kw_only=True)

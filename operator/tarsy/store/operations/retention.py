@@ -11,8 +11,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,5 +41,5 @@ _EXPIRED = text("""
 
 async def expired(database: databases.Database, *, namespace: str, limit: int) -> list[Expired]:
     """Up to `limit` of a namespace's, the longest ended first. Their time counts from the end of the last question."""
-    rows = await database.run(_EXPIRED, namespace=namespace, default=investigation.DEFAULT_TTL_SECONDS, limit=limit)
+    rows = await database.run(_EXPIRED, namespace=namespace, default=investigations.DEFAULT_TTL_SECONDS, limit=limit)
     return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]

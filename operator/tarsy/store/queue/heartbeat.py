@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.queue import work
 
 _BEAT = """

@@ -18,10 +18,9 @@ from sqlalchemy import text
 
 from tarsy import failpoints
 from tarsy.store import log
-from tarsy.store.base import database as databases
-from tarsy.store.base import notify
+from tarsy.store.base import databases, notify
 from tarsy.store.queue import work
-from tarsy.store.reads import history, snapshots, transcripts
+from tarsy.store.reads import conversations, history, snapshots
 from tarsy.transcript import entries, ports, record, turns
 
 RETRY_SECONDS = 0.5
@@ -111,7 +110,7 @@ class PgJournal:
         """All of a result of which the log has a part. While the database is down, keep trying."""
         while True:
             try:
-                return await transcripts.whole(self._database, self._claim.investigation, execution, call_id)
+                return await conversations.whole(self._database, self._claim.investigation, execution, call_id)
             except databases.StoreDownError as error:
                 logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)

@@ -15,9 +15,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import chain as chains
-from tarsy.store.base import audit, notify
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import audit, databases, notify
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
 from tarsy.transcript import entries

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from tarsy.resources import chain
+from tarsy.resources import chains
 
 
 class UnjudgedError(Exception):
@@ -67,7 +67,7 @@ IN_TIME = f"""
           - started_at - suspended_for
           >= make_interval(secs => CASE json_typeof(about.chain -> 'activeDeadlineSeconds')
             WHEN 'number' THEN CAST(about.chain ->> 'activeDeadlineSeconds' AS float8)
-            ELSE {chain.DEADLINE_SECONDS} END)
+            ELSE {chains.DEADLINE_SECONDS} END)
       END
   )"""  # noqa: S608 - our own text, and a number of ours
 """Whether an investigation (`about`) has time left. Without time it is not passed over: any worker can end it."""

@@ -21,10 +21,9 @@ from sqlalchemy import text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
-from tarsy.resources import investigation as investigations
+from tarsy.resources import investigations
 from tarsy.store import log
-from tarsy.store.base import audit, notify
-from tarsy.store.base import database as databases
+from tarsy.store.base import audit, databases, notify
 from tarsy.store.queue import selection
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 
 MESSAGE_MAX = 1000
 """Characters of what a program could not read that are told."""

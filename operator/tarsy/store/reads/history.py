@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.resources import investigation as investigations
-from tarsy.store.base import database as databases
+from tarsy.resources import investigations
+from tarsy.store.base import databases
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries, messages, timeline
 

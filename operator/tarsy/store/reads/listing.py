@@ -23,8 +23,8 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.resources import base, investigation
-from tarsy.store.base import database as databases
+from tarsy.resources import base, investigations
+from tarsy.store.base import databases
 from tarsy.store.reads import history, phase_rules
 
 SUMMARY_MAX = 1024
@@ -53,7 +53,7 @@ class Query:
     namespace: str
     namespace_uid: str
     """The uid of the namespace: investigations of an earlier namespace of that name are left out."""
-    phases: tuple[investigation.Phase, ...] = ()
+    phases: tuple[investigations.Phase, ...] = ()
     """One of these; none is any. They do not count for the numbers of each phase."""
     alert_type: str | None = None
     chain: str | None = None
@@ -93,7 +93,7 @@ class Listed:
     fingerprint: str | None
     author: str
     chain_name: str | None
-    phase: investigation.Phase
+    phase: investigations.Phase
     progress: str
     """Ended stages of all stages."""
     current_stage: str | None
@@ -124,7 +124,7 @@ class Page:
     """A page of a list."""
 
     items: Sequence[Listed]
-    counts: Mapping[investigation.Phase, int]
+    counts: Mapping[investigations.Phase, int]
     """How many of the whole list are in which phase, whatever phases were asked for."""
     exact: bool
     """Whether `counts` are all; else they are of the first LOOKED_INTO that have the words of the phrases."""

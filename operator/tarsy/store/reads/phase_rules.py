@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from tarsy.resources import investigation
+from tarsy.resources import investigations
 from tarsy.transcript import entries
 
-ENDED: tuple[investigation.Phase, ...] = get_args(entries.Ending)
+ENDED: tuple[investigations.Phase, ...] = get_args(entries.Ending)
 """The phases of those that have ended: how they ended."""
-OPEN: tuple[investigation.Phase, ...] = tuple(one for one in get_args(investigation.Phase) if one not in ENDED)
+OPEN: tuple[investigations.Phase, ...] = tuple(one for one in get_args(investigations.Phase) if one not in ENDED)
 
 Cancellation = Literal["user", "deleted", "resolved"]
 """The reasons for which an investigation is cancelled."""
@@ -35,7 +35,7 @@ OPEN_PHASE = """CASE
 
 def phase(
     *, ending: str | None, state: str, cancel: str | None, suspend: bool, unreadable: str | None
-) -> investigation.Phase:
+) -> investigations.Phase:
     """Where it stands, in one word."""
     match ending, state:
         case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ended, _:
@@ -46,7 +46,7 @@ def phase(
             return "Suspended" if suspend or unreadable else "Queued"
 
 
-def waits_for(current_phase: investigation.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
+def waits_for(current_phase: investigations.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
     """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
 
     `unreadable` is what of its log could not be read, `passed_over_since` the time since when all workers pass it over.

@@ -6,7 +6,7 @@ import json
 
 import pydantic
 
-from tarsy.resources import chain as chains
+from tarsy.resources import chains
 from tarsy.transcript import messages, record
 
 

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import chain
-from tarsy.store.base import database as databases
+from tarsy.resources import chains
+from tarsy.store.base import databases
 from tarsy.store.reads import history, snapshots
 from tarsy.transcript import entries, record
 
@@ -34,7 +34,7 @@ class Course:
     """The chain's stages, those that have not started too."""
     outcomes: Mapping[str, str | None]
     """The outcomes of the stages that have started, or were skipped; None for one that has not ended."""
-    chain: chain.Spec | None
+    chain: chains.Spec | None
     """As it was when the investigation was admitted; None where there was none, or none that can be read."""
     owner: UUID | None
     """The process that runs it now."""
@@ -90,15 +90,15 @@ async def of(database: databases.Database, ids: Collection[UUID], *, calls: bool
     A chain is read once for all that run it, and one at a time: it may be large.
     """
     rows = await database.run(_COURSES, ids=list(ids), calls=calls)
-    chains: dict[str | None, chain.Spec | None] = {None: None}
+    specs: dict[str | None, chains.Spec | None] = {None: None}
     for row in rows:
-        if row.chain_hash not in chains:
-            chains[row.chain_hash] = await _chain(database, row.id)
+        if row.chain_hash not in specs:
+            specs[row.chain_hash] = await _chain(database, row.id)
     return {
         row.id: Course(
             stage_names=tuple(row.stage_names),
             outcomes=dict(zip(row.started, row.outcomes, strict=True)),
-            chain=chains[row.chain_hash],
+            chain=specs[row.chain_hash],
             owner=row.owner,
             host=row.host,
             last_call_at=row.last_call_at,
@@ -108,7 +108,7 @@ async def of(database: databases.Database, ids: Collection[UUID], *, calls: bool
     }
 
 
-async def _chain(database: databases.Database, investigation: UUID) -> chain.Spec | None:
+async def _chain(database: databases.Database, investigation: UUID) -> chains.Spec | None:
     rows = await database.run(_CHAIN, id=investigation)
     try:
         return (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mcp import types
 
-from tarsy.config.model import platform, tool_filters
+from tarsy.config.model import platforms, tool_filters
 from tarsy.transcript import ports
 
 
@@ -15,7 +15,7 @@ from tarsy.transcript import ports
 class Offered:
     """The platform file's word on servers, and the execution's own."""
 
-    servers: Mapping[str, platform.MCPServer]
+    servers: Mapping[str, platforms.MCPServer]
     admits: ports.Admits
 
     def has(self, server: str, tool: types.Tool) -> bool:

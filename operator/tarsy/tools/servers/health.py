@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import mcp
 
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.transports import remote, stdio
 
 UNANSWERED = 2
@@ -23,9 +23,9 @@ Look: TypeAlias = Callable[[], Awaitable[bool | None]]
 """Whether a server is there; None is silence."""
 
 
-def at(transport: platform.Transport, client: mcp.Client) -> AbstractAsyncContextManager[Look]:
+def at(transport: platforms.Transport, client: mcp.Client) -> AbstractAsyncContextManager[Look]:
     """The look at the server that is reached so, which `client` is connected to."""
-    if isinstance(transport, platform.RemoteTransport):
+    if isinstance(transport, platforms.RemoteTransport):
         return remote.looking(transport)
     return stdio.looking(client)
 

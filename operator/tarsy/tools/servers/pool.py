@@ -28,7 +28,7 @@ from mcp import types
 
 from tarsy import errors, slots
 from tarsy.config.load import server_files
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.masking import masker
 from tarsy.telemetry import standing
@@ -66,7 +66,7 @@ class Server:
     """One MCP server of the platform file, connected or trying to be."""
 
     def __init__(
-        self, name: str, settings: platform.MCPServer, *, calls: slots.Slots, keep: pins.Keep | None = None
+        self, name: str, settings: platforms.MCPServer, *, calls: slots.Slots, keep: pins.Keep | None = None
     ) -> None:
         """`calls` are as many as may be made at once; another server of that name may share them.
 
@@ -76,7 +76,7 @@ class Server:
         self.slots = calls
         self.calls = health.Calls()
         self.mask: toolbox.Mask = settings.data_masking.masker().text
-        self.is_child = isinstance(settings.transport, platform.StdioTransport)
+        self.is_child = isinstance(settings.transport, platforms.StdioTransport)
         """Whether it is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
         """The usable tools of the last connection."""
@@ -90,7 +90,7 @@ class Server:
         """Connecting, connected or unreachable."""
         self.timeout = (
             settings.transport.timeout.total_seconds()
-            if isinstance(settings.transport, platform.RemoteTransport)
+            if isinstance(settings.transport, platforms.RemoteTransport)
             else None
         )
         """How long it may take for one request, in seconds; None is no limit of its own."""
@@ -123,7 +123,7 @@ class Server:
         self._users = 0
         self._unused = asyncio.Event()
 
-    def is_as(self, settings: platform.MCPServer) -> bool:
+    def is_as(self, settings: platforms.MCPServer) -> bool:
         """Whether it is, and stays, what these settings and files ask for, as far as its connection is concerned."""
         same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         is_same = settings.model_copy(update=same) == self._settings
@@ -365,7 +365,7 @@ class Server:
 
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:
-            case platform.StdioTransport() as local:
+            case platforms.StdioTransport() as local:
                 child = stdio.Stdio(
                     local.command,
                     local.args,
@@ -375,10 +375,10 @@ class Server:
                     ended=self._ended,
                 )
                 return mcp.Client(child, cache=None, message_handler=self._hear)
-            case platform.HTTPTransport() as remote:
+            case platforms.HTTPTransport() as remote:
                 there = streamable.client(remote, reports=self.reports)
                 return mcp.Client(there, cache=None, message_handler=self._hear)
-            case platform.SSETransport() as remote:
+            case platforms.SSETransport() as remote:
                 events = sse.SSE(remote, reports=self.reports, ended=self._ended)
                 return mcp.Client(events, mode="legacy", cache=None, message_handler=self._hear)
 
@@ -389,7 +389,7 @@ class _Own(Server):
     def __init__(
         self,
         name: str,
-        settings: platform.MCPServer,
+        settings: platforms.MCPServer,
         *,
         calls: slots.Slots,
         keep: pins.Keep,
@@ -409,9 +409,9 @@ class Tools:
     """The MCP servers of one platform file, and what a call to them may take."""
 
     servers: Mapping[str, Server]
-    settings: Mapping[str, platform.MCPServer]
+    settings: Mapping[str, platforms.MCPServer]
     """The platform file's settings of each server."""
-    limits: platform.Limits
+    limits: platforms.Limits
     start: Callable[[Server], object]
     """Has the owner of a connection run."""
 
@@ -430,7 +430,7 @@ class Tools:
 class Pool:
     """All MCP servers of the platform file that is in force, and those of earlier ones that are still used."""
 
-    def __init__(self, settings: platform.Platform, *, keep: pins.Keep | None = None) -> None:
+    def __init__(self, settings: platforms.Platform, *, keep: pins.Keep | None = None) -> None:
         """`keep` keeps what tools are pinned at; None: this pool alone."""
         self._keep = keep or pins.Memory()
         self._owned: list[Server] = []
@@ -440,7 +440,7 @@ class Pool:
         """Those in force."""
         self.exchange(self.prepared(settings))
 
-    def prepared(self, settings: platform.Platform) -> Tools:
+    def prepared(self, settings: platforms.Platform) -> Tools:
         """The servers of that file, which begin to be connected; to be given to `exchange`."""
         servers = {
             name: self._server(name, server_settings, settings.limits)
@@ -482,7 +482,7 @@ class Pool:
         for server in self._owned:
             server.look_again()
 
-    def _server(self, name: str, settings: platform.MCPServer, limits: platform.Limits) -> Server:
+    def _server(self, name: str, settings: platforms.MCPServer, limits: platforms.Limits) -> Server:
         """The one that there is, or else a new one, beside which no more calls are made than one may have."""
         alike = [server for server in self._owned if server.name == name]
         if same := next((server for server in alike if server.is_as(settings)), None):

@@ -16,7 +16,7 @@ from typing import Protocol, Self
 import mcp
 from mcp import types
 
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools import pins
 from tarsy.tools.calls import arguments, offered_tools, results, server_wait
 from tarsy.tools.servers import health
@@ -82,7 +82,7 @@ class Server(Protocol):
 class PoolToolbox:
     """The tools of some servers."""
 
-    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits, offered: offered_tools.Offered) -> None:
+    def __init__(self, servers: Sequence[Server], *, limits: platforms.Limits, offered: offered_tools.Offered) -> None:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
         self._patience = server_wait.Patience()

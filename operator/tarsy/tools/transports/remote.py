@@ -19,7 +19,7 @@ import httpx2
 
 from tarsy import rawjson, transport
 from tarsy.config.load import server_files
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.transports import bounds, wire
 
 CONNECT_SECONDS = 30.0
@@ -37,7 +37,7 @@ _AWAY = frozenset({502, 503, 504})
 
 
 @contextlib.asynccontextmanager
-async def client(settings: platform.RemoteTransport, *, streams: bool = False) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(settings: platforms.RemoteTransport, *, streams: bool = False) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for requests to a server; an UnusableError names the key whose secret or file cannot be had.
 
     With `streams` what comes by GET has no end, so that who reads it has to say how much is too much.
@@ -58,7 +58,7 @@ async def client(settings: platform.RemoteTransport, *, streams: bool = False) -
 
 
 @contextlib.asynccontextmanager
-async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
+async def looking(settings: platforms.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
     """Yield a function that looks whether a server answers at all, be it with a refusal; None is silence.
 
     It uses a new connection each time, so that no call can suffer from it. A silent server may be busy.
@@ -80,7 +80,7 @@ async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[
 
 @contextlib.asynccontextmanager
 async def _client(
-    settings: platform.RemoteTransport,
+    settings: platforms.RemoteTransport,
     *,
     kind: type[transport.Transport],
     timeout: httpx2.Timeout,
@@ -106,7 +106,7 @@ async def _client(
         yield http
 
 
-def _identity(settings: platform.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
+def _identity(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
     """The headers that say who we are, and how the server is believed; read anew for each connection."""
     token = server_files.token(settings, os.environ)
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
@@ -114,7 +114,7 @@ def _identity(settings: platform.RemoteTransport) -> tuple[Mapping[str, str], ss
     return {**settings.headers, **bearer}, tls
 
 
-def _tls(settings: platform.RemoteTransport) -> ssl.SSLContext:
+def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
     context = httpx2.create_ssl_context(settings.verify)
     if settings.ca_file is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -19,7 +19,7 @@ from mcp import types
 from mcp.shared import message
 
 from tarsy import rawjson, transport
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.transports import bounds, progress, remote, wire
 
 _GONE = (404, 410)
@@ -33,7 +33,7 @@ class SSE(wire.Wire):
     """Opens the stream, and closes it when it is left."""
 
     def __init__(
-        self, settings: platform.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
+        self, settings: platforms.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
     ) -> None:
         super().__init__(ended=ended)
         self._reports = reports

@@ -18,7 +18,7 @@ from mcp import types
 from mcp.client import streamable_http
 from mcp.shared import message
 
-from tarsy.config.model import platform
+from tarsy.config.model import platforms
 from tarsy.tools.transports import bounds, progress, remote, wire
 
 _OF_STATUS = ("Server returned an error response", "Not Found")
@@ -38,7 +38,7 @@ streamable_http.jsonrpc_message_adapter = _Parser()  # type: ignore[assignment,a
 
 
 @contextlib.asynccontextmanager
-async def client(settings: platform.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
+async def client(settings: platforms.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`."""
     async with (
         remote.client(settings) as http,

@@ -19,7 +19,7 @@ from tarsy.config.model.runbooks import Runbooks, Text
 from tarsy.config.model.summarization import Summarization
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
-from tarsy.resources import base, chain, patterns
+from tarsy.resources import base, chains, patterns
 
 
 class StdioTransport(Part):
@@ -258,11 +258,11 @@ class Agent(Part):
     """The end of its system prompt."""
     llm_provider: str | None = None
     """The provider that it asks; None is the one of `defaults`."""
-    iteration_strategy: chain.IterationStrategy | None = None
+    iteration_strategy: chains.IterationStrategy | None = None
     """How it iterates; None is as `defaults` say."""
-    max_iterations: chain.Iterations | None = None
+    max_iterations: chains.Iterations | None = None
     """Model calls before it must conclude; None is as `defaults` say."""
-    native_tools: list[chain.NativeTool] | None = None
+    native_tools: list[chains.NativeTool] | None = None
     """Replaces its provider's; [] means none."""
     tools: Tools = Tools()
     """Which tools of its servers it gets."""
@@ -275,9 +275,9 @@ class Defaults(Part):
     """The provider that is asked."""
     fallback_providers: list[str] = []
     """Asked in this order, where a provider gives no answer."""
-    iteration_strategy: chain.IterationStrategy = "native-thinking"
+    iteration_strategy: chains.IterationStrategy = "native-thinking"
     """How agents iterate."""
-    max_iterations: chain.Iterations = 20
+    max_iterations: chains.Iterations = 20
     """Model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
     """The masking of alerts, of runbooks and of questions."""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
-from tarsy.resources import base, chain, patterns
+from tarsy.resources import base, chains, patterns
 
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
@@ -113,7 +113,7 @@ def _named_once(servers: list[MCPServer]) -> list[MCPServer]:
 
 MCPServers = Annotated[list[MCPServer], Field(max_length=20), AfterValidator(_named_once)]
 
-_NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chain.NativeTool))
+_NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chains.NativeTool))
 
 
 class MCP(base.Model):
@@ -124,7 +124,7 @@ class MCP(base.Model):
             "x-kubernetes-validations": [
                 {
                     "rule": f"!has(self.nativeTools) || self.nativeTools.all(name, name in [{_NATIVE_TOOLS}])",
-                    "message": f"a native tool is one of {', '.join(get_args(chain.NativeTool))}",
+                    "message": f"a native tool is one of {', '.join(get_args(chains.NativeTool))}",
                     "fieldPath": ".nativeTools",
                 }
             ]
@@ -140,10 +140,10 @@ class MCP(base.Model):
         ),
     ] = None
     tools: Annotated[
-        chain.Tools | None, Field(description="Which of the tools that the chain leaves its agents get.")
+        chains.Tools | None, Field(description="Which of the tools that the chain leaves its agents get.")
     ] = None
     native_tools: Annotated[
-        dict[chain.NativeTool, StrictBool] | None,
+        dict[chains.NativeTool, StrictBool] | None,
         Field(max_length=10, description="false switches a tool of the providers' own off; true changes nothing."),
     ] = None
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import database as databases
+from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy.transcript import entries
 
