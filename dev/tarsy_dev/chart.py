@@ -162,7 +162,7 @@ def _values() -> str:
 
 
 def _commented(part: values.Part, *, indent: str) -> Iterator[str]:
-    told = json_schema.told(type(part), root=values.Part)
+    told = json_schema.field_docs(type(part), root=values.Part)
     for name, field in _shown(part):
         key, value = field, getattr(part, name)
         if value is None:
@@ -220,7 +220,7 @@ def values_schema() -> JSON:
     made = values.Values.model_json_schema(by_alias=True)
     classes = {cls.__name__: cls for cls in _subclasses(values.Part)}
     for name, definition in [("Values", made), *made["$defs"].items()]:
-        words = json_schema.told(classes[name], root=values.Part)
+        words = json_schema.field_docs(classes[name], root=values.Part)
         aliases = {field.alias or key: key for key, field in classes[name].model_fields.items()}
         definition.pop("title")
         for key, node in definition.get("properties", {}).items():

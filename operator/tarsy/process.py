@@ -150,7 +150,7 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
         await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
-    tools_by_server = {fact.name: tool_filters.told(fact.detail) for fact in facts if fact.kind == "tools"}
+    tools_by_server = {fact.name: tool_filters.tools_from_detail(fact.detail) for fact in facts if fact.kind == "tools"}
     of_servers = (fact for fact in facts if fact.kind == "server")
     reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
     return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
@@ -257,7 +257,7 @@ async def _answer(process: settings.Settings, in_force: inforce.InForce, stack: 
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with _start_errors():
-            cluster = await client.connect(process.kubeconfig)  # it reads files, and calls nobody
+            cluster = await client.connect(process.kubeconfig)  # it reads files, and makes no calls
         stack.push_async_callback(cluster.close)
     host, port = process.listen_host, process.listen_port
     try:
@@ -346,7 +346,7 @@ class _Parts:
             return False  # others have their own servers
 
         async def equip() -> None:
-            if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
+            if self.watcher is not None:  # in this order: an import blocks all other work
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.watcher.opened.wait(), FIRST_SECONDS)
             await equipped.begin(self.stack)
@@ -427,8 +427,8 @@ class _Parts:
         self.stack.push_async_callback(watched.close)
         hub = hubs.Hub(watched)
 
-        def look(_: str) -> bool:
-            hub.look()
+        def refresh(_: str) -> bool:
+            hub.poll()
             return self.process.serves("controller")  # if not, there is one elsewhere
 
         application = app.build(
@@ -447,7 +447,7 @@ class _Parts:
             )
         )
         self.early.front.hand_over(application)
-        self.hear({deltas.SAID: hub.hint, notify.STATUS: look})
+        self.hear({deltas.SAID: hub.hint, notify.STATUS: refresh})
         self.roles.append(hub.run)
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:

@@ -114,10 +114,10 @@ def _as_httpx2(request: httpx2.Request) -> Iterator[None]:
         yield
     except tuple(_ERRORS) as error:
         raised: Any = next(to for kind, to in _ERRORS.items() if isinstance(error, kind))
-        raise raised(_told(error), request=request) from error
+        raise raised(_plain_message(error), request=request) from error
 
 
-def _told(error: Exception) -> str:
+def _plain_message(error: Exception) -> str:
     """Return the error's message, without quotes of an answer that is not HTTP, which may hold a secret."""
     text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     return (unquoted(text) if isinstance(error, _QUOTING) else text) or type(error).__name__

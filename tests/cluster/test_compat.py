@@ -237,7 +237,7 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
     for entry in finished():
         await writing.commit(entry)
         found = await queue.summary(database, identity)
-        chain = plans.of((await stage_rows.of(database, [identity]))[identity])
+        chain = plans.plans((await stage_rows.courses(database, [identity]))[identity])
         told += progress.alert_status_updates(entry, found, chain)
         new, count = progress.updates_since(len(listed), found, chain)
         listed += new

@@ -37,7 +37,7 @@ async def told(database: databases.Database, host: str, **stopped: str) -> None:
     ]
     kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker().text)
     kept.hear(lambda: facts)
-    await kept.look()
+    await kept.report()
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
         slots=3,
     )
     for one in (first, second):
-        await one.look()
+        await one.report()
     async with serving(cluster, database) as session:
         servers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/mcp-servers"))["items"]}
         assert list(servers) == ["kube", "prom", "spare"]
@@ -165,7 +165,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
 
 async def test_health_is_ok_where_all_is_well(cluster: client.Cluster, database: databases.Database) -> None:
     facts = (server("kube", "connected"), provider("google", "usable"), fact("watch", "tarsy", "open"))
-    await process(database, "a", *facts, slots=5).look()
+    await process(database, "a", *facts, slots=5).report()
     async with serving(cluster, database) as session:
         assert (await get(session, "/health"))["status"] == "ok"
         assert (await get(session, f"{SYSTEM}/warnings"))["items"] == []
@@ -173,7 +173,7 @@ async def test_health_is_ok_where_all_is_well(cluster: client.Cluster, database:
 
 async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: databases.Database) -> None:
     worker = process(database, "a", slots=5)
-    await worker.look()
+    await worker.report()
     for number in range(7):
         await queue.admit(database, queue.subject(f"inv-{number}"))
     claims = [await queue.claim(database, owner=worker.process) for _ in range(2)]
@@ -266,7 +266,7 @@ async def test_without_the_database_health_tells_what_the_process_knows_itself_a
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         own = process(database, "a", server("kube", "connected", minute=3), slots=5)
-        await own.look()
+        await own.report()
         async with serving(cluster, database, own) as session:
             assert (await get(session, "/health"))["database"]["state"] == "answering"
             between.refuse()

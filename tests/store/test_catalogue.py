@@ -47,7 +47,7 @@ async def renew_now(kept: reporter.Keeper, monkeypatch: pytest.MonkeyPatch) -> N
     """Have it renewed as if it were time to."""
     with monkeypatch.context() as patched:
         patched.setattr(kept, "_due", 0.0)
-        await kept.look()
+        await kept.report()
 
 
 async def written(database: databases.Database) -> dict[str, datetime]:
@@ -60,20 +60,20 @@ async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_aga
 ) -> None:
     part = Part(fact(problem=""), fact("provider", "google", "usable"))
     kept = heard(database, part)
-    await kept.look()
+    await kept.report()
     (server,) = await catalogue.read(database, "server")
     assert (server.process, server.host, server.state, server.since) == (kept.process, "here", "connected", NOON)
     assert server.detail == {"problem": ""}
 
     first = await written(database)
-    await kept.look()
+    await kept.report()
     assert await written(database) == first, "nothing has changed, and it is not time to renew"
     await renew_now(kept, monkeypatch)
     second = await written(database)
     assert {kind for kind in first if second[kind] > first[kind]} == {"process"}
 
     part.facts[0] = fact(state="unreachable", problem="is away")
-    await kept.look()
+    await kept.report()
     third = await written(database)
     assert {kind for kind in first if third[kind] > second[kind]} == {"process", "server"}
     assert await told(database, "server", "provider") == [
@@ -84,7 +84,7 @@ async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_aga
 
 async def test_a_process_counts_for_as_long_as_it_was_seen_a_moment_ago(database: databases.Database) -> None:
     for host in ("a", "b"):
-        await heard(database, Part(fact()), host=host).look()
+        await heard(database, Part(fact()), host=host).report()
     await queue.execute(
         database, "UPDATE catalogue SET seen_at = seen_at - interval '29 seconds' WHERE kind = 'process' AND name = 'a'"
     )
@@ -98,7 +98,7 @@ async def test_what_is_gone_for_an_hour_leaves_nothing_and_what_is_there_keeps_i
     database: databases.Database,
 ) -> None:
     for host in ("gone", "there"):
-        await heard(database, Part(fact()), host=host).look()
+        await heard(database, Part(fact()), host=host).report()
     await queue.execute(
         database,
         "UPDATE catalogue SET seen_at = seen_at - interval '61 minutes'"
@@ -115,10 +115,10 @@ async def test_a_process_whose_rows_were_deleted_says_everything_again(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = heard(database, Part(fact()))
-    await kept.look()
+    await kept.report()
     await queue.execute(database, "DELETE FROM catalogue")
     await renew_now(kept, monkeypatch)
-    await kept.look()
+    await kept.report()
     assert await told(database, "process", "server") == [("here", "here", "running"), ("here", "tools", "connected")]
 
 
@@ -128,7 +128,7 @@ async def test_the_tools_of_a_server_are_told_once_as_the_last_process_saw_them(
         return standing.Fact(kind="tools", name="tools", state="listed", since=since, detail={"tools": [name]})
 
     for host, (name, minute) in {"a": ("old", 1), "b": ("new", 2), "c": ("older", 0)}.items():
-        await heard(database, Part(offers(name, minute)), host=host).look()
+        await heard(database, Part(offers(name, minute)), host=host).report()
     (found,) = await catalogue.tools(database, limit=10)
     assert found.detail == {"tools": ["new"]}
 
@@ -144,7 +144,7 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
         name="canary 1", problem="\0 canary \ud800", tools=[{"description": "a canary"}], failure={"code": "canary"}
     )
     kept.hear(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
-    await kept.look()
+    await kept.report()
     stored = str(await queue.rows(database, "SELECT name, CAST(detail AS text) FROM catalogue"))
     assert "canary" not in stored
     (server,) = await catalogue.read(database, "server")
@@ -208,14 +208,14 @@ async def until(ready: Any) -> None:
 
 async def test_a_full_catalogue_is_told_in_part(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     names: Sequence[str] = [f"server {number:02}" for number in range(20)]
-    await heard(database, Part(*(fact(name=name) for name in names))).look()
+    await heard(database, Part(*(fact(name=name) for name in names))).report()
     monkeypatch.setattr(catalogue, "ROWS_MAX", 7)
     assert [one.name for one in await catalogue.read(database, "server")] == list(names[:7])
 
 
 async def test_two_processes_write_side_by_side(database: databases.Database) -> None:
     both = [heard(database, Part(fact())) for _ in range(2)]
-    await asyncio.gather(*(kept.look() for kept in both))
+    await asyncio.gather(*(kept.report() for kept in both))
     assert {one.process for one in await catalogue.read(database, "server")} == {kept.process for kept in both}
     await catalogue.leave(database, both[0].process)
     assert [one.process for one in await catalogue.read(database, "server")] == [both[1].process]

@@ -38,7 +38,7 @@ async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_ha
         assert before.over.done()
         assert before.over.result() == "the namespace tarsy is another one by now: subscribe again"
         await queue.admit(database)
-        await lists.look()
+        await lists.poll()
         assert len(since.outbox._queue) == 1
         assert not before.outbox._queue
         assert not beside.over.done()
@@ -57,17 +57,17 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
     begin = await changes.now(database)
     async with lists.listens(TARSY, sessions, after=None), lists.listens(TARSY, ours, after=None):
         identity = await queue.admit(database)
-        await lists.look()
+        await lists.poll()
         journal = await queue.opened(database, await queue.claimed(database))
         await journal.commit(stories.stage_started())
-        await lists.look()
+        await lists.poll()
         found = await said(sessions)
         assert steps(found) == ["Starting chain execution", "Starting analysis"]
         await journal.commit(stories.stage_ended("analysis", "TimedOut", "too late"))
         await journal.commit(stories.run_ended("CompletedWithErrors", final_analysis="root cause"))
-        await lists.look()
+        await lists.poll()
         found += await said(sessions)
-        await lists.look()
+        await lists.poll()
         assert not sessions.outbox._queue, "each is sent once"
         assert steps(await said(ours)) == []
     assert steps(found)[2:] == ["Completed analysis", "Chain execution finished"]
@@ -121,12 +121,12 @@ async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misse
         assert listens.outbox._size < 3 * ANALYSIS
         assert held.size < 25 * ANALYSIS, "a page of twenty"
         beside = await queue.admit(database)  # while it waits
-        await lists.look()
+        await lists.poll()
         reading = asyncio.create_task(drained(listens.outbox, told))
         while not lists.are_watched:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         last = await queue.admit(database)
-        await lists.look()
+        await lists.poll()
         while str(last) not in {one["investigation"] for one in told}:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     for task in (catching_up, reading):
@@ -172,5 +172,5 @@ async def test_a_database_that_is_behind_what_was_told_ends_what_is_watched(data
             pass
     async with lists.listens(TARSY, listens, after=None):
         lists._changed = ahead
-        await lists.look()
+        await lists.poll()
         assert listens.over.result() == "the database was restored from a backup: read the list again"

@@ -63,7 +63,7 @@ class Worker:
 
     async def report(self) -> None:
         self._kept._due = 0.0
-        await self._kept.look()
+        await self._kept.report()
 
     async def vanish(self) -> None:
         await workers.vanish(self._database, self._number)

@@ -88,11 +88,11 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     assert [(one.n, one.seq) for one in tools] == [(one.n, one.seq) for one in whole.mcp_interactions]
     for line in tools:
         shown = await traces.called(database, identity, number=line.n)
-        by = await traces.asked(database, identity, number=shown.asked_by)
+        by = await traces.model_call(database, identity, number=shown.asked_by)
         assert by.answer
         assert shown.tool_call_id in [call.id for call in by.answer.tool_calls]
         assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
-    for find, kind in ((traces.asked, "llm"), (traces.called, "tool")):
+    for find, kind in ((traces.model_call, "llm"), (traces.called, "tool")):
         with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99, so far"):
             await find(database, identity, number=99)
 
@@ -196,7 +196,7 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
         exported.model_dump_json(),
         (await investigations.read(database, identity)).model_dump_json(),
         (await api.read(database, identity, after=0, limit=500)).model_dump_json(),
-        (await traces.asked(database, identity, number=1)).model_dump_json(),
+        (await traces.model_call(database, identity, number=1)).model_dump_json(),
         b"".join([piece async for piece in export.as_markdown(database, head)]).decode(),
     ]
     for said in shown:
@@ -315,7 +315,7 @@ async def test_a_summary_is_a_model_call_of_the_trace_with_what_was_asked_for_it
         (3, "0.0", "ok"),
         (4, "", "ok"),
     ]
-    tried, summary, read = [await traces.asked(database, identity, number=number) for number in (2, 3, 4)]
+    tried, summary, read = [await traces.model_call(database, identity, number=number) for number in (2, 3, 4)]
     assert (tried.answer, tried.failure_code) == (None, "503")
     assert summary.answer
     assert (summary.answer.text, summary.problem, summary.context_messages) == ("größer, 9,000 times", "", 2)

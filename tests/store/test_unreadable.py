@@ -161,7 +161,7 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
         if line.type == "tool":
             assert (await traces.called(database, identity, number=line.n)).seq == line.seq
             continue
-        shown = await traces.asked(database, identity, number=line.n)
+        shown = await traces.model_call(database, identity, number=line.n)
         assert shown.seq == line.seq
         assert bool(shown.request) != bool(shown.problem)
         assert shown.model_dump_json()

@@ -26,7 +26,7 @@ TOOLS = (
 REQUEST = ports.Request(tools=TOOLS, messages=PROMPT)
 CALLS = (
     model.Call(name="kubernetes-server__pods_list", args={"namespace": "shöp", "deep": {"a": [1, None]}}),
-    model.Call(name=names.taken("kubernetes-server__events.list"), args={}),
+    model.Call(name=names.wire_name("kubernetes-server__events.list"), args={}),
 )
 
 

@@ -61,7 +61,7 @@ def admission(
 ) -> admitted.Admission:
     """What becomes of an object where `chain` is all that there is; or it is refused."""
     known = [] if isinstance(chain, admitted.Refusal) else [chain]
-    found = ingest.of(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
+    found = ingest.decide(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
     return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
 
 

@@ -171,7 +171,7 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         async with servers.tools.toolbox(["tools"], lambda _: True) as before:
             token.write_text("token-two", encoding="utf-8")
             for _ in range(2):
-                await now.look()
+                await now.refresh()
             async with servers.tools.toolbox(["tools"], lambda _: True) as after:
                 for box, used in ((before, "token-one"), (after, "token-two"), (before, "token-one")):
                     heads.seen.clear()

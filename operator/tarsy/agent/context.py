@@ -67,9 +67,9 @@ class Context:
     """See `record.Execution.compacted`."""
     reported: record.Reported | None
 
-    def shown(self) -> tuple[messages.Message, ...]:
+    def visible(self) -> tuple[messages.Message, ...]:
         """The conversation as it is sent: each message that there is, and lines for the results that gave way."""
-        return tuple(self._shown(message, self.compacted) for message in self.conversation)
+        return tuple(self._visible_message(message, self.compacted) for message in self.conversation)
 
     @property
     def tokens(self) -> int:
@@ -129,7 +129,7 @@ class Context:
         return cut, longest if cut else 0
 
     def _measured(self) -> _Measured:
-        sent_tokens = self.shown()
+        sent_tokens = self.visible()
         sizes = [BESIDE + size.of_message(message, self.provider) for message in sent_tokens]
         tools = sum(map(size.of_tool, self.tools))
         measured_count, ratio = self._ratio(sizes, tools)
@@ -145,12 +145,12 @@ class Context:
         if then.compacted is self.compacted and then.provider == self.provider:
             counted = sum(sizes[: then.messages])
         else:
-            before = (self._shown(message, then.compacted) for message in self.conversation[: then.messages])
+            before = (self._visible_message(message, then.compacted) for message in self.conversation[: then.messages])
             counted = sum(BESIDE + size.of_message(message, then.provider) for message in before)
         ratio = then.tokens * size.CHARACTERS / max(1, counted + tools)
         return then.messages, min(max(ratio, LEAST_RATIO), MOST_RATIO)
 
-    def _shown(self, message: messages.Message, compacted: Mapping[str, int]) -> messages.Message:
+    def _visible_message(self, message: messages.Message, compacted: Mapping[str, int]) -> messages.Message:
         characters = compacted.get(message.call_id) if message.role == "tool" else None
         if characters is None:
             return message
@@ -167,13 +167,13 @@ class Context:
     def _cut(self, message: messages.Message, characters: int) -> str:
         ask = "; ask for less" if message.tool_name in self.repeatable else ""
 
-        def told(lines: int, left_out: int) -> str:
+        def note(lines: int, left_out: int) -> str:
             return f"[cut to save space: {cuts.left_out(lines, left_out)}{ask}]"
 
-        return cuts.middle(message.text, characters, describe=told)
+        return cuts.middle(message.text, characters, describe=note)
 
 
-def of(
+def build(
     execution: record.Execution, conversation: Sequence[messages.Message], tools: Sequence[messages.ToolSpec]
 ) -> Context:
     """The conversation of `execution` as its provider is about to be sent it, with these tools declared."""

@@ -75,7 +75,7 @@ class Loop:
     """See `ports.Scope.waiting`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
-    watched: Watched = lambda turn, result="": nullcontext(ports.UNWATCHED)  # noqa: ARG005 - nobody watches
+    watched: Watched = lambda turn, result="": nullcontext(ports.UNWATCHED)  # noqa: ARG005 - without viewers
     """See `ports.Runtime.watched`."""
     shown: Callable[[str], int] = lambda _: RESULT_SHOWN
     """The characters of a tool's result that a provider is shown."""
@@ -106,7 +106,7 @@ class Loop:
         beside: Sequence[entries.ServersAway] = (),
     ) -> None:
         """Commit what was said, what happened `beside` it, and the ends that it brings."""
-        log = [*self.execution.log, *(message for entry in said for message in record.said(entry))]
+        log = [*self.execution.log, *(message for entry in said for message in record.messages_of(entry))]
         match self._next_step(log):
             case steps.Done():
                 ungrounded = requests.rules(self.execution).must_look and not record.results(log)
@@ -121,8 +121,8 @@ class Loop:
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
-        await self._fit(ask, added)
-        request = requests.of(self.execution, ask, added)
+        await self._fit_context(ask, added)
+        request = requests.next_request(self.execution, ask, added)
         failpoints.hit("model.ask.before")
         with self.watched(self._turn) as stream:
             try:
@@ -130,12 +130,12 @@ class Loop:
                 answer = await self.model(self.execution.source.provider).ask(request, scope)
             except ports.ModelError as error:
                 overflow = error.failure.code == messages.CONTEXT_OVERFLOW
-                if not overflow or not await self._fit(ask, added, refused=error):  # else it is asked again
+                if not overflow or not await self._fit_context(ask, added, refused=error):  # else it is asked again
                     await self._unanswered(error.failure, added, error.call)
             else:
                 await self._answered(answer, added, final=ask.final)
 
-    async def _fit(
+    async def _fit_context(
         self, ask: steps.Ask, added: Sequence[messages.Message], *, refused: ports.ModelError | None = None
     ) -> bool:
         """Have results give way where the request would be too large, or was; whether any did."""

@@ -59,7 +59,7 @@ def of_agent(
         "general",
         agent=assignment.name,
         place=assignment.place,
-        now=_told(assignment.now),
+        now=_time_text(assignment.now),
         start=markers.start,
         end=markers.end,
     )
@@ -81,7 +81,7 @@ def of_agent(
 def of_summary(assignment: Assignment) -> tuple[messages.Message, ...]:
     """Return the first messages of an executive summary."""
     markers = _Markers()
-    system = templates.filled("summary", now=_told(assignment.now), start=markers.start, end=markers.end)
+    system = templates.filled("summary", now=_time_text(assignment.now), start=markers.start, end=markers.end)
     return _conversation([system], _task(assignment, markers, react=False))
 
 
@@ -174,7 +174,7 @@ def new_word() -> str:
     return secrets.token_hex(4)
 
 
-def _told(now: datetime) -> str:
+def _time_text(now: datetime) -> str:
     return f"{now:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -65,19 +65,19 @@ def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message
 
 def context_of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> context.Context:
     """The conversation that its request carries, with what is `additions` beside what was said, and the tools in it."""
-    return context.of(execution, (*messages.conversation(execution.log), *additions), _tools(execution, ask))
+    return context.build(execution, (*messages.conversation(execution.log), *additions), _tools(execution, ask))
 
 
-def of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> ports.Request:
+def next_request(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> ports.Request:
     """The request: each message as the model is shown it, and what it may call."""
     return ports.Request(
-        messages=strategy(execution).dialect.sent(context_of(execution, ask, additions).shown()),
+        messages=strategy(execution).dialect.sent(context_of(execution, ask, additions).visible()),
         tools=_tools(execution, ask),
         native_tools=() if ask.final else execution.source.native.offered,
     )
 
 
-def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports.Request]:
+def request_of(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports.Request]:
     """Return the request of the call that `called` records, by the execution's state before that commit.
 
     If today's rules would not have asked at that point, an earlier version asked, with all tools.
@@ -91,7 +91,7 @@ def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports
             additions = called.messages
         case _:  # it was told the same once more, with the call that followed
             additions = added(execution, ask)
-    return ask, of(execution, ask, additions)
+    return ask, next_request(execution, ask, additions)
 
 
 def asked_for_summary(

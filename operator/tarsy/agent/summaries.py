@@ -47,7 +47,7 @@ def _characters(platform_file: platforms.Platform, provider: str) -> int:
     if settings is None:  # the file has lost it since; its model says so
         return platform_file.limits.tool_output
     tokens = settings.max_tool_result_tokens or READ_TOKENS
-    window = context_windows.of(settings)
+    window = context_windows.context_tokens(settings)
     characters = tokens * context_windows.CHARACTERS_A_TOKEN
     return characters if window is None else min(characters, window * size.CHARACTERS // 2)
 
@@ -77,7 +77,9 @@ def request(
             server=server,
             tool=tool,
             tokens=wanted.tokens,
-            description=cuts.middle("\n\n".join(_told(execution, answers[: index + 1])), TOLD_MAX, describe=_left_out),
+            description=cuts.middle(
+                "\n\n".join(_task_and_words(execution, answers[: index + 1])), TOLD_MAX, describe=_left_out
+            ),
             call=call,
             result=cuts.middle(full_result, wanted.reads, describe=_left_out),
             word=word,
@@ -101,7 +103,7 @@ def read(answer: messages.Message, wanted: entries.SummaryDue, *, instead_of: st
     return text
 
 
-def _told(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
+def _task_and_words(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
     """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
     conversation = [message for message in execution.log if isinstance(message, messages.Message)]
     task = next((message.text for message in conversation if message.role == "user"), "")

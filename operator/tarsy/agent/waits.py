@@ -20,25 +20,25 @@ class Waits:
     def call(self) -> Iterator[None]:
         """One of the calls, from its beginning to its end."""
         self._under_way += 1
-        self._look()
+        self._check()
         try:
             yield
         finally:
             self._under_way -= 1
-            self._look()
+            self._check()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Entered by one of them while it waits for the calls of others to end."""
         self._waiting += 1
-        self._look()
+        self._check()
         try:
             yield
         finally:
             self._waiting -= 1
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         stands = 0 < self._waiting == self._under_way
         if stands and not self._stands:
             self._entered.enter_context(self._still())

@@ -163,18 +163,18 @@ class Access:
 
     async def reads(self, request: HTTPConnection, identity: Identity) -> Known:
         """Return the investigation, if the caller may read it and its transcript."""
-        return await self._known(request, identity, "get")
+        return await self._target(request, identity, "get")
 
     async def changes(self, request: HTTPConnection, identity: Identity) -> Known:
         """Return the investigation, if the caller may cancel it and ask about it."""
-        return await self._known(request, identity, "update")
+        return await self._target(request, identity, "update")
 
     async def purges(self, request: HTTPConnection, identity: Identity) -> Known:
         """Return the investigation, if the caller may purge it.
 
         Without its namespace that needs the right in all namespaces.
         """
-        return await self._known(request, identity, "delete")
+        return await self._target(request, identity, "delete")
 
     async def oversees(self, request: HTTPConnection) -> Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
@@ -215,7 +215,7 @@ class Access:
             await self._ensure(sender, _of_investigations("create", self._cluster.namespace))
         return _caller(sender)
 
-    async def _known(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
+    async def _target(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
         sender = await self._person(request)
         whereabouts = await self._whereabouts(identity, verb)
         if whereabouts is None:
@@ -288,7 +288,7 @@ class Access:
             return kept.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
-        async with self._asking.whether(f"what User {callers.shown(user.name)} may do"):
+        async with self._asking.whether(f"what User {callers.printable_name(user.name)} may do"):
             return bool(await self._rights.get(key, review, by=user.name))
 
 
@@ -301,7 +301,7 @@ def _asker(sender: callers.Sender) -> str:
 
 
 def _forbidden(sender: callers.Sender, action: reviews.Action) -> problems.Problem:
-    name = callers.shown(sender.who.name) if isinstance(sender.who, reviews.User) else sender.author
+    name = callers.printable_name(sender.who.name) if isinstance(sender.who, reviews.User) else sender.author
     may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
     return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} {may_not}")
 

@@ -37,7 +37,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         "/cancel",
         operation_id="cancelInvestigation",
         status_code=HTTPStatus.ACCEPTED,
-        responses=described.tells(HTTPStatus.CONFLICT),
+        responses=described.responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: access.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
@@ -47,7 +47,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         "",
         operation_id="purgeInvestigation",
         status_code=HTTPStatus.NO_CONTENT,
-        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
+        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.responses(HTTPStatus.CONFLICT),
     )
     async def delete(*, target: access.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.

@@ -96,7 +96,7 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = described.of(self)
+            self.openapi_schema = described.openapi(self)
         return self.openapi_schema
 
 
@@ -140,7 +140,7 @@ def _empty(*dependencies: params.Depends) -> Application:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # it would send whoever asks to whatever host he names
+        redirect_slashes=False,  # it would send a client to any host that it names
     )
     app.router.route_class = strict.Route
     problems.tell(app)

@@ -60,7 +60,7 @@ async def read(request: Request, *, limit: int, message: str = "") -> bytes:
                 raise problems.Problem(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message or f"the body is over {limit} bytes"
                 )
-    except requests.ClientDisconnect as error:  # nobody hears it, and it is no defect
+    except requests.ClientDisconnect as error:  # no client hears it, and it is no defect
         raise problems.Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there") from error
     return bytes(body)
 

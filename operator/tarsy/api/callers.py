@@ -100,7 +100,9 @@ class Callers:
                 name = ANONYMOUS
                 self._count(f"{who} {rates.place(origin.address)}", busy)
         is_vouched_for = isinstance(who, reviews.User) and forwarded.PROXIED in who.groups
-        return Sender(who=who, author=shown(origin.name or name), address=origin.address, is_vouched_for=is_vouched_for)
+        return Sender(
+            who=who, author=printable_name(origin.name or name), address=origin.address, is_vouched_for=is_vouched_for
+        )
 
     async def _who(
         self, request: HTTPConnection, origin: forwarded.Origin, busy: HTTPStatus
@@ -170,6 +172,6 @@ def _lifetime(token: str) -> float:
     return KNOWN_SECONDS if ends is None else max(0.0, min(KNOWN_SECONDS, ends - time.time()))
 
 
-def shown(name: str) -> str:
+def printable_name(name: str) -> str:
     """A name as it may stand in specs, lists and answers."""
     return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigations.AUTHOR_MAX]

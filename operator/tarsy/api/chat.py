@@ -36,7 +36,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         operation_id="askQuestion",
         status_code=accepted,
         openapi_extra=described.body(question.schema()),
-        responses=described.tells(HTTPStatus.CONFLICT, HTTPStatus.GONE),
+        responses=described.responses(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
     async def ask(request: Request, target: access.Known = Depends(may.changes)) -> Question:
         """Ask about an investigation that has ended; the answer is to be read there."""
@@ -46,7 +46,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         "/cancel",
         operation_id="cancelQuestion",
         status_code=accepted,
-        responses=described.tells(HTTPStatus.CONFLICT),
+        responses=described.responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: access.Known = Depends(may.changes)) -> StoppedQuestion:
         """Have the question that is open stopped."""
@@ -106,7 +106,7 @@ class Chat:
             "run": run,
         }
         log.info("question asked", extra=log_fields | {"characters": len(masked)})
-        return _asked(target, run=run)
+        return _queued(target, run=run)
 
     async def cancel(self, target: access.Known) -> StoppedQuestion:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
@@ -118,7 +118,7 @@ class Chat:
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
             case questions.Cancelled():
-                return StoppedQuestion(**dict(_asked(target, run=cancelled.run)), phase=cancelled.phase)
+                return StoppedQuestion(**dict(_queued(target, run=cancelled.run)), phase=cancelled.phase)
 
     async def _question(self, request: Request) -> str:
         too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
@@ -160,7 +160,7 @@ class Chat:
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _asked(target: access.Known, *, run: int) -> Question:
+def _queued(target: access.Known, *, run: int) -> Question:
     return Question(id=target.id, namespace=target.namespace, name=target.name, run=run)
 
 

@@ -162,12 +162,12 @@ def body(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-def tells(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that answers these problems too, beside those that others like it can answer."""
     return {status: {"description": PROBLEMS[status]} for status in statuses}
 
 
-def of(app: FastAPI) -> dict[str, Any]:
+def openapi(app: FastAPI) -> dict[str, Any]:
     """The description of `app`: what FastAPI makes of its routes, with what is the same for many of them."""
     described = utils.get_openapi(
         title="TARSy",

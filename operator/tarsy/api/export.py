@@ -95,7 +95,7 @@ async def as_json(database: databases.Database, head: history.Head) -> AsyncIter
     unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),
-        "messages": _section(database, head, conversations.SAYING, transcripts.said),
+        "messages": _section(database, head, conversations.SAYING, transcripts.messages_of),
         "llm_interactions": _section(database, head, conversations.ASKING, _model_calls),
         "mcp_interactions": _section(database, head, conversations.CALLING, transcripts.tool_calls),
         "timeline": _events(database, head, unreadable),
@@ -119,11 +119,13 @@ async def _section(
 ) -> AsyncIterator[bytes]:
     """Yield the JSON lists of entries of these kinds, without empty ones."""
     async for page in conversations.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
-        if (written := await asyncio.to_thread(_told, page, tell)) != _NOTHING:
+        if (written := await asyncio.to_thread(_lines, page, tell)) != _NOTHING:
             yield written
 
 
-def _told(page: Sequence[conversations.Placed], tell: Callable[[conversations.Placed], Sequence[shapes.Part]]) -> bytes:
+def _lines(
+    page: Sequence[conversations.Placed], tell: Callable[[conversations.Placed], Sequence[shapes.Part]]
+) -> bytes:
     return _written([line for placed in page for line in tell(placed)])
 
 

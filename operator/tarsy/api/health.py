@@ -115,11 +115,11 @@ class Readiness:
             fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
             due = time.monotonic() - self._looked >= fresh and self._state != "stopping"
             if due:
-                await self._look()
+                await self._check()
                 self._looked = time.monotonic()
             return due
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         """Find what is missing, each with the roles of this process that need it; tell the log what has changed."""
         all_missing = [lack for missing in await asyncio.gather(*(need() for need in self._wanted)) for lack in missing]
         missing = tuple(f"{lack.what} ({self._needing(lack)})" for lack in all_missing)
@@ -179,11 +179,11 @@ class Health:
         """How everything stands. Where the database is away, only what this process knows by itself."""
         async with self._one_at_a_time:
             if self._latest is None or time.monotonic() - self._looked >= FRESH_SECONDS:
-                self._latest = await self._look()
+                self._latest = await self._check()
                 self._looked = time.monotonic()
             return self._latest
 
-    async def _look(self) -> Report:
+    async def _check(self) -> Report:
         try:
             async with asyncio.timeout(databases.PING_SECONDS):
                 facts: Sequence[concerns.Said] = await catalogue.read(
@@ -194,9 +194,9 @@ class Health:
             facts = self._kept.facts()
         else:
             self._kept.database.be("answering")
-        return self._told(facts)
+        return self._report(facts)
 
-    def _told(self, facts: Sequence[concerns.Said]) -> Report:
+    def _report(self, facts: Sequence[concerns.Said]) -> Report:
         live = [fact for fact in facts if fact.kind == "process" and fact.detail["slots"]]
         self._workers.be("present" if live else "absent")
         since = min((fact.since for fact in live), default=self._workers.since)

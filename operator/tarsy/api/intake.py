@@ -125,7 +125,7 @@ class Intake:
 
     async def _receipt(self, draft: manifest.Draft, caller: access.Caller) -> receipts.Receipt:
         """The receipt of a posted alert."""
-        return await receipts.issue(self.database, **_asked(draft, caller), window=self.settings.dedup_window)
+        return await receipts.issue(self.database, **_receipt_values(draft, caller), window=self.settings.dedup_window)
 
     async def investigate(
         self, draft: manifest.Draft, served: lists.Served, caller: access.Caller, *, previous: episodes.Known | None
@@ -136,7 +136,7 @@ class Intake:
         """
         issued = await receipts.issue_for_alert(
             self.database,
-            **_asked(draft, caller),
+            **_receipt_values(draft, caller),
             rule=self._rule,
             previous=previous.investigation if previous else None,
         )
@@ -171,7 +171,7 @@ class Intake:
                 await self._admit(created, served, caller)
                 return created
             taken = self.named(name)
-            if receipt.name != name:  # somebody else has found that too
+            if receipt.name != name:  # another process has found that too
                 continue
             log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
             receipt = await receipts.rename(self.database, receipt)
@@ -194,12 +194,12 @@ class Intake:
 
     async def _admit(self, created: objects.Created, served: lists.Served, caller: access.Caller) -> None:
         """Make the object's row."""
-        if created.existed:  # what it holds is looked at again: somebody may have had the time to read its receipt
+        if created.existed:  # its content is checked again: there was time for others to read its receipt
             admission = await asyncio.to_thread(
-                ingest.of, created.found, served.index, mask=self.mask, namespace_uid=served.uid
+                ingest.decide, created.found, served.index, mask=self.mask, namespace_uid=served.uid
             )
         else:
-            admission = ingest.of(created.found, served.index, mask=str, namespace_uid=served.uid)
+            admission = ingest.decide(created.found, served.index, mask=str, namespace_uid=served.uid)
         await admissions.admit(self.database, admission, made=not created.existed, address=caller.address)
         if self.admitted is not None and not created.existed:
             self.admitted(created.found.metadata)
@@ -242,7 +242,7 @@ class Intake:
         return f"{self.cluster.namespace}/{name}"
 
 
-def _asked(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
+def _receipt_values(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
     """Return the values that a receipt is asked for with."""
     fingerprint, starts_ms = draft.episode
     return {

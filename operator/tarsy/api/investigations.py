@@ -74,7 +74,7 @@ class Run(shapes.Part):
     """The cost of its model calls, a decimal number as text; None if none had a price."""
 
 
-class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.of(chains.Spec, at="chain"))]]):
+class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.crd_schema(chains.Spec, at="chain"))]]):
     """A chain's spec as it was written, masked."""
 
 

@@ -91,7 +91,7 @@ class Kept(Generic[T]):
 
     def _begin(self, key: bytes, ask: Ask[T], *, waiting: AbstractAsyncContextManager[None]) -> None:
         asking = self._ask(key, ask, waiting=waiting)
-        task = asyncio.create_task(asking, context=Context())  # of its own: whoever asks first may give up
+        task = asyncio.create_task(asking, context=Context())  # of its own: the first caller may give up
         self._under_way[key] = task
         task.add_done_callback(_heard)
 
@@ -114,7 +114,7 @@ class Kept(Generic[T]):
 
     @asynccontextmanager
     async def _turn(self, by: str) -> AsyncIterator[None]:
-        theirs = self._of_one.setdefault(by, asyncio.Semaphore(OF_ONE))  # there for as long as somebody holds it
+        theirs = self._of_one.setdefault(by, asyncio.Semaphore(OF_ONE))  # there as long as a caller holds it
         async with theirs, self._turns:
             yield
 

@@ -206,7 +206,7 @@ class Lists:
         `parameter` is where the search stands in the request, `after` the cursor of the page before. Raises a Problem
         that names what is wrong with them, or what the database could not do.
         """
-        with _told(parameter):
+        with _search_problems(parameter):
             if search is None:
                 return query, await self._read(query, after=after, skip=skip, limit=limit)
             query = dataclasses.replace(query, search=await self._understood(search, parameter))
@@ -244,7 +244,9 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
 
-    @router.get("/investigations", operation_id="listInvestigations", responses=described.tells(HTTPStatus.NOT_FOUND))
+    @router.get(
+        "/investigations", operation_id="listInvestigations", responses=described.responses(HTTPStatus.NOT_FOUND)
+    )
     async def investigations(
         scope: access.Scope = Depends(may.lists),
         phase: Phases = None,
@@ -287,7 +289,7 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
 
 
 @contextmanager
-def _told(parameter: str) -> Iterator[None]:
+def _search_problems(parameter: str) -> Iterator[None]:
     """Tell what the database could not do as a problem."""
     try:
         yield

@@ -93,12 +93,12 @@ class Document:
             case entries.ExecutionStarted() as started:
                 yield from self._started(started, placed)
             case entries.Answered():
-                *before, answer = transcripts.said(placed)
-                yield from map(self._said, before)
+                *before, answer = transcripts.messages_of(placed)
+                yield from map(self._message, before)
                 yield self._call(placed)
                 yield from self._answered(answer)
             case entries.Unanswered():
-                yield from map(self._said, transcripts.said(placed))
+                yield from map(self._message, transcripts.messages_of(placed))
                 yield self._call(placed)
             case entries.FellBack(provider=provider):
                 yield self._call(placed)
@@ -130,9 +130,9 @@ class Document:
             yield f"- Provider: {span(agent.provider)}\n- Strategy: {agent.strategy}\n"
             yield f"- Iterations: {agent.max_iterations} at most\n"
             yield f"- Tools: {', '.join(span(tool.name) for tool in started.tools) or 'none'}\n\n"
-        yield from map(self._said, transcripts.said(placed))
+        yield from map(self._message, transcripts.messages_of(placed))
 
-    def _said(self, message: shapes.Message) -> str:
+    def _message(self, message: shapes.Message) -> str:
         """A prompt, but for what stood in another one."""
         lines = message.text.split("\n")
         parts: list[str] = []

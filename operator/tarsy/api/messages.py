@@ -83,14 +83,14 @@ async def read(
             page = await conversations.page(
                 database, identity, kinds=conversations.SAYING, after=after, upto=end, limit=limit, execution=execution
             )
-        page_messages = await asyncio.to_thread(_said, page.placed)
+        page_messages = await asyncio.to_thread(_messages, page.placed)
         if page_messages or not page.more:
             return Messages(messages=page_messages, last=page.last, more=page.more)
         after = page.last
 
 
-def _said(placed: Sequence[conversations.Placed]) -> list[shapes.Message]:
-    return [message for placed_entry in placed for message in transcripts.said(placed_entry)]
+def _messages(placed: Sequence[conversations.Placed]) -> list[shapes.Message]:
+    return [message for placed_entry in placed for message in transcripts.messages_of(placed_entry)]
 
 
 def _unknown(execution: str, executions: Sequence[conversations.Outline]) -> problems.Problem:

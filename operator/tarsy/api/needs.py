@@ -105,7 +105,7 @@ class Cluster:
         except (client.ClusterDownError, objects.RefusedError) as error:
             self._reviewed = -math.inf  # it may be refused for a right that has been taken away
             return [Missing(what="the API server", needed_by=("api", "controller"), why=str(error))]
-        return [*missing, *self._told()]
+        return [*missing, *self._missing_parts()]
 
     async def _review(self) -> None:
         fresh = RIGHTS_MISSING_SECONDS if self._lacking else RIGHTS_SECONDS
@@ -113,7 +113,7 @@ class Cluster:
             self._lacking = await rights.missing(self._cluster, self._wanted)
             self._reviewed = time.monotonic()
 
-    def _told(self) -> Iterator[Missing]:
+    def _missing_parts(self) -> Iterator[Missing]:
         """The rights that are missing, those on one kind together."""
         for resource, name in dict.fromkeys((right.resource, right.name) for right in self._lacking):
             of_it = [right for right in self._lacking if (right.resource, right.name) == (resource, name)]

@@ -119,12 +119,12 @@ def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
 def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
     """The problem of a body that is no `model`."""
 
-    def said(problem: core.ErrorDetails) -> str:
+    def wording(problem: core.ErrorDetails) -> str:
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
             return f"no such field: there is {', '.join(model.model_fields)}"
         return _plain(problem)
 
-    first = itertools.islice(payload.faults(error, describe=said), FAULTS_TOLD)
+    first = itertools.islice(payload.faults(error, describe=wording), FAULTS_TOLD)
     return invalid((Fault(place=location, message=message) for location, message in first), count=error.error_count())
 
 

@@ -214,7 +214,7 @@ def routes(tending: Tending, may: access.Access) -> APIRouter:
         "/{name}/accept",
         operation_id="acceptTools",
         openapi_extra=described.body(Wanted.model_json_schema(), required=False),
-        responses=described.tells(HTTPStatus.CONFLICT),
+        responses=described.responses(HTTPStatus.CONFLICT),
     )
     async def accept(
         name: access.ServerName, request: Request, caller: access.Caller = Depends(may.accepts)
@@ -256,4 +256,4 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
 
 def _seen(detail: Mapping[str, object]) -> dict[str, object]:
     """Return one process's facts of a server; an earlier version reports no stopped tools."""
-    return system.of({"stopped": [], **detail}, "problem", "missing", "stopped")
+    return system.fields_of({"stopped": [], **detail}, "problem", "missing", "stopped")

@@ -399,10 +399,12 @@ def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
     return Provider.model_validate(
         {
             "name": name,
-            **of(newest, "type", "model", "base_url", "price", "limits", "named"),
+            **fields_of(newest, "type", "model", "base_url", "price", "limits", "named"),
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**place(fact), **of(fact.detail, "problem"), **_failure(fact.detail)} for fact in places],
+            "processes": [
+                {**place(fact), **fields_of(fact.detail, "problem"), **_failure(fact.detail)} for fact in places
+            ],
         }
     )
 
@@ -417,7 +419,7 @@ def place(fact: catalogue.Said) -> dict[str, Any]:
     return {"process": fact.process, "host": fact.host, "state": fact.state, "since": fact.since}
 
 
-def of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def fields_of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return the details with these names."""
     return {name: detail[name] for name in names}
 

@@ -159,7 +159,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
     async def llm(n: Number, target: access.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
-        return await room.answer(target.caller, lambda: asked(database, target.id, number=n))
+        return await room.answer(target.caller, lambda: model_call(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
     async def tool(n: Number, target: access.Known = Depends(may.reads)) -> Response:
@@ -193,7 +193,7 @@ def _all_lines(placed: Sequence[conversations.Placed], names: Mapping[str, str])
     return [line for placed_entry in placed for line in _lines(placed_entry, names)]
 
 
-async def asked(database: databases.Database, identity: UUID, *, number: int) -> Asked:
+async def model_call(database: databases.Database, identity: UUID, *, number: int) -> Asked:
     """A model call; a Problem where there is none of that number."""
     call = await _find(database, identity, kind="llm", number=number)
     entry, beside = call.placed.logged.entry, None
@@ -201,7 +201,7 @@ async def asked(database: databases.Database, identity: UUID, *, number: int) ->
         with transcripts.store_is_up():
             name = await conversations.name(database, identity)
             beside = (name, await conversations.whole(database, identity, entry.execution, entry.call_id))
-    return await asyncio.to_thread(_asked, call, beside)
+    return await asyncio.to_thread(_model_call, call, beside)
 
 
 async def called(database: databases.Database, identity: UUID, *, number: int) -> Called:
@@ -230,14 +230,14 @@ async def _find(
 def _lines(placed: conversations.Placed, names: Mapping[str, str]) -> list[Line]:
     """The calls that an entry tells of; `names` are those of executions."""
     name = names.get(placed.logged.execution, "")
-    if asked := transcripts.model_call(placed):
+    if model_call := transcripts.model_call(placed):
         return [
             Line(
-                **asked.model_dump(include={*Line.model_fields}),
+                **model_call.model_dump(include={*Line.model_fields}),
                 type="llm",
                 execution_name=name,
-                outcome="failed" if asked.failure else "ok",
-                failed_attempts=len(asked.failed_requests),
+                outcome="failed" if model_call.failure else "ok",
+                failed_attempts=len(model_call.failed_requests),
             )
         ]
     return [_tool_line(call, name=name) for call in transcripts.tool_calls(placed)]
@@ -259,7 +259,7 @@ _Beside: TypeAlias = tuple[str, str | None]
 """The further input of a summary's request: the investigation's name, and the full result (`stored.whole`)."""
 
 
-def _asked(stored_call: conversations.Call, beside: _Beside | None) -> Asked:
+def _model_call(stored_call: conversations.Call, beside: _Beside | None) -> Asked:
     call, entry = transcripts.model_call(stored_call.placed), transcripts.called(stored_call.placed.logged.entry)
     assert call  # noqa: S101 - `stored.call` counts no other
     assert entry  # noqa: S101 - the same
@@ -290,11 +290,11 @@ def _request(
             request = requests.asked_for_summary(
                 execution, called, investigation=investigation, full_result=full_result
             )
-            return _shown(request, final=False), ""
-        ask, request = requests.asked(execution, called)
+            return _visible_request(request, final=False), ""
+        ask, request = requests.request_of(execution, called)
     except (LookupError, StopIteration) as error:
         return None, f"the log before it does not add up: {type(error).__name__} {error}"
-    return _shown(request, final=ask.final), ""
+    return _visible_request(request, final=ask.final), ""
 
 
 def _execution(before: Sequence[entries.Logged]) -> record.Execution:
@@ -309,7 +309,7 @@ def _execution(before: Sequence[entries.Logged]) -> record.Execution:
     return execution
 
 
-def _shown(request: ports.Request, *, final: bool) -> Request:
+def _visible_request(request: ports.Request, *, final: bool) -> Request:
     return Request(
         messages=[
             Sent(

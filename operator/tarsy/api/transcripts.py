@@ -46,17 +46,17 @@ def execution(placed: conversations.Placed, ends: Ends) -> shapes.WholeExecution
         "agent": agent(entry.agent),
         "tools": [tool(tool_listed) for tool_listed in entry.tools],
     }
-    return shapes.WholeExecution(**begun | ends.of(logged.execution))
+    return shapes.WholeExecution(**begun | ends.changes_of(logged.execution))
 
 
 def agent(settings: resolve.ResolvedAgent | None) -> shapes.Agent | None:
     """Return an execution's settings, masked."""
-    return shapes.Agent.model_validate(masked(shown(settings))) if settings else None
+    return shapes.Agent.model_validate(masked(plain_json(settings))) if settings else None
 
 
 def tool(spec: messages.ToolSpec) -> shapes.OfferedTool:
     """A tool as a model was shown it."""
-    return shapes.OfferedTool.model_validate(shown(spec))
+    return shapes.OfferedTool.model_validate(plain_json(spec))
 
 
 def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
@@ -66,7 +66,7 @@ def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
 
 def natives(answer: messages.Message) -> list[shapes.NativeResult]:
     """Return the results of the provider's own tools."""
-    return [shapes.NativeResult.model_validate(shown(result)) for result in answer.native]
+    return [shapes.NativeResult.model_validate(plain_json(result)) for result in answer.native]
 
 
 def named(name: str) -> dict[str, str]:
@@ -110,12 +110,12 @@ class Ends:
                     changed["ended_at"] = placed.logged.at
                     changed |= {"outcome": entry.outcome, "error": entry.error, "ungrounded": entry.ungrounded}
 
-    def of(self, execution: str) -> dict[str, Any]:
+    def changes_of(self, execution: str) -> dict[str, Any]:
         """Return the changes of an execution since its start, as fields of its row."""
         return self._changed.get(execution, {})
 
 
-def said(placed: conversations.Placed) -> list[shapes.Message]:
+def messages_of(placed: conversations.Placed) -> list[shapes.Message]:
     """The messages that an entry brings."""
     match placed.logged.entry:
         case entries.ExecutionStarted() | entries.Answered() | entries.Unanswered() as entry:
@@ -231,7 +231,7 @@ def unreadable(seq: int, entry: entries.Unreadable) -> shapes.Unreadable:
     return shapes.Unreadable(seq=seq, kind=entry.kind, version=entry.version, problem=entry.problem)
 
 
-def shown(part: Any) -> dict[str, Any]:
+def plain_json(part: Any) -> dict[str, Any]:
     """A part of the transcript as JSON that every client can read: a tool's schema may hold half a character."""
     plain: dict[str, Any] = messages.storable_json(_listed(dataclasses.asdict(part)))
     return plain

@@ -59,7 +59,7 @@ class InForce:
         """`unusable` finds the providers that this process cannot use; it may read files."""
         self.platform = watch.loaded.platform
         self.unusable = unusable(self.platform)
-        self.shown = _shown(watch.loaded)
+        self.shown = _redacted(watch.loaded)
         self.number = 0
         """How often it has changed."""
         self.needs_restart: Sequence[str] = ()
@@ -92,11 +92,11 @@ class InForce:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await self.refresh()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Look at the file once, and put in force what is new there."""
-        if not await asyncio.to_thread(self._watch.look):
+        if not await asyncio.to_thread(self._watch.changed):
             return
         if self._watch.problem != self.problem:
             self._tell(self._watch.problem)
@@ -113,7 +113,7 @@ class InForce:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
-        rendered = await asyncio.to_thread(_shown, loaded)
+        rendered = await asyncio.to_thread(_redacted, loaded)
         async with AsyncExitStack() as undo:
             exchanges = []
             for prepare in self._prepared_by:
@@ -179,8 +179,8 @@ class InForce:
         )
 
 
-def _shown(loaded: loader.Loaded) -> view.Shown:
-    return view.of(loaded.written, used=loaded.used)
+def _redacted(loaded: loader.Loaded) -> view.Shown:
+    return view.redact(loaded.written, used=loaded.used)
 
 
 def _first(problem: str) -> list[str]:

@@ -76,7 +76,7 @@ class Reconciler:
         while True:
             await asyncio.sleep(SERVERS_SECONDS)
             try:
-                reports = await self._told()
+                reports = await self._reports()
             except errors.TemporaryError as error:
                 log.warning("the workers' reports cannot be read: %s", error, extra={"action": "servers_unread"})
                 continue
@@ -84,7 +84,7 @@ class Reconciler:
                 for namespace in self._namespaces:
                     self._queue.ensure(namespace)
 
-    async def _told(self) -> _Told:
+    async def _reports(self) -> _Told:
         return _Told(
             servers=reach.by_name(await catalogue.read(self._database, "server")),
             offered=await catalogue.offered(self._database),
@@ -109,7 +109,7 @@ class Reconciler:
             raise workqueue.LaterError(leader.LEASE.total_seconds())
         everything = await objects.list_all_chains(self._cluster, namespace=namespace)
         readable_chains = [chain_object for chain_object in everything if isinstance(chain_object, chains.AgentChain)]
-        reports = await self._told()
+        reports = await self._reports()
         self._judged = reports.judged
         self._namespaces.add(namespace)
         index = self._index(readable_chains, unusable_providers=reports.workers.unusable)

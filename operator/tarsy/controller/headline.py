@@ -35,7 +35,7 @@ _ACCOUNT = ("Chain Execution Summary:", "Stage Results:")
 """How the paragraphs begin that tell how the stages went, before an analysis."""
 
 
-def of(text: str) -> str:
+def headline(text: str) -> str:
     """Return the first sentence of `text` that says something, 120 characters at most; "" if there is none.
 
     Headings, and lines that only announce the next one (`Root cause:`), are passed over, unless there is nothing else.

@@ -147,7 +147,7 @@ class Reconciler:
         offered = await catalogue.offered(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
-            ingest.of, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
+            ingest.decide, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
         if refused != chain_index.SELECTION and not fetched.spec.cancel:

@@ -239,7 +239,7 @@ def _headline(summary: history.Summary) -> str:
     """The result of `summary` in one short line; of what has failed, or has no result, its message."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")
     texts = (summary.summary, summary.final_analysis) if has_result else ()
-    sentence = next(filter(None, (headline.of(given.KNOWN.text(text)) for text in texts)), "")
+    sentence = next(filter(None, (headline.headline(given.KNOWN.text(text)) for text in texts)), "")
     return sentence or headline.cut(given.KNOWN.text(summary.shown_message))
 
 

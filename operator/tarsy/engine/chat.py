@@ -63,7 +63,7 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
         earlier = [runs[number] for number in sorted(runs) if entries.INVESTIGATION < number < run]
         assignment = prompts.Assignment(
             snapshot=snapshot,
-            runbook=runbook.of(journal.record),
+            runbook=runbook.text(journal.record),
             place=f"chain '{snapshot.chain_name}'",
             name=agent.name,
             known=handover.investigation(runs[entries.INVESTIGATION], earlier),

@@ -160,7 +160,7 @@ class Execution:
             kind=self.task.kind,
             index=self.task.index,
             name=self.task.name,
-            agent=agent and _kept(agent),
+            agent=agent and _without_secrets(agent),
             tools=tuple(tools),
             messages=tuple(replace(message, text=given.KNOWN.text(message.text)) for message in prompt),
         )
@@ -205,10 +205,10 @@ class Execution:
 
 def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
     settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
-    return context_windows.of(settings) if settings else None
+    return context_windows.context_tokens(settings) if settings else None
 
 
-def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
+def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
     """The settings as they are kept."""
     return replace(
         agent,

@@ -32,7 +32,7 @@ def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
     return tuple(gaps_by_call)
 
 
-def of(run: record.Run) -> entries.Grounds | None:
+def grounds(run: record.Run) -> entries.Grounds | None:
     """Return the grounds of the result of a run's stages; None if there is no result."""
     concluded = [execution for execution in _executions(run) if execution.ended and execution.analysis]
     if not concluded:

@@ -38,14 +38,14 @@ QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
 
 def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
     """The ended stages' results, each between markers; of an agent that failed its error and what it had found."""
-    reader = _Reader.of(run, reads=reads)
+    reader = _Reader.for_run(run, reads=reads)
     parts = [_stage(name, stage, reader) for name, stage in run.stages.items() if stage.ended]
     return "\n\n".join(["# Results of earlier stages", *parts, *_not_inspected(run)]) if parts else ""
 
 
 def agents_work(stage: record.Stage) -> str:
     """Return the complete work of a stage's agents, for the synthesis of their results."""
-    reader = _Reader.of(record.Run(stages={"": stage}), reads="everything")
+    reader = _Reader.for_run(record.Run(stages={"": stage}), reads="everything")
     parts = [
         f"{_name(number, execution)}\n{_result(execution, reader)}" for number, execution in enumerate(stage.agents, 1)
     ]
@@ -109,7 +109,7 @@ class _Reader:
     """Characters of one tool result."""
 
     @classmethod
-    def of(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
+    def for_run(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
         """The more results there are, the less is shown of each."""
         agents = [execution for stage in run.stages.values() for execution in stage.agents]
         results = (entry for execution in agents for entry in execution.log if isinstance(entry, messages.Message))
@@ -197,10 +197,10 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
 
 
 def _result_of(message: messages.Message, reader: _Reader) -> str:
-    return cuts.middle(message.text, reader.result_max, describe=_told)
+    return cuts.middle(message.text, reader.result_max, describe=_cut_note)
 
 
-def _told(lines: int, characters: int) -> str:
+def _cut_note(lines: int, characters: int) -> str:
     return f"[cut: {cuts.left_out(lines, characters)}]"
 
 

@@ -37,7 +37,7 @@ async def _run(*, runtime: ports.Runtime, journal: ports.Journal, held: contextl
         return following_entries(spec, after, summary=lines)
 
     if not journal.suspended():
-        await runbook.look(runtime=runtime, journal=journal)
+        await runbook.read(runtime=runtime, journal=journal)
     for step in spec.stages:
         if so_far.ended or journal.suspended():
             return
@@ -104,7 +104,7 @@ def ending(spec: chains.Spec, run: record.Run) -> entries.RunEnded:
             filter(None, [grounds.not_looked_at(run), account(run) if failed else "", analysis])
         ),
         gaps=grounds.gaps(run),
-        grounds=grounds.of(run),
+        grounds=grounds.grounds(run),
     )
 
 

@@ -16,7 +16,7 @@ from tarsy.transcript import entries, messages, ports, record
 log = logging.getLogger(__name__)
 
 
-async def look(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
+async def read(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     """Have the runbook in the log, unless it is there, or a stage has begun without it.
 
     Where the alert names none, and the platform file has none, there is nothing to be kept.
@@ -47,7 +47,7 @@ async def _fetched(
     return entries.RunbookRead(url=instead.url, origin="url", text=text)
 
 
-def of(so_far: record.Record) -> str:
+def text(so_far: record.Record) -> str:
     """Return the runbook that agents read."""
     read = so_far.runs[entries.INVESTIGATION].runbook
     return read.text if read else builtin()

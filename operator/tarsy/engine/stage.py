@@ -77,7 +77,7 @@ class Stage:
 
     async def _run(self) -> None:
         await self._work(self._agents)
-        if self._synthesis_is_due(self._known):
+        if self._synthesis_is_due(self._executions):
             await self._work([self._synthesis])
         elif not self._has_ended and not self._open(self._agents):
             await self.journal.commit(*self._end({}))
@@ -102,7 +102,7 @@ class Stage:
         return [opened for opened in executions if not (opened.so_far and opened.so_far.ended)]
 
     @property
-    def _known(self) -> dict[str, record.Execution]:
+    def _executions(self) -> dict[str, record.Execution]:
         return self._so_far.executions if self._so_far else {}
 
     async def _run_in_time(self, executions: Sequence[execution.Execution]) -> bool:
@@ -131,7 +131,7 @@ class Stage:
         """
         if self.spec.timeout_seconds is None:
             return None
-        if any(execution.ended and execution.ended.outcome == "TimedOut" for execution in self._known.values()):
+        if any(execution.ended and execution.ended.outcome == "TimedOut" for execution in self._executions.values()):
             return 0.0
         return self.spec.timeout_seconds - (self.journal.clock() - self._start.clock) + self._waited
 
@@ -164,7 +164,7 @@ class Stage:
 
     def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:
         """The ends that follow once `ended` have ended too."""
-        executions = self._known | ended
+        executions = self._executions | ended
         agents = [execution for execution in executions.values() if execution.started.kind == "agent"]
         if len(agents) < len(self._agents) or not all(execution.ended for execution in executions.values()):
             return ()
@@ -255,7 +255,7 @@ class Stage:
         snapshot = self.journal.record.snapshot
         return prompts.Assignment(
             snapshot=snapshot,
-            runbook=runbook.of(self.journal.record),
+            runbook=runbook.text(self.journal.record),
             place=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
             known=earlier_work,

@@ -17,7 +17,7 @@ from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
 
 
-def of(
+def decide(
     manifest: investigations.AlertInvestigation,
     index: chain_index.ChainIndex,
     *,
@@ -91,11 +91,11 @@ def _chain(
         namespace=taker.metadata.namespace,
         generation=taker.metadata.generation,
         hash=taker.digest(),
-        spec=_kept(taker.spec),
+        spec=_bounded(taker.spec),
     )
 
 
-def _kept(spec: chains.Spec) -> chains.Spec:
+def _bounded(spec: chains.Spec) -> chains.Spec:
     """A chain as it is kept: in what people wrote for people and models, nothing that this process was given."""
     agents = [
         agent.model_copy(update={"custom_instructions": _short(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})

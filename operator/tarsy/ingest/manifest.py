@@ -83,7 +83,7 @@ class Draft:
 
         The type is the alert's own: a chain that takes it may have come or gone since `spec` was made.
         """
-        return _asked(investigations.Spec.model_validate(self.manifest["spec"])) == _asked(spec)
+        return _comparable(investigations.Spec.model_validate(self.manifest["spec"])) == _comparable(spec)
 
     @property
     def large_name(self) -> str:
@@ -91,7 +91,7 @@ class Draft:
         return str(self.manifest["spec"]["alertDataRef"]["name"])
 
 
-def _asked(spec: investigations.Spec) -> tuple[object, ...]:
+def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
     """The parts of a posted alert's spec by which it is told from another one."""
     own_type = (spec.labels or {}).get("alertname", spec.alert_type)
     return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp

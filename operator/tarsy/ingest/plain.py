@@ -11,7 +11,7 @@ from tarsy.ingest import payload
 from tarsy.resources import base, investigations, patterns
 
 
-def _told(value: object) -> object:
+def _text(value: object) -> object:
     if isinstance(value, str) and not value.strip():
         raise ValueError("it is blank: say what is wrong")
     return value
@@ -25,7 +25,7 @@ class Alert(BaseModel):
     alert_type: base.AlertType
     data: Annotated[
         JsonValue,
-        AfterValidator(_told),
+        AfterValidator(_text),
         WithJsonSchema({}),  # anything; its own would be a reference that dangles inside the API's description
         Field(description="What is known, as text or as JSON; passed on as it is."),
     ]

@@ -12,7 +12,7 @@ from tarsy.ingest import payload
 CHARACTERS_MAX = 100_000
 
 
-def _told(question: str) -> str:
+def _not_blank(question: str) -> str:
     if not question.strip():
         raise ValueError("it is blank: say what you want to know")
     return question
@@ -26,7 +26,7 @@ class Question(BaseModel):
     question: Annotated[
         str,
         Field(min_length=1, max_length=CHARACTERS_MAX, description="It is masked before it is stored or sent."),
-        AfterValidator(_told),
+        AfterValidator(_not_blank),
     ]
 
 

@@ -54,7 +54,7 @@ async def errors() -> AsyncIterator[None]:
     try:
         yield
     except kubernetes.ApiException as error:
-        reason_text = said(error)
+        reason_text = status_of(error)
         if error.status == 404 and not reason_text:  # a path that it does not know, not an object
             message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
             raise client.ClusterDownError(message) from error
@@ -67,7 +67,7 @@ async def errors() -> AsyncIterator[None]:
         raise client.ClusterDownError(f"the API server cannot be reached: {message}") from error
 
 
-def said(error: kubernetes.ApiException) -> dict[str, Any]:
+def status_of(error: kubernetes.ApiException) -> dict[str, Any]:
     """The Status that the API server answered with: its own sentence names the verb and the resource.
 
     {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.

@@ -71,7 +71,7 @@ async def get_investigation(
         try:
             body = await calls.request(cluster, "GET", _path(investigations.PLURAL, namespace, name))
         except kubernetes.ApiException as error:
-            if error.status == 404 and calls.said(error):
+            if error.status == 404 and calls.status_of(error):
                 return None
             raise
     return _investigation(body)
@@ -83,7 +83,7 @@ async def metadata_of_investigation(cluster: client.Cluster, *, namespace: str, 
         try:
             body = await calls.request(cluster, "GET", _path(investigations.PLURAL, namespace, name), accept=METADATA)
         except kubernetes.ApiException as error:
-            if error.status == 404 and calls.said(error):
+            if error.status == 404 and calls.status_of(error):
                 return None
             raise
     return base.ObjectMeta.model_validate(body["metadata"])
@@ -113,7 +113,7 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
         else:
             return Created(existed=False, found=_investigation(made))
     existing = await get_investigation(cluster, namespace=namespace, name=name)
-    if existing is None:  # deleted between the two calls: whoever sent the alert sends it again
+    if existing is None:  # deleted between the two calls: the sender of the alert sends it again
         raise client.ClusterDownError(f"{namespace}/{name} was deleted while it was looked at")
     return Created(existed=True, found=existing)
 
@@ -140,7 +140,7 @@ async def delete_investigation(
         except kubernetes.ApiException as error:
             if error.status == 409:
                 return "gone" if generation is None else "changed"
-            if error.status != 404 or not calls.said(error):
+            if error.status != 404 or not calls.status_of(error):
                 raise
     return "gone"
 
@@ -194,7 +194,7 @@ async def apply_status(
             )
         except kubernetes.ApiException as error:
             causes = _causes(error) if error.status == 422 else []
-            if (error.status == 404 and calls.said(error)) or (error.status == 422 and not causes):
+            if (error.status == 404 and calls.status_of(error)) or (error.status == 422 and not causes):
                 return "gone"
             if any(schema.SEQUENCE_FALLS in str(cause.get("message")) for cause in causes):
                 return "older"
@@ -353,7 +353,7 @@ async def namespace_uid(cluster: client.Cluster, namespace: str) -> str | None:
         try:
             body = await calls.request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
         except kubernetes.ApiException as error:
-            if error.status == 404 and calls.said(error):
+            if error.status == 404 and calls.status_of(error):
                 return None
             raise
     return str(body["metadata"]["uid"])
@@ -366,7 +366,7 @@ async def deployment_uid(cluster: client.Cluster, *, namespace: str, name: str) 
         try:
             body = await calls.request(cluster, "GET", path)
         except kubernetes.ApiException as error:
-            if error.status == 404 and calls.said(error):
+            if error.status == 404 and calls.status_of(error):
                 return None
             raise
     return str(body["metadata"]["uid"])
@@ -413,5 +413,5 @@ def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
 
 def _causes(error: kubernetes.ApiException) -> list[Any]:
     """The single faults of a 422: there are some when the object is at fault, none when a patch's test failed."""
-    causes: list[Any] = (calls.said(error).get("details") or {}).get("causes") or []
+    causes: list[Any] = (calls.status_of(error).get("details") or {}).get("causes") or []
     return causes

@@ -55,7 +55,7 @@ async def user_of(cluster: client.Cluster, token: str) -> User | None:
     if status.get("authenticated") is not True:
         return None
     user = status.get("user") or {}
-    if not user.get("username"):  # a right is a somebody's
+    if not user.get("username"):  # a right belongs to a user
         return None
     extra = user.get("extra") or {}
     return User(

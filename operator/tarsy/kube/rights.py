@@ -61,7 +61,7 @@ ALL: tuple[Right, ...] = (
     *_rights("events", "", create=_CONTROLLER),
     *_rights("namespaces", "", get=_CONTROLLER),  # its own uid: one that was made again is another
     *_rights("namespaces", "", everywhere=True, name="kube-system", get=_CONTROLLER),  # whose uid is the cluster's
-    *_rights("namespaces", "", everywhere=True, get=_API),  # of any that somebody asks about
+    *_rights("namespaces", "", everywhere=True, get=_API),  # of any caller
     *_rights("tokenreviews", "authentication.k8s.io", everywhere=True, create=_API),
     *_rights("subjectaccessreviews", "authorization.k8s.io", everywhere=True, create=_API),
 )

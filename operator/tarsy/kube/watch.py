@@ -75,11 +75,11 @@ class _Contact:
     def tracing(self) -> aiohttp.TraceConfig:
         """Return a trace configuration that reports an HTTP session's requests."""
         trace = aiohttp.TraceConfig()
-        trace.on_request_start.append(self._asked)
+        trace.on_request_start.append(self._on_request)
         trace.on_request_end.append(self._answered)
         return trace
 
-    async def _asked(self, _session: object, _context: object, request: aiohttp.TraceRequestStartParams) -> None:
+    async def _on_request(self, _session: object, _context: object, request: aiohttp.TraceRequestStartParams) -> None:
         if self._cut.get(request.url.name) == math.inf:
             self._cut[request.url.name] = time.monotonic()
 

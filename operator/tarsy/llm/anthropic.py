@@ -172,7 +172,7 @@ class Claude(langchain.ChatModel):
         """The tools as they are declared."""
         return [
             {
-                "name": names.taken(names.wire(spec.name)),
+                "name": names.wire_name(names.wire(spec.name)),
                 "input_schema": _schema(spec.parameters),
                 **({"description": spec.description} if spec.description else {}),
             }
@@ -218,7 +218,7 @@ class Claude(langchain.ChatModel):
         """Return the system prompt's content; it goes beside the messages."""
         return {"role": "system", "content": [_text(text)]}
 
-    def asked(self, text: str) -> JSON:
+    def user_message(self, text: str) -> JSON:
         """Return the content of a user's message."""
         return {"role": "user", "content": [_text(text)]}
 
@@ -237,7 +237,7 @@ class Claude(langchain.ChatModel):
         ]
         return {"role": "assistant", "content": [*([_text(text)] if text else ()), *calls] if calls else text}
 
-    def said(self, message: messages.Message, state: Any) -> tuple[JSON, Sequence[str]] | None:
+    def assistant_message(self, message: messages.Message, state: Any) -> tuple[JSON, Sequence[str]] | None:
         """An answer as it came; but a call's name is made into one that can be."""
         match state:
             case {"content": list(blocks)} if all(isinstance(block, dict) for block in blocks):
@@ -388,7 +388,7 @@ def _is_cut(block: dict[str, Any], answered_ids: set[Any], finish: str | None) -
 def _named(block: dict[str, Any]) -> dict[str, Any]:
     if block.get("type") != "tool_use":
         return block
-    return {"input": {}} | block | {"name": names.taken(str(block.get("name")))}
+    return {"input": {}} | block | {"name": names.wire_name(str(block.get("name")))}
 
 
 def _pages(block: dict[str, Any]) -> Iterator[tuple[str, str]]:

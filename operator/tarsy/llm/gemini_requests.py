@@ -101,7 +101,7 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
             case "user":
                 yield {"role": "user", "parts": [{"text": message.text}]}
             case "assistant":
-                parts = _said(message, provider=provider)
+                parts = _parts(message, provider=provider)
                 called = [part["functionCall"] for part in parts if "functionCall" in part]
                 made = {ours.id: call for ours, call in zip(message.calls, called, strict=True)}
                 yield {"role": "model", "parts": parts}
@@ -109,7 +109,7 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
         yield {"role": "user", "parts": results}
 
 
-def _said(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
+def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
     """An answer as parts: the provider's own where it gave them, else its text and its calls.
 
     A call of another provider's has no signature, and Gemini refuses one without: the documented stand-in says so.

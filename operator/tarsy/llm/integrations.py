@@ -30,7 +30,7 @@ CLIENTS = ("root_async_client", "async_client", "_async_client")
 """Where integrations have the SDK's client, if they show it."""
 
 for _variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2"):
-    os.environ.pop(_variable, None)  # what models are asked is told to nobody else
+    os.environ.pop(_variable, None)  # prompts go to no third party
 
 
 def build(

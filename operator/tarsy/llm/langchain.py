@@ -49,7 +49,7 @@ def _parsed(s: str, *, strict: bool = False) -> Any:
         return None
 
 
-# LangChain guesses at each piece of a call's arguments what it will be, for which nobody here asks: it takes the last
+# LangChain parses each piece of a call's arguments in advance, which is not needed here: it takes the last
 # character away until the rest is JSON. For a piece of 64 KB that is none the event loop would stand still for seconds.
 ai.parse_partial_json = _parsed  # type: ignore[attr-defined]
 # What it gathers from its own types anew for each block of each message, which takes half of a call of Claude's.
@@ -200,7 +200,7 @@ class ChatModel:
             {
                 "type": "function",
                 "function": {
-                    "name": names.taken(names.wire(spec.name)),
+                    "name": names.wire_name(names.wire(spec.name)),
                     "description": spec.description,
                     "parameters": spec.parameters or {"type": "object", "properties": {}},
                 },
@@ -228,11 +228,11 @@ class ChatModel:
         """Return the system prompt's message."""
         return lc.SystemMessage(text)
 
-    def asked(self, text: str) -> Any:
+    def user_message(self, text: str) -> Any:
         """Return a user's message."""
         return lc.HumanMessage(text)
 
-    def said(self, message: messages.Message, state: Any) -> tuple[Any, Sequence[str]] | None:
+    def assistant_message(self, message: messages.Message, state: Any) -> tuple[Any, Sequence[str]] | None:
         """An answer of this provider's as it goes back, and the ids of its calls; None if `state` is not `state`'s."""
         match state:
             case {"calls": list(ids)} if len(ids) == len(message.calls) and are_ids(ids):
@@ -264,10 +264,11 @@ class ChatModel:
         for message in conversation:
             match message.role:
                 case "user":
-                    yield self.asked(message.text)
+                    yield self.user_message(message.text)
                 case "assistant":
                     state = message.provider_state
-                    own = self.said(message, state.data) if state is not None and state.provider == self.name else None
+                    is_own = state is not None and state.provider == self.name
+                    own = self.assistant_message(message, state.data) if state is not None and is_own else None
                     called = [wire_id(call) for call in message.calls]
                     sent, wire = own or (self.written(message, called), called)
                     ids = {call.id: sent_id for call, sent_id in zip(message.calls, wire, strict=True)}
@@ -282,7 +283,7 @@ class ChatModel:
         if isinstance(content, str):
             yield provider.Text(content)
         else:
-            yield from map(shown, content)
+            yield from map(content_event, content)
             if self.keeps_blocks:
                 answer.add_blocks(content)
         if thoughts := message.additional_kwargs.get("reasoning_content"):
@@ -302,7 +303,7 @@ class ChatModel:
         yield provider.Finish(messages.well_formed_json(self.state(answer)))  # what cannot be sent could not go back
 
 
-def shown(block: Any) -> provider.StreamEvent:
+def content_event(block: Any) -> provider.StreamEvent:
     """Return the text or thought of a piece of content."""
     match block:
         case str(text) | {"type": "text", "text": str(text)}:
@@ -322,12 +323,12 @@ def result(message: messages.Message) -> str:
 
 def wire_id(call: messages.ToolCall) -> str:
     """Our id as every provider takes it."""
-    return names.taken(f"call_{call.id.replace('.', '_')}")
+    return names.wire_name(f"call_{call.id.replace('.', '_')}")
 
 
 def call_names(message: messages.Message) -> list[str]:
     """The names of a message's calls as they are sent; a model may have called what there is not."""
-    return [names.taken(names.wire(call.name)) for call in message.calls]
+    return [names.wire_name(names.wire(call.name)) for call in message.calls]
 
 
 def arguments(call: messages.ToolCall) -> dict[str, Any] | None:
@@ -373,4 +374,4 @@ def _characters(piece: dict[str, Any]) -> int:
 
 def are_ids(ids: Sequence[object]) -> bool:
     """Whether results can name their calls by `ids`."""
-    return len(set(map(str, ids))) == len(ids) and all(isinstance(i, str) and names.taken(i) == i for i in ids)
+    return len(set(map(str, ids))) == len(ids) and all(isinstance(i, str) and names.wire_name(i) == i for i in ids)

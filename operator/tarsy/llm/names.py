@@ -23,7 +23,7 @@ def inner(sent: str) -> str:
     return name if wire(name) == sent else sent
 
 
-def taken(sent: str) -> str:
+def wire_name(sent: str) -> str:
     """A name that every provider takes: `sent`, if it is one; else what is left of it, with digits that tell it apart.
 
     Always the same of the same name, so that calls of long ago need no table.
@@ -36,4 +36,4 @@ def taken(sent: str) -> str:
 
 def table(names: Iterable[str]) -> Mapping[str, str]:
     """Return the original of each name that is sent."""
-    return {taken(wire(name)): name for name in names}
+    return {wire_name(wire(name)): name for name in names}

@@ -215,7 +215,7 @@ class Responses(langchain.ChatModel):
         ids = [element.get("call_id") for element in items if element.get("type") == "function_call"]
         return {"items": items} if langchain.are_ids(ids) and ids == answer.call_ids else None
 
-    def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
+    def assistant_message(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
         """An answer as it came; but what servers refuse of a model's calls is made into what they take."""
         match state:
             case {"items": list(items)} if all(isinstance(block, dict) for block in items):
@@ -225,7 +225,9 @@ class Responses(langchain.ChatModel):
         ids = [call.get("call_id") for call in calls]
         if len(ids) != len(message.calls) or not langchain.are_ids(ids):
             return None
-        sent = {id(block): _taken(block, call) for block, call in zip(calls, message.calls, strict=True)}
+        sent = {
+            id(block): _with_masked_arguments(block, call) for block, call in zip(calls, message.calls, strict=True)
+        }
         content: list[Any] = [sent.get(id(block), block) for block in items]
         return lc.AIMessage(content), [str(call_id) for call_id in ids]
 
@@ -236,9 +238,12 @@ class Responses(langchain.ChatModel):
         return failures.translated(error, name=self.name, secret=self._secret, word=word)
 
 
-def _taken(block: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
+def _with_masked_arguments(block: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
     """A call's item, with arguments that are an object and a name that can be one."""
-    return block | {"name": names.taken(str(block.get("name", ""))), "arguments": _text(call, block.get("arguments"))}
+    return block | {
+        "name": names.wire_name(str(block.get("name", ""))),
+        "arguments": _text(call, block.get("arguments")),
+    }
 
 
 def _text(call: messages.ToolCall, came: Any = None) -> str:

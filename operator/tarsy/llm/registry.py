@@ -105,7 +105,7 @@ class Models:
         """`throttle`: what providers' limits a minute are kept by; `before`: those of an earlier file."""
         self.sources = sources
         self._limits = settings.limits
-        self._told = {
+        self._problem = {
             name: {**view.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
             for name in sources
         }
@@ -155,7 +155,7 @@ class Models:
                 name=name,
                 state="unusable" if problem else asked.standing.state,
                 since=asked.standing.since,
-                detail={**self._told[name], "problem": problem, "failure": failure},
+                detail={**self._problem[name], "problem": problem, "failure": failure},
             )
 
     async def close(self) -> None:
@@ -252,7 +252,7 @@ class _Later:
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
         self._made = self._made or asyncio.create_task(asyncio.to_thread(self._making))
-        source = await asyncio.shield(self._made)  # whoever is cancelled was not the only one that waits
+        source = await asyncio.shield(self._made)  # a cancelled caller was not the only one that waits
         if isinstance(source, provider.Unusable):  # until the next question: a file may be there by then
             self._made = None
         async with aclosing(source.stream(request)) as events:
@@ -280,13 +280,13 @@ def _made(name: str, settings: providers.Provider, key: str | None, http: aiohtt
         module = importlib.import_module(TYPES[settings.type].module)
         made: provider.Provider = module.build(name, settings, key=key, session=http)
     except Exception as error:  # of whatever class: it is the SDK's
-        text = str(error) if isinstance(error, provider.UnusableError) else provider.without(key, _told(error))
+        text = str(error) if isinstance(error, provider.UnusableError) else provider.without(key, _problem(error))
         log.warning("llm_providers.%s cannot be used: %s", name, text, extra={"action": "provider_unusable"})
         raise provider.UnusableError(text) from error
     return made
 
 
-def _told(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     """Return the problem, without the values of settings."""
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"

@@ -27,9 +27,9 @@ class Watch:
         """Take what came next; the length of the passage, if the stream has come to repeat one, or else 0."""
         self._pieces.append(piece)
         self._size += len(piece)
-        return self._look() if self._size >= EVERY else 0
+        return self._repeated_length() if self._size >= EVERY else 0
 
-    def _look(self) -> int:
+    def _repeated_length(self) -> int:
         text = self._tail + "".join(self._pieces)
         seen = len(self._tail)
         ends = range(seen + EVERY, len(text) + 1, EVERY)

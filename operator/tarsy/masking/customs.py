@@ -77,7 +77,7 @@ def custom(*, name: str, pattern: str, replacement: str | None) -> Custom:
     try:
         rule = rules.unicode_rule(pattern.encode())
     except rules.PatternError as error:
-        raise CustomError("pattern", _told(str(error), pattern)) from None
+        raise CustomError("pattern", _problem(str(error), pattern)) from None
     except UnicodeEncodeError:
         raise CustomError("pattern", "not a text that UTF-8 has") from None
     if rule.programsize > SIZE_MAX:
@@ -127,7 +127,7 @@ def _settles(made: Custom) -> bool:
     return True
 
 
-def _told(error: str, pattern: str) -> str:
+def _problem(error: str, pattern: str) -> str:
     """Return RE2's message with only a sign or two of the pattern."""
     what, _, where = error.partition(": ")
     return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _TOLD_MAX and where != pattern else "")

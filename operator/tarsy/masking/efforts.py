@@ -37,23 +37,23 @@ class Effort:
         self._later += self._left
         self._left = min(steps, self._later)
         self._later -= self._left
-        self._look()
+        self._check()
 
     def each(self, places: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
         """`places`, each paid for with `cost` steps; a TooMuchWorkError once none are left."""
         for position in places:
             self._left -= cost
             if self._left < self._next_look:
-                self._look()
+                self._check()
             yield position
 
     def pay(self, cost: int) -> None:
         """Pay for what is about to be done; a TooMuchWorkError where too little is left."""
         self._left -= cost
         if self._left < self._next_look:
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._left < 0:
             raise TooMuchWorkError
         self.in_time()

@@ -59,7 +59,7 @@ class _Sought:
     """Bytes."""
 
     @classmethod
-    def of(cls, forms: Mapping[bytes, bool]) -> _Sought:
+    def build(cls, forms: Mapping[bytes, bool]) -> _Sought:
         """`forms`, and whether they are base64."""
         return cls(
             automaton=ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest),
@@ -108,14 +108,14 @@ class Given:
 
     def replace(self, values: Iterable[str]) -> None:
         """Have these values looked for, and those of before still."""
-        spellings = (spelling for value in values for spelling in _told(value))
+        spellings = (spelling for value in values for spelling in _searchable(value))
         values_kept = tuple(dict.fromkeys((*spellings, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
         for value in values_kept:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
         self._values = values_kept
-        self._sought = _Sought.of(forms) if forms else None
+        self._sought = _Sought.build(forms) if forms else None
 
     def text(self, text: str) -> str:
         """`text` without what was given; nothing else of it is changed."""
@@ -162,7 +162,7 @@ KNOWN = Given()
 """The known secrets of this process."""
 
 
-def _told(value: str) -> Iterator[str]:
+def _searchable(value: str) -> Iterator[str]:
     """Yield the searchable forms of a value: all of it, and each of several lines."""
     value = value.strip()
     if _can_be_told(value):

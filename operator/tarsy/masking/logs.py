@@ -115,7 +115,7 @@ def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes
     done = length = 0
     for escape in effort.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
         plain = string[done : escape.start()]
-        character = _SIMPLE.get(escape[0]) or _said(escape[0])
+        character = _SIMPLE.get(escape[0]) or _unescape(escape[0])
         texts += [plain, character]
         length += len(plain) + len(character)
         done = escape.end()
@@ -125,7 +125,7 @@ def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes
     return b"".join(texts), (inside, outside)
 
 
-def _said(escape: bytes) -> bytes:
+def _unescape(escape: bytes) -> bytes:
     try:
         character: str = json.loads(b'"%b"' % escape)
     except ValueError:

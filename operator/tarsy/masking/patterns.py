@@ -253,7 +253,7 @@ def _changes(doc: bytes, edits_found: Iterable[edits.Edit], markers: set[bytes])
             yield change._replace(start=start)
 
 
-def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _matches(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     cost = _COST if look.is_secret is None else _COST + _CHECK_COST
     for match in effort.each(look.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
@@ -346,7 +346,7 @@ class Finder(NamedTuple):
 FINDERS = (
     Finder(None, b"-----begin |-----end ", _pem),
     Finder(None, b"", vendors.find),
-    *(Finder(look.name, look.needs, functools.partial(_looks, look)) for look in _LOOKS),
+    *(Finder(look.name, look.needs, functools.partial(_matches, look)) for look in _LOOKS),
     Finder(None, b"ls0tls1crudjti", _encoded_pem),
     Finder(None, b"key |key\t", _tables),
     Finder(None, b"secret ", _diffs),

@@ -52,7 +52,7 @@ class Problem:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
-def told(path: Place) -> str:
+def path_text(path: Place) -> str:
     """A place as messages say it: `agents.A.mcp_servers.0`."""
     dotted = ".".join(map(str, path)) or "the file"
     return "".join(char if char.isprintable() else " " for char in dotted)

@@ -96,7 +96,7 @@ def _bounded(node: JSON, *, at: str) -> JSON:
     return node
 
 
-def of(model: type[BaseModel], *, at: str) -> JSON:
+def crd_schema(model: type[BaseModel], *, at: str) -> JSON:
     """The structural schema of one model."""
     schema = model.model_json_schema(by_alias=True)
     return structural(schema, definitions=schema.get("$defs", {}), at=at)
@@ -110,7 +110,7 @@ def agent_chain() -> JSON:
         singular="agentchain",
         short=["chain", "chains"],
         description="For some alert types, the stages that investigate them.",
-        properties={"spec": of(chains.Spec, at="spec"), "status": _status(chains.Status)},
+        properties={"spec": crd_schema(chains.Spec, at="spec"), "status": _status(chains.Status)},
         columns=[
             _column("ALERT TYPES", ".spec.alertTypes"),
             _column("READY", '.status.conditions[?(@.type=="Ready")].status'),
@@ -122,7 +122,7 @@ def agent_chain() -> JSON:
 
 def alert_investigation() -> JSON:
     """The CRD of AlertInvestigation."""
-    spec = of(investigations.Spec, at="spec")
+    spec = crd_schema(investigations.Spec, at="spec")
     spec["x-kubernetes-validations"] = [
         *(_immutable(field) for field in spec["properties"] if field not in investigations.MUTABLE),
         {
@@ -174,7 +174,7 @@ def alert_investigation() -> JSON:
 
 
 def _status(model: type[BaseModel]) -> JSON:
-    status = of(model, at="status")
+    status = crd_schema(model, at="status")
     # kstatus takes a new object without a status for one that is done; observedGeneration -1 reads "in progress".
     status["default"] = {"observedGeneration": -1}
     status.pop("required", None)  # that default is a status too

@@ -34,7 +34,7 @@ def digest(tool: types.Tool) -> str:
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
-        # One that could not be stored is replaced as a whole: nobody reads it.
+        # One that could not be stored is replaced as a whole: it is not read again.
         "inputSchema": tool.input_schema if messages.is_plain_json(tool.input_schema) else None,
         "title of hints": hints.title,
         "hints": [hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint],
@@ -71,7 +71,7 @@ class Stopped:
     @property
     def why(self) -> str:
         """Why it is not called, with both hashes."""
-        problem = self._told(self.pinned, self.offered)
+        problem = self._drift_text(self.pinned, self.offered)
         if self.written:
             return f"it is stopped: {problem}"
         why = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
@@ -80,9 +80,9 @@ class Stopped:
     @property
     def short(self) -> str:
         """The drift in short: the beginnings of the pinned and the offered hash."""
-        return self._told(_short(self.pinned), _short(self.offered))
+        return self._drift_text(_short(self.pinned), _short(self.offered))
 
-    def _told(self, pinned: str, offered: str) -> str:
+    def _drift_text(self, pinned: str, offered: str) -> str:
         if self.written:
             return tool_filters.differs(self.written, says=pinned, offered=offered)
         return f"pinned {pinned}, now {offered}" if pinned else f"new, {offered}"
@@ -115,7 +115,7 @@ class Pins:
         return f"mcp_servers.{self._server}.tool_hashes.{tool}" if tool in self._written else ""
 
 
-def told(stopped: Mapping[str, Stopped]) -> str:
+def stopped_text(stopped: Mapping[str, Stopped]) -> str:
     """That tools are stopped, as what is missing of a server's tools; "" where none is.
 
     Behind the first colon stand the names of others: see `ports.Toolbox.problems`.

@@ -22,9 +22,9 @@ def text(original: str) -> str:
     """
     if original.isprintable():
         return original
-    return _CONTROLS.sub(_shown, _LINE_ENDS.sub("\n", original))
+    return _CONTROLS.sub(_escape, _LINE_ENDS.sub("\n", original))
 
 
-def _shown(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     number = ord(match[0])
     return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"

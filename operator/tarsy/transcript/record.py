@@ -136,7 +136,7 @@ class Execution:
         """Add one fact of its own."""
         match entry:
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                self.log.extend(said(entry))
+                self.log.extend(messages_of(entry))
                 if isinstance(entry, entries.ToolsAnswered):
                     self.cut |= {run.call.id: run.length for run in entry.runs if run.length is not None}
                     self.due |= {run.call.id: run.summary for run in entry.runs if run.summary is not None}
@@ -460,7 +460,7 @@ def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages
     return [entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed]
 
 
-def said(
+def messages_of(
     entry: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
 ) -> Sequence[messages.Message | messages.Failure]:
     """Return the messages that an entry adds to its execution's log."""

@@ -30,7 +30,9 @@ class Shown:
     text: str
 
 
-def shown(model_call: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None) -> list[Shown]:
+def events_of(
+    model_call: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None
+) -> list[Shown]:
     """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
 
     Without what this process was given, or may be about to be.
@@ -54,7 +56,7 @@ def _all(call: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
         kind: timeline.Type = "executive_summary" if call.kind == "summary" else "llm_response"
         yield Shown(event=f"{prefix}.text", type=kind, text=messages.storable(text))
     elif len(text) <= react.READ_MAX:  # beyond it is refused
-        reading = react.read(_told(messages.storable(text)))
+        reading = react.read(without_secrets(messages.storable(text)))
         yield Shown(event=f"{prefix}.thought", type="llm_thinking", text=reading.thought)
         yield Shown(event=f"{prefix}.text", type="llm_response", text=reading.answer)
 
@@ -65,7 +67,7 @@ _LABELS = ("thought", "actioninput", "finalanswer", "observation")
 _DRESS = re.compile(r"[\s_*`#+~-]+")
 
 
-def _told(text: str) -> str:
+def without_secrets(text: str) -> str:
     """An answer without its last line, as long as that may become a label."""
     before, newline, line = text.rpartition("\n")
     word = _DRESS.sub("", line[:100]).lower()
@@ -78,7 +80,7 @@ class Written:
     def __init__(self, call: ports.Turn, *, notify: Callable[[], None]) -> None:
         """`notify` is called whenever there is more."""
         self._turn = call
-        self._told = notify
+        self.without_secrets = notify
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[str, str] = {}
@@ -87,25 +89,25 @@ class Written:
     def text(self, piece: str) -> None:
         """The answer goes on with `piece`."""
         self._text.append(piece)
-        self._told()
+        self.without_secrets()
 
     def thinking(self, piece: str) -> None:
         """The thoughts go on with `piece`."""
         self._thinking.append(piece)
-        self._told()
+        self.without_secrets()
 
     def again(self) -> None:
         """Discard the text so far: the model is asked again."""
         self._text, self._thinking = [], []
-        self._told()
+        self.without_secrets()
 
     def tool(self, call: str, piece: str) -> None:
         """Add `piece` to the messages of the tool during the call of that id."""
         self._tools[call] = self._tools.get(call, "") + piece
-        self._told()
+        self.without_secrets()
 
     @property
-    def known(self) -> Collection[Shown]:
+    def shown_events(self) -> Collection[Shown]:
         """Its events, as `news` has told of them; one that was and is no more has no text."""
         return self._known.values()
 
@@ -114,7 +116,7 @@ class Written:
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
         is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
-        return functools.partial(shown, self._turn, thinking=thinking, text=text, tools=dict(self._tools)), is_long
+        return functools.partial(events_of, self._turn, thinking=thinking, text=text, tools=dict(self._tools)), is_long
 
     def news(self, parts: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
         """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.

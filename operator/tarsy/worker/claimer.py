@@ -81,7 +81,7 @@ class Claimer:
             try:
                 claim = await asyncio.shield(claiming)
             except asyncio.CancelledError:
-                # Cut off under way it may still happen: then it would be nobody's until its lease passes.
+                # An aborted claim may still take effect: then no worker would run it until its lease ends.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(run.RELEASE_SECONDS):
                         if (claim := await claiming) is not None:

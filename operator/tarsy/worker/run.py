@@ -55,7 +55,7 @@ class Supervisor:
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
-        with _told(held.claim):
+        with _log_fields(held.claim):
             claim = held.claim
             first = claim.attempts == 1 if claim.run else claim.log_seq <= 1  # what the alert brought, at most
             log.info("run %s", "started" if first else "goes on", extra=_about(claim, "run_started"))
@@ -152,7 +152,7 @@ class Supervisor:
 
     async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
         """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""
-        with _told(claim):
+        with _log_fields(claim):
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
@@ -175,7 +175,7 @@ class Supervisor:
             log.exception("not settled", extra={"action": "settle_broke"})
 
 
-def _told(claim: work.Claim) -> AbstractContextManager[None]:
+def _log_fields(claim: work.Claim) -> AbstractContextManager[None]:
     """Have every line say whose it is."""
     log_fields = {
         "investigation": claim.name,

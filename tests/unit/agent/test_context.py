@@ -61,7 +61,7 @@ def result(call: messages.ToolCall, length: int) -> messages.Message:
 
 def of(found: record.Record, *added: messages.Message) -> context.Context:
     one = found.executions["one"]
-    return context.of(one, (*messages.conversation(one.log), *added), one.started.tools)
+    return context.build(one, (*messages.conversation(one.log), *added), one.started.tools)
 
 
 def compact(found: record.Record, due: context.Compaction) -> None:
@@ -74,11 +74,11 @@ def compact(found: record.Record, due: context.Compaction) -> None:
 
 
 def lengths(found: record.Record) -> dict[str, int]:
-    return {message.call_id: len(message.text) for message in of(found).shown() if message.role == "tool"}
+    return {message.call_id: len(message.text) for message in of(found).visible() if message.role == "tool"}
 
 
 def texts(found: record.Record) -> dict[str, str]:
-    return {message.call_id: message.text for message in of(found).shown() if message.role == "tool"}
+    return {message.call_id: message.text for message in of(found).visible() if message.role == "tool"}
 
 
 def test_the_oldest_results_give_way_to_a_line_each_and_no_more_of_them_than_it_takes(
@@ -127,7 +127,7 @@ def test_an_error_stays_one(snapshot: record.Snapshot) -> None:
     due = of(found).compaction(2000)
     assert due
     compact(found, due)
-    (told, _) = (message for message in of(found).shown() if message.role == "tool")
+    (told, _) = (message for message in of(found).visible() if message.role == "tool")
     assert (told.failed, "9,000 characters of an error of k8s.pods_log" in told.text) == (True, True)
 
 
@@ -256,8 +256,8 @@ def test_only_results_give_way_and_those_of_the_last_turn_only_where_nothing_els
             continue
         compact(found, due)
         now = of(found, *added)
-        assert [replace(one, text="") for one in now.shown()] == [replace(one, text="") for one in whole.conversation]
-        kept = [one for one in now.shown() if one.role != "tool"]
+        assert [replace(one, text="") for one in now.visible()] == [replace(one, text="") for one in whole.conversation]
+        kept = [one for one in now.visible() if one.role != "tool"]
         assert kept == [one for one in whole.conversation if one.role != "tool"]
         after = lengths(found)
         assert all(after[call] <= before[call] for call in before), "nothing comes back"
@@ -301,7 +301,7 @@ def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_a
     if due := of(found).compaction(limit):
         compact(found, due)
     now = replace(of(found), tools=tools)
-    request = ports.Request(tools=tools, messages=dialect.sent(now.shown()))
+    request = ports.Request(tools=tools, messages=dialect.sent(now.visible()))
     assert size.tokens(request) <= now.tokens + len(turns) * 10
     assert [one.text for one in request.messages[:2]] == [one.text for one in ALERT]
     sent = "\n".join(message.text for message in request.messages)
@@ -330,7 +330,7 @@ def test_whoever_takes_over_sends_the_same(
         assert isinstance(read, entries.ContextCompacted)
         found.apply(compacted)
         again.apply(read)
-        assert of(again, *added).shown() == of(found, *added).shown()
+        assert of(again, *added).visible() == of(found, *added).visible()
 
 
 def test_it_takes_no_time_to_speak_of_however_many_results_there_are(snapshot: record.Snapshot) -> None:
@@ -370,4 +370,4 @@ def test_how_much_a_request_may_have_is_what_the_file_says_or_what_is_known_of_t
     settings: dict[str, object], limit: int | None
 ) -> None:
     found = platforms.Platform.model_validate({"llm_providers": {"one": settings}})
-    assert context_windows.of(found.llm_providers["one"]) == limit
+    assert context_windows.context_tokens(found.llm_providers["one"]) == limit

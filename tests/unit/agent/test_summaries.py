@@ -504,7 +504,7 @@ async def test_it_is_streamed_under_the_id_of_its_event(
             self.turn = turn
 
         def text(self, piece: str) -> None:
-            shown.extend(streams.shown(self.turn, thinking="not told", text=piece))
+            shown.extend(streams.events_of(self.turn, thinking="not told", text=piece))
 
         def thinking(self, piece: str) -> None:
             """Forget it."""

@@ -155,7 +155,7 @@ COURSE = stage_rows.Course(
     last_call_at=None,
     now=AT,
 )
-PLANS = plans.of(COURSE)
+PLANS = plans.plans(COURSE)
 
 
 def test_a_plan_says_who_works_in_a_stage() -> None:
@@ -169,7 +169,7 @@ def test_a_plan_says_who_works_in_a_stage() -> None:
     assert (two.agents, two.parallel_type, two.success_policy) == (("A-1", "A-2"), "multi_agent", "any")
     assert (three.agent, three.parallel_type, three.success_policy) == ("Fixer-1, Fixer-2", "replica", "all")
     assert (two.execution_type, two.group) == ("parallel", "analysis-group")
-    unreadable = plans.of(replace(COURSE, chain=None))
+    unreadable = plans.plans(replace(COURSE, chain=None))
     assert [(plan.name, plan.agent) for plan in unreadable] == [
         ("collection", ""),
         ("analysis", ""),
@@ -239,7 +239,7 @@ def ended(ending: entries.Ending, **fields: Any) -> history.Summary:
 def test_how_far_it_is_is_told_in_percent_and_in_words(
     found: history.Summary, told: tuple[str, int, str], documents: Path
 ) -> None:
-    answer = progress.of(found)
+    answer = progress.processing_status(found)
     assert (answer.status, answer.progress, answer.message) == told
     examples.like(load(documents, "processing-status"), answer.model_dump(mode="json"))
 

@@ -122,7 +122,7 @@ class Watching:
             yield written
         finally:
             written.news()
-            self.over.append((turn, list(written.known), len(self._journal.facts)))
+            self.over.append((turn, list(written.shown_events), len(self._journal.facts)))
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ def write(file: Path, text: str) -> None:
 
 
 async def settle(now: inforce.InForce) -> None:
-    await now.look()
-    await now.look()
+    await now.refresh()
+    await now.refresh()
 
 
 async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file: Path) -> None:
@@ -93,7 +93,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     lines = "".join(f"unknown{number}: '{CANARY} {{{{.SECRET}}}}'\n" for number in range(30))
     write(file, lines)
     for _ in range(5):
-        await now.look()
+        await now.refresh()
     assert (now.platform, now.number) == (before, 0)
     (note,) = now.notes()
     assert "/api/v1/system/warnings" in note

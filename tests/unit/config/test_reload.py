@@ -32,7 +32,7 @@ def iterations(watch: reload.Watch) -> int:
 
 def settle(watch: reload.Watch) -> bool:
     """Look until nothing moves; whether anything changed."""
-    return any([watch.look(), watch.look()])
+    return any([watch.changed(), watch.changed()])
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_what_is_changed_is_loaded_once_it_has_settled(
 ) -> None:
     assert not settle(watch)
     change(file, text(7))
-    assert (watch.look(), iterations(watch)) == (False, 5), "at one look only it may be half of it"
-    assert (watch.look(), iterations(watch), watch.problem) == (True, 7, "")
+    assert (watch.changed(), iterations(watch)) == (False, 5), "at one look only it may be half of it"
+    assert (watch.changed(), iterations(watch), watch.problem) == (True, 7, "")
     assert not settle(watch)
 
 
@@ -162,8 +162,8 @@ def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
 ) -> None:
     before = watch.loaded
     spoil(file)
-    assert (watch.look(), watch.problem) == (False, "")
-    assert watch.look()
+    assert (watch.changed(), watch.problem) == (False, "")
+    assert watch.changed()
     assert watch.problem.startswith(f"{file}{said}")
     assert watch.loaded is before
     assert not settle(watch), "it is told once"
@@ -180,11 +180,11 @@ def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
 def test_what_is_wrong_at_one_look_only_is_nobodys_business(file: Path, watch: reload.Watch) -> None:
     for content in ("defaults: {max_it", "", text(more="limits: {"), text(9)[:-3]):
         file.write_text(content)
-        assert not watch.look()
+        assert not watch.changed()
     file.write_text(text(9))
-    assert not watch.look()
+    assert not watch.changed()
     file.unlink()
-    assert not watch.look()
+    assert not watch.changed()
     file.write_text(text(9))
     assert (watch.problem, iterations(watch)) == ("", 5)
     assert settle(watch)
@@ -207,7 +207,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
         patch.setattr(files, "contents", torn)
         for _ in range(5):
             file.write_text("")
-            assert not watch.look()
+            assert not watch.changed()
     assert iterations(watch) == 5
 
 
@@ -271,7 +271,7 @@ def test_key_files_are_looked_at_as_well(file: Path, tmp_path: Path) -> None:
     watch = watching(file)
     assert watch.keys == {key: b""}
     key.write_text("one")
-    assert (watch.look(), watch.look()) == (False, True)
+    assert (watch.changed(), watch.changed()) == (False, True)
     assert watch.keys[key]
     assert "one" not in str(watch.keys)
     key.write_text("two")
@@ -329,7 +329,7 @@ class Files(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         state = (self.watch.loaded, self.watch.problem)
-        changed = self.watch.look()
+        changed = self.watch.changed()
         assert changed == (state != (self.watch.loaded, self.watch.problem))
         now = self.now
         if now == self.before:  # a model of its own: what is the same at two looks is judged

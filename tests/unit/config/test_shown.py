@@ -124,12 +124,12 @@ def test_a_file_is_shown_as_it_is_written_without_what_may_be_secret(tmp_path: P
     transport["args"] = ["--read-only", "--token", view.MASKED, f"--key={view.MASKED}", view.MASKED]
     transport["env"] = {"LOG_LEVEL": view.MASKED, "API_TOKEN": view.MASKED, "EMPTY": ""}
     expected["mcp_servers"]["remote"]["transport"]["headers"] = {"X-Scope": view.MASKED, "X-Api-Key": view.MASKED}
-    assert view.of(loaded.written).written == expected
+    assert view.redact(loaded.written).written == expected
 
 
 def test_the_shipped_file_hides_nothing() -> None:
     written = loader.as_written(tools.ROOT / "config/tarsy.yaml").written
-    assert view.of(written).written == written
+    assert view.redact(written).written == written
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_shipped_file_hides_nothing() -> None:
 def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(given: list[Any], as_shown: list[Any]) -> None:
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"]["args"] = given
-    found = view.of(written)
+    found = view.redact(written)
     assert found.written["mcp_servers"]["local"]["transport"]["args"] == as_shown
     assert "core" in found.without("the toolset core is unknown")
 
@@ -167,7 +167,7 @@ def test_a_known_secret_is_shown_nowhere_and_told_nowhere(place: tuple[str | int
         if isinstance(loaded, str):
             assert TOKEN not in loaded
             continue
-        found = view.of(loaded.written)
+        found = view.redact(loaded.written)
         assert TOKEN not in json.dumps(found.written)
         assert TOKEN not in MASKER.text(found.without(f"it says {text}, and {TOKEN}"))
         for provider in loaded.platform.llm_providers.values():
@@ -178,7 +178,7 @@ def test_a_name_that_is_a_secret_is_hidden_too() -> None:
     written = copy.deepcopy(FILE)
     written["mcp_servers"]["local"]["transport"]["env"] |= {f"TOKEN={CANARY}": "", TOKEN: "x"}
     written["llm_providers"][TOKEN] = written["llm_providers"]["own"]
-    answer = json.dumps(view.of(written).written)
+    answer = json.dumps(view.redact(written).written)
     assert (CANARY in answer, TOKEN in answer) == (False, False)
 
 
@@ -194,7 +194,7 @@ HIDDEN: tuple[tuple[str | int, ...], ...] = (
 @pytest.mark.parametrize("place", HIDDEN, ids=lambda place: ".".join(map(str, place)))
 def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, ...]) -> None:
     for text in (CANARY, f"--flag={CANARY}", f"-p{CANARY}", f"x {CANARY}", f"{CANARY}\n", f"--{CANARY}"):
-        assert CANARY not in json.dumps(view.of(planted(place, text)).written)
+        assert CANARY not in json.dumps(view.redact(planted(place, text)).written)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, .
 )
 def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_shown: str) -> None:
     spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
-    found = view.of(spoilt)
+    found = view.redact(spoilt)
     assert found.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
     assert CANARY not in url or CANARY not in found.without(f"cannot reach {url}: {CANARY} is wrong")
     assert found.without("cannot reach https://mcp.example: Connection refused").startswith("cannot reach https://mcp")
@@ -230,7 +230,7 @@ def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_sho
     [("GOOGLE_API_KEY", True), ("MODELKEY", True), ("AKIAIOSFODNN7EXAMPLE", False), ("Q9X8Z7W6V5U4T3S2R1", False)],
 )
 def test_a_variables_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
-    found = view.of(planted(("llm_providers", "google", "api_key_env"), name)).written
+    found = view.redact(planted(("llm_providers", "google", "api_key_env"), name)).written
     assert (found["llm_providers"]["google"]["api_key_env"] == name) == is_shown
 
 
@@ -238,7 +238,7 @@ def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> Non
     arguments = ["--token", CANARY, f"--key={CANARY}2", "serve", "core,config"]
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"] |= {"args": arguments, "env": {"PIN": "ab12", "MODE": "debug"}}
-    found = view.of(read(yaml.safe_dump(written), tmp_path).written)
+    found = view.redact(read(yaml.safe_dump(written), tmp_path).written)
     said = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
     assert (
         found.without(said) == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
@@ -247,7 +247,7 @@ def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> Non
 
 def test_the_digest_says_which_file_it_is_and_nothing_of_its_secrets() -> None:
     def digest(place: tuple[str | int, ...], text: str) -> str:
-        return view.of(planted(place, text)).digest
+        return view.redact(planted(place, text)).digest
 
     slots, secret = ("ingest", "default_alert_type"), ("mcp_servers", "local", "transport", "env", "API_TOKEN")
     assert digest(slots, "a") != digest(slots, "b")
@@ -270,7 +270,7 @@ WITHOUT_END = "{a: &a [x,x,x,x], " + "".join(
 )
 def test_whatever_yaml_can_say_is_shown_as_bounded_json(options: str) -> None:
     text = f"llm_providers: {{l: {{type: langchain, model: m, model_provider: ollama, options: {options}}}}}"
-    answer = json.dumps(view.of(yaml.safe_load(text)).written, allow_nan=False)
+    answer = json.dumps(view.redact(yaml.safe_load(text)).written, allow_nan=False)
     assert len(answer) < 2_000_000
     assert "Y2FuYXJ5" not in answer
     assert "canary" not in answer
@@ -290,8 +290,8 @@ anything = strategies.recursive(
 )
 def test_any_structure_is_shown_as_json_and_secret_values_never(written: dict[str, Any], secret: str) -> None:
     given = {**written, "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}}}
-    found = view.of(given)
+    found = view.redact(given)
     answer = json.dumps(found.written["mcp_servers"], allow_nan=False)
     json.dumps(found.written, allow_nan=False)
     assert secret not in answer
-    assert view.of(found.written).written["mcp_servers"] == found.written["mcp_servers"]
+    assert view.redact(found.written).written["mcp_servers"] == found.written["mcp_servers"]

@@ -94,8 +94,8 @@ def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
 def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidden(file: Path) -> None:
     loaded = loader.as_written(file, environment=ENVIRONMENT)
     assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
-    found = view.of(loaded.written, used=loaded.used)
-    assert found.written == view.of(loaded.written).written
+    found = view.redact(loaded.written, used=loaded.used)
+    assert found.written == view.redact(loaded.written).written
     assert found.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
     assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={view.MASKED}"
     assert SECRET not in json.dumps(found.written)
@@ -109,5 +109,5 @@ def test_the_digest_of_what_is_shown_does_not_tell_a_value(file: Path) -> None:
     digests = set()
     for token in (SECRET, "another-" + SECRET):
         loaded = loader.as_written(file, environment=ENVIRONMENT | {"TOKEN": token})
-        digests.add(view.of(loaded.written, used=loaded.used).digest)
+        digests.add(view.redact(loaded.written, used=loaded.used).digest)
     assert len(digests) == 1

@@ -79,7 +79,7 @@ DENIED: Ran = ("{}", "403 Forbidden", True)
     ],
 )
 def test_what_a_result_stands_on(found: record.Run, told: entries.Grounds | None) -> None:
-    assert grounds.of(found) == told
+    assert grounds.grounds(found) == told
 
 
 def away(
@@ -115,7 +115,7 @@ def test_servers_of_an_execution_were_away_if_none_answered_a_call(
     found: record.Execution, servers: tuple[str, ...]
 ) -> None:
     assert grounds.servers_away(found) == servers
-    assert grounds.of(run([found])) == (
+    assert grounds.grounds(run([found])) == (
         "ServersAway" if servers else "Inspected" if record.results(found.log) else "NothingInspected"
     )
 
@@ -170,16 +170,18 @@ def test_gaps_are_ten_at_most_and_short() -> None:
 def test_what_earlier_stages_called_may_be_named_and_what_a_sibling_called_may_not() -> None:
     three = execution("a", LOOKED, LOOKED, LOOKED)
     own = execution("b", LOOKED, analysis="See [tool 2.0].", index=1)
-    assert grounds.of(run([three], [own])) == "Inspected"
-    assert grounds.of(run([three, own])) == "UnknownReferences", "it has not seen what its sibling did"
+    assert grounds.grounds(run([three], [own])) == "Inspected"
+    assert grounds.grounds(run([three, own])) == "UnknownReferences", "it has not seen what its sibling did"
     joined = execution("s", analysis="See [tools 2.0, 0.0].", kind="synthesis")
-    assert grounds.of(run([three, execution("b", LOOKED, index=1), joined])) == "Inspected", "a synthesis has seen all"
+    assert grounds.grounds(run([three, execution("b", LOOKED, index=1), joined])) == "Inspected", (
+        "a synthesis has seen all"
+    )
 
 
 def test_a_call_without_a_result_shows_nothing() -> None:
     asked = execution("a", LOOKED, LOOKED, analysis="See [tool 1.0].")
     unanswered = [entry for entry in asked.log if not (isinstance(entry, messages.Message) and entry.call_id == "1.0")]
-    assert grounds.of(run([replace(asked, log=unanswered)])) == "UnknownReferences"
+    assert grounds.grounds(run([replace(asked, log=unanswered)])) == "UnknownReferences"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_call_without_a_result_shows_nothing() -> None:
     ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[tool x 7.7]", "[tooling 7.7]"],
 )
 def test_what_is_no_reference_is_no_gap(text: str) -> None:
-    assert grounds.of(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
+    assert grounds.grounds(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_what_is_no_reference_is_no_gap(text: str) -> None:
 )
 def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found(text: str) -> None:
     found = run([execution("a", LOOKED, analysis=f"It is {text}.")])
-    assert grounds.of(found) == "UnknownReferences"
+    assert grounds.grounds(found) == "UnknownReferences"
     assert [gap.tool for gap in grounds.gaps(found)] == ["[tool 7.7]"]
 
 
@@ -209,15 +211,15 @@ def test_a_reference_to_a_call_that_never_was_is_told_before_all_that_failed() -
 def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
     looked = execution("a", LOOKED)
     failed = replace(looked, ended=replace(looked.ended, outcome="Failed"))  # type: ignore[type-var]
-    assert grounds.of(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
-    assert grounds.of(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
+    assert grounds.grounds(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
+    assert grounds.grounds(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
 
 
 def test_the_note_that_stands_for_a_repeated_call_shows_nothing_and_is_no_gap_of_its_own() -> None:
     note = ("{}", templates.text("repeated"), True)
-    assert grounds.of(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
+    assert grounds.grounds(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
     assert [gap.reason for gap in grounds.gaps(run([execution("a", DENIED, DENIED, note)]))] == ["403 Forbidden"]
-    assert grounds.of(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
+    assert grounds.grounds(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
 
 
 def test_of_an_analysis_that_is_nothing_but_references_ten_are_looked_for() -> None:
@@ -234,7 +236,7 @@ def test_of_an_analysis_that_is_nothing_but_references_ten_are_looked_for() -> N
 def test_whatever_was_written_its_gaps_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
     found = run([execution("a", *calls, analysis=analysis)])
     assert len(grounds.gaps(found)) <= 10
-    assert (grounds.of(found) is None) == (not analysis)
+    assert (grounds.grounds(found) is None) == (not analysis)
 
 
 def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room_in_a_gap() -> None:
@@ -242,7 +244,9 @@ def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room
     names = ("pods_log", "pods_list", "nodes_top", "events_list")
     many = {name: pins.Stopped(tool=name, pinned=was, offered=now) for name in names}
     one = {"pods_log": many["pods_log"]}
-    problems = [f"MCP server '{server}' {pins.told(stopped)}" for server, stopped in (("k8s", one), ("aws", many))]
+    problems = [
+        f"MCP server '{server}' {pins.stopped_text(stopped)}" for server, stopped in (("k8s", one), ("aws", many))
+    ]
     first, second = grounds.gaps(run([execution("a", LOOKED, problems=problems)]))
     assert first.reason.endswith(": pods_log (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)")
     assert ": pods_log, pods_list, nodes_top, and 1 more (pinned sha256:aaaaaaaaaaaa, now " in second.reason

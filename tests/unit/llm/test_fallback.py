@@ -466,7 +466,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
         if isinstance(fact, entries.Answered | entries.Unanswered):
             added = fact.messages[:-1] if isinstance(fact, entries.Answered) else fact.messages
         told = (*messages.conversation(before.log), *added)
-        expected = dialects.NATIVE.sent(context.of(before, told, ()).shown())
+        expected = dialects.NATIVE.sent(context.build(before, told, ()).visible())
         if isinstance(fact, entries.Answered | entries.Unanswered):
             assert request.messages == expected
         else:  # what it was told beside is told with the next request

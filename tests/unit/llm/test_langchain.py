@@ -19,15 +19,15 @@ from tarsy.transcript import messages, ports
 
 @given(st.text(max_size=100))
 def test_every_name_is_sent_as_one_that_every_provider_takes(name: str) -> None:
-    sent = names.taken(names.wire(name))
+    sent = names.wire_name(names.wire(name))
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent)
-    assert names.taken(sent) == sent
+    assert names.wire_name(sent) == sent
     assert names.table([name]) == {sent: name}
 
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
 def test_two_names_are_sent_as_two(one: str, other: str) -> None:
-    same = names.taken(names.wire(one)) == names.taken(names.wire(other))
+    same = names.wire_name(names.wire(one)) == names.wire_name(names.wire(other))
     assert same == (names.wire(one) == names.wire(other))
 
 

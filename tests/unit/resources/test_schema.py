@@ -66,7 +66,7 @@ def test_every_string_and_list_is_bounded_and_every_list_says_how_it_merges(kind
 def test_what_a_structural_schema_cannot_say_is_refused_with_its_place(kind: Any) -> None:
     model = pydantic.create_model("Model", field=(kind, ...))
     with pytest.raises(schema.UnstructuralError, match=r"^spec\.field"):
-        schema.of(model, at="spec")
+        schema.crd_schema(model, at="spec")
 
 
 def test_optional_fields_references_and_constants_have_a_structural_form() -> None:
@@ -82,7 +82,7 @@ def test_optional_fields_references_and_constants_have_a_structural_form() -> No
         flag: bool = False
 
     inner = {"type": "object", "properties": {"only": {"type": "string", "enum": ["x"]}}, "required": ["only"]}
-    assert schema.of(Outer, at="spec") == {
+    assert schema.crd_schema(Outer, at="spec") == {
         "type": "object",
         "description": "Two lines.",
         "properties": {

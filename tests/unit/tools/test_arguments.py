@@ -89,14 +89,14 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
 
 @pytest.mark.parametrize(("schema", "text", "expected"), READ.values(), ids=READ)
 def test_arguments_are_read_as_they_were_meant(schema: dict[str, Any], text: str, expected: Any) -> None:
-    given = arguments.of(text, schema, is_child=True)
+    given = arguments.resolve(text, schema, is_child=True)
     assert json.dumps(given) == json.dumps(expected), "true is not 1, nor 5 5.0"
 
 
 def read(text: str, schema: dict[str, Any], *, is_child: bool = True) -> dict[str, Any] | str:
     """The arguments, or why there are none."""
     try:
-        return arguments.of(text, schema, is_child=is_child)
+        return arguments.resolve(text, schema, is_child=is_child)
     except arguments.UnfitError as unfit:
         return str(unfit)
 
@@ -215,21 +215,23 @@ def test_what_a_command_line_would_take_for_something_else_goes_to_no_child(nest
     text = nested.replace("{}", json.dumps(value)) if nested != "{}" else json.dumps({"container": value})
     given = json.loads(text) | {"name": "a"}
     with pytest.raises(arguments.UnfitError, match=r"begins with a dash|steps out of where it begins"):
-        arguments.of(json.dumps(given), LOG, is_child=True)
-    assert arguments.of(json.dumps(given), LOG, is_child=False) == given, "a server elsewhere has a schema of its own"
+        arguments.resolve(json.dumps(given), LOG, is_child=True)
+    assert arguments.resolve(json.dumps(given), LOG, is_child=False) == given, (
+        "a server elsewhere has a schema of its own"
+    )
 
 
 @pytest.mark.parametrize("value", HARMLESS)
 def test_what_reads_as_text_goes_to_everybody(value: str) -> None:
     given = {"name": value, "labels": {"a": value}, "names": [value], "anything": [{"a": value}]}
-    assert arguments.of(json.dumps(given), LOG, is_child=True) == given
+    assert arguments.resolve(json.dumps(given), LOG, is_child=True) == given
 
 
 def test_a_member_that_nobody_named_is_no_option_either() -> None:
     with pytest.raises(arguments.UnfitError, match=r'^labels: "--server" begins with a dash'):
-        arguments.of('{"name": "a", "labels": {"--server": "x"}}', LOG, is_child=True)
+        arguments.resolve('{"name": "a", "labels": {"--server": "x"}}', LOG, is_child=True)
     declared = {"properties": {"-n": {"type": "string"}}}
-    assert arguments.of('{"-n": "x"}', declared, is_child=True) == {"-n": "x"}
+    assert arguments.resolve('{"-n": "x"}', declared, is_child=True) == {"-n": "x"}
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,7 @@ def test_a_schema_may_ask_for_it(schema: dict[str, Any], value: str, is_asked_fo
 def test_a_schema_that_takes_too_long_to_look_at_asks_for_nothing() -> None:
     both = [{"$ref": "#"}, {"$ref": "#"}]
     with pytest.raises(arguments.UnfitError, match="begins with a dash"):
-        arguments.of('{"a": "--server=x"}', {"allOf": both, "properties": {"a": {"anyOf": both}}}, is_child=True)
+        arguments.resolve('{"a": "--server=x"}', {"allOf": both, "properties": {"a": {"anyOf": both}}}, is_child=True)
 
 
 # --- whatever comes ---------------------------------------------------------------------------------------------------
@@ -320,7 +322,9 @@ def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_erro
     assert messages.is_plain_json(given)
     assert messages.storable_json(given) == given
     json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
-    assert arguments.of(json.dumps(given), schema, is_child=is_child) == given, "to read them again changes nothing"
+    assert arguments.resolve(json.dumps(given), schema, is_child=is_child) == given, (
+        "to read them again changes nothing"
+    )
 
 
 HUGE = ["1" + "0" * 400, "9" * 4299, "9" * 5000, "1e400", "-1e999", "1e-400", str(2**53 + 1), "4.5"]
@@ -441,7 +445,7 @@ def test_whatever_number_or_depth_there_is_nothing_is_raised_but_unfit(
 )
 def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected: Any) -> None:
     assert json.loads(inputs.as_json(text)) == {"a": expected}
-    assert arguments.of(text, {}, is_child=True) == {"a": expected}
+    assert arguments.resolve(text, {}, is_child=True) == {"a": expected}
 
 
 class Odd(dict[str, Any]):
@@ -460,7 +464,7 @@ def test_what_nobody_thought_of_is_told_in_plain_words(error: type[Exception]) -
     with pytest.raises(
         arguments.UnfitError, match=r"^they hold what no tool can take; write numbers with a few digits"
     ):
-        arguments.of('{"a": 1}', Odd(error), is_child=True)
+        arguments.resolve('{"a": 1}', Odd(error), is_child=True)
 
 
 JSON = strategies.recursive(
@@ -478,7 +482,7 @@ JSON = strategies.recursive(
 def test_what_json_says_counts(given: dict[str, Any]) -> None:
     hypothesis.assume(given.keys() != {inputs.RAW})
     told = messages.storable_json(given)
-    assert arguments.of(json.dumps(given), FREE, is_child=False) == told
+    assert arguments.resolve(json.dumps(given), FREE, is_child=False) == told
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))

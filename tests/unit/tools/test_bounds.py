@@ -27,7 +27,7 @@ def offered(*tools: types.Tool) -> bounds.Offer:
     [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
 )
 def test_an_error_without_words_is_told_all_the_same(error: Exception, told: str) -> None:
-    assert bounds.told(error) == told
+    assert bounds.error_text(error) == told
 
 
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])

@@ -124,7 +124,9 @@ async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
     told = f"{says}, the server offers sha256:bbbbbbbbbbbb: change it there"
     whole = f"mcp_servers.k8s.tool_hashes.get says {A}, the server offers {B}: change it there"
     assert stopped["get"].why == f"it is stopped: {whole}"
-    assert pins.told(stopped) == (f"has 1 tool that is stopped, because it is not what it has to be: get ({told})")
+    assert pins.stopped_text(stopped) == (
+        f"has 1 tool that is stopped, because it is not what it has to be: get ({told})"
+    )
 
 
 async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes_behind_a_colon() -> None:
@@ -140,7 +142,9 @@ async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes
     )
     assert named == " get (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)"
     many = {f"get{number}": pins.Stopped(tool=f"get{number}", pinned="", offered=A) for number in range(1000)}
-    assert pins.told(many).endswith(f": get0, get1, get2, and 997 more ({'; '.join(3 * ['new, sha256:aaaaaaaaaaaa'])})")
+    assert pins.stopped_text(many).endswith(
+        f": get0, get1, get2, and 997 more ({'; '.join(3 * ['new, sha256:aaaaaaaaaaaa'])})"
+    )
 
 
 async def test_of_two_tools_of_one_name_the_first_counts() -> None:
@@ -161,12 +165,12 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     file = {"mcp_servers": {"k8s": written}}
     key = f"mcp_servers.k8s.tool_hashes.{name}"
     held = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1], written=key)
-    told = [pins.told({name: one}) for one in (stopped, held)] + digests
+    told = [pins.stopped_text({name: one}) for one in (stopped, held)] + digests
     told += [f"'k8s.{name}' was not called: {one.why}" for one in (stopped, held)]
     told.append(tool_filters.differs(key, says=digests[0], offered=digests[1]))
     for masking in (masker.Masker(groups=["all"]), platforms.AlertMasking().masker(), masker.Masker()):
         assert [masking.text(one) for one in told] == told
-    assert view.of(file).written == file
+    assert view.redact(file).written == file
     loaded = platforms.Platform.model_validate(file)
     known = given.Given()
     known.replace(known_secrets.values(loaded, {}))

@@ -79,7 +79,7 @@ def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
         written.text(piece)
         so_far += piece
         seen = told(seen, written.news())
-        shown = there(streams.shown(turn, thinking=thinking, text=so_far))
+        shown = there(streams.events_of(turn, thinking=thinking, text=so_far))
         assert {event: text for event, text in seen.items() if text} == shown
     assert told({}, written.news(anew=True)) == seen, "who comes late sees the same"
     assert written.news() == []
@@ -88,7 +88,7 @@ def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
 @hypothesis.given(text=in_any_text, thinking=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_at_its_end_a_native_answer_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
-    shown = {one.event: one.text for one in streams.shown(NATIVE, thinking=thinking, text=text)}
+    shown = {one.event: one.text for one in streams.events_of(NATIVE, thinking=thinking, text=text)}
     message = messages.Message(role="assistant", text=messages.storable(text), thinking=messages.storable(thinking))
     assert shown == {event: content for event, (_, content) in logged(NATIVE, message).items()}
 
@@ -102,7 +102,7 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
     kept = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
     hypothesis.assume(isinstance(kept, messages.Message) and not dialects.REACT.problem(kept))
     assert isinstance(kept, messages.Message)
-    shown = there(streams.shown(REACT, thinking="", text=text))
+    shown = there(streams.events_of(REACT, thinking="", text=text))
     calls = tuple(replace(call, id=f"3.{place}") for place, call in enumerate(kept.calls))
     in_log = logged(REACT, replace(kept, calls=calls))
     assert shown == {event: content for event, (_, content) in in_log.items() if event in ("e0.3.thought", "e0.3.text")}
@@ -119,7 +119,7 @@ def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> 
     written.text(second)
     seen = told(seen, written.news())
     assert {event: text for event, text in seen.items() if text} == there(
-        streams.shown(NATIVE, thinking="", text=second)
+        streams.events_of(NATIVE, thinking="", text=second)
     )
 
 
@@ -139,19 +139,19 @@ STEPS = [
 
 @pytest.mark.parametrize(("text", "expected"), STEPS, ids=[text[-12:] for text, _ in STEPS])
 def test_labels_of_the_react_dialect_are_not_shown_not_even_half_of_one(text: str, expected: dict[str, str]) -> None:
-    shown = streams.shown(REACT, thinking="", text=text)
+    shown = streams.events_of(REACT, thinking="", text=text)
     assert {one.event: one.text for one in shown} == {f"e0.3.{place}": text for place, text in expected.items()}
 
 
 def test_the_text_of_a_summary_is_shown_as_one() -> None:
-    (one,) = streams.shown(replace(NATIVE, kind="summary"), thinking="", text="It is memory.")
+    (one,) = streams.events_of(replace(NATIVE, kind="summary"), thinking="", text="It is memory.")
     assert one == streams.Shown(event="e0.3.text", type="executive_summary", text="It is memory.")
 
 
 def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
     text = "Final Answer: ".ljust(react.READ_MAX, "x")
-    assert streams.shown(REACT, thinking="", text=text)
-    assert not streams.shown(REACT, thinking="", text=text + "x")
+    assert streams.events_of(REACT, thinking="", text=text)
+    assert not streams.events_of(REACT, thinking="", text=text + "x")
 
 
 @hypothesis.given(one=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))

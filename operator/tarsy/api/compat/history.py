@@ -219,7 +219,7 @@ async def read_list(
         _, matching = await pages.page(
             query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size
         )
-        courses = await stage_rows.of(database, [listed.id for listed in matching.items])
+        courses = await stage_rows.courses(database, [listed.id for listed in matching.items])
     total = sum(matching.counts[phase] for phase in query.phases or matching.counts)
     return DashboardSessionsList(
         sessions=[_listed(listed, courses[listed.id]) for listed in matching.items if listed.id in courses],
@@ -231,14 +231,14 @@ async def read(database: databases.Database, identity: UUID) -> DashboardSession
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        course = (await stage_rows.of(database, [identity])).get(identity)
+        course = (await stage_rows.courses(database, [identity])).get(identity)
         if head is None or course is None:
             raise transcripts.none_such(identity)
         executions = await stage_rows.executions(database, identity)
         conclusions = await stage_rows.conclusions(
             database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
         )
-        chain = plans.of(course)
+        chain = plans.plans(course)
         teller = timeline.Teller(chain, executions)
         async for page in conversations.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
             await asyncio.to_thread(teller.add, [placed.logged for placed in page])
@@ -268,7 +268,7 @@ def _listed(listed: listing.Listed, by: stage_rows.Course) -> DashboardSessionSu
         alert_type=listed.alert_type,
         status=words.INVESTIGATIONS[listed.phase].session,
         error_message=listed.message or None if stopped else None,
-        chain=_chain(listed.chain_name, plans.of(by), by.outcomes, ended=listed.ended_at is not None),
+        chain=_chain(listed.chain_name, plans.plans(by), by.outcomes, ended=listed.ended_at is not None),
     )
 
 

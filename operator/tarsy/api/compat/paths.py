@@ -63,7 +63,7 @@ def _sessions(
         "/api/v1/sessions/{identity}/cancel",
         operation_id="cancelSession",
         status_code=HTTPStatus.ACCEPTED,
-        responses=described.tells(HTTPStatus.CONFLICT),
+        responses=described.responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
         """Have the investigation stopped; again is no harm while it is being stopped."""
@@ -76,7 +76,7 @@ def _history(
     """Lists of sessions, and all that happened in one."""
 
     @router.get(
-        "/api/v1/history/sessions", operation_id="listSessions", responses=described.tells(HTTPStatus.NOT_FOUND)
+        "/api/v1/history/sessions", operation_id="listSessions", responses=described.responses(HTTPStatus.NOT_FOUND)
     )
     async def listed(
         scope: access.Scope = Depends(may.lists),

@@ -67,10 +67,10 @@ async def read(database: databases.Database, identity: UUID) -> ProcessingStatus
         summary = await history.summary(database, identity)
     if summary is None:
         raise transcripts.none_such(identity)
-    return of(summary)
+    return processing_status(summary)
 
 
-def of(summary: history.Summary) -> ProcessingStatus:
+def processing_status(summary: history.Summary) -> ProcessingStatus:
     """How far `summary` is."""
     status = words.INVESTIGATIONS[summary.phase].processing
     return ProcessingStatus(

@@ -99,11 +99,11 @@ async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        course = (await stage_rows.of(database, [identity], calls=True)).get(identity)
+        course = (await stage_rows.courses(database, [identity], calls=True)).get(identity)
         if head is None or course is None:
             raise transcripts.none_such(identity)
         executions = await stage_rows.executions(database, identity)
-    return of(head, course, executions)
+    return session(head, course, executions)
 
 
 async def cancel(doing: actions.Actions, target: access.Known) -> CancelledSession:
@@ -113,7 +113,7 @@ async def cancel(doing: actions.Actions, target: access.Known) -> CancelledSessi
     return CancelledSession(session_id=target.id, status=status, message="Session cancellation requested")
 
 
-def of(head: history.Head, course: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
+def session(head: history.Head, course: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
     """An investigation, from all that the store has of it beside its log."""
     summary = head.summary
     status = words.INVESTIGATIONS[summary.phase].session
@@ -136,7 +136,7 @@ def of(head: history.Head, course: stage_rows.Course, executions: Iterable[stage
         completed_at=summary.ended_at,
         last_interaction_at=course.last_call_at,
         error_message=error_of(summary),
-        stages=_stages(summary, plans.of(course), list(executions)),
+        stages=_stages(summary, plans.plans(course), list(executions)),
     )
 
 

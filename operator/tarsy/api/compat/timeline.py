@@ -98,13 +98,13 @@ class Teller:
     def add(self, page: Iterable[entries.Logged]) -> None:
         """Tell what these entries bring, which follow those before; of runs behind the first nothing."""
         for logged in page:
-            for event in self._told(logged) if logged.run == entries.INVESTIGATION else ():
+            for event in self._events(logged) if logged.run == entries.INVESTIGATION else ():
                 if len(self.events) == self._limit:
                     self.is_full = True
                     return
                 self.events.append(event)
 
-    def _told(self, logged: entries.Logged) -> Iterator[TimelineEvent]:
+    def _events(self, logged: entries.Logged) -> Iterator[TimelineEvent]:
         match logged.entry:
             case entries.StageStarted() as entry:
                 yield self._event(logged, "stage_start", f"Starting {entry.stage}", {})
@@ -117,7 +117,7 @@ class Teller:
                 for index, run in enumerate(entry.runs):
                     yield self._called(logged, run, index=index)
             case entry if (called := transcripts.called(entry)) and called.call:
-                yield self._asked(logged, called, called.call)
+                yield self._model_call(logged, called, called.call)
 
     def _agent_ended(self, logged: entries.Logged) -> Iterator[TimelineEvent]:
         """Yield the event of a stage that ends with its last agent."""
@@ -146,7 +146,7 @@ class Teller:
             step = f"{verb} parallel {plan.name} with {len(plan.agents)} agents"
             yield self._event(logged, type, step, {})
 
-    def _asked(
+    def _model_call(
         self,
         logged: entries.Logged,
         entry: transcripts.Called,

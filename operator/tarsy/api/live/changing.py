@@ -122,7 +122,7 @@ class Lists:
                 del self._listeners[listener]
                 listener.end(f"the namespace {listening.name} is another one by now: subscribe again")
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Tell what has changed; a StoreDownError where that cannot be found out now."""
         async with self._turns:
             while self._listeners:
@@ -145,8 +145,8 @@ class Lists:
         """The stages of these investigations; None where no earlier client is among the listeners."""
         if not any(listener.channel.words == "session" for listener in listeners):
             return None
-        courses = await stage_rows.of(self._database, [summary.id for summary in summaries])
-        return {identity: plans.of(summary) for identity, summary in courses.items()}
+        courses = await stage_rows.courses(self._database, [summary.id for summary in summaries])
+        return {identity: plans.plans(summary) for identity, summary in courses.items()}
 
     def _tell(self, changed: changes.Changes, chains: _Chains | None) -> None:
         by_namespace: dict[str, list[history.Summary]] = defaultdict(list)

@@ -67,7 +67,7 @@ class Hub:
         """Take what is said on `live.SAID`."""
         return self._audience.hint(payload)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look at the lists at once: a status has changed."""
         if self.lists.are_watched:
             self._looks.set()
@@ -150,7 +150,8 @@ class Hub:
             key = (after, watch.last)
             reading = watch.pages[key] = asyncio.create_task(self._read(watch, after=after, upto=watch.last))
             reading.add_done_callback(lambda _: watch.pages.pop(key))
-            reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait any more
+            # Its errors are retrieved here: the waiting callers may be gone.
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(reading)
 
     async def _read(self, watch: watching.Watch, *, after: int, upto: int) -> watching.Page:
@@ -161,9 +162,9 @@ class Hub:
             )
             if page is None:
                 raise GoneError(_PURGED)
-            return watching.Page(told=await self._told(watch, page, after=after), last=page.last)
+            return watching.Page(told=await self._messages(watch, page, after=after), last=page.last)
 
-    async def _told(self, watch: watching.Watch, page: history.LogPage, *, after: int) -> list[telling.Told]:
+    async def _messages(self, watch: watching.Watch, page: history.LogPage, *, after: int) -> list[telling.Told]:
         summary = None
         if telling.frames(page, after=after):
             summary = await history.summary(self._database, watch.investigation)
@@ -209,7 +210,7 @@ class Hub:
         watch.end(reason)
         if not watch.ready.done():
             watch.ready.set_exception(GoneError(reason))
-            watch.ready.exception()  # there may be nobody who waits for it
+            watch.ready.exception()  # its caller may be gone
 
     async def _follow(self, watch: watching.Watch) -> None:
         """Tell of one investigation, until cancelled; a GoneError where it is gone."""
@@ -240,8 +241,8 @@ class Hub:
             raise GoneError(_PURGED)
         for event in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
             watch.tell(watch.settle(event))
-        if course := (await stage_rows.of(self._database, [watch.investigation])).get(watch.investigation):
-            watch.chain = plans.of(course)
+        if course := (await stage_rows.courses(self._database, [watch.investigation])).get(watch.investigation):
+            watch.chain = plans.plans(course)
         await self._stand(watch)
         watch.last = head.log_seq
         watch.ready.set_result(None)
@@ -259,7 +260,7 @@ class Hub:
             is_behind, watch.is_behind = watch.is_behind or page.last > watch.last, False
             if is_behind and page.last == watch.last:
                 await self._ensure_not_restored(watch)
-            page_events = await self._told(watch, page, after=watch.last)
+            page_events = await self._messages(watch, page, after=watch.last)
             status = await self._stand(watch) if is_behind else []
             messages: list[wire.Message] = []
             for event in page_events:
@@ -300,12 +301,12 @@ class Hub:
             self._watches[investigation].moved.set()
 
     async def _poll(self) -> None:
-        """Look once a second at what is watched, for hints that were lost and what has none."""
+        """Poll once a second, for lost hints and changes without any."""
         while True:
             self._looks.clear()
             try:
-                await self._look()
-                await self.lists.look()
+                await self._poll_once()
+                await self.lists.poll()
             except databases.StoreDownError as error:
                 log.warning("live: %s", error, extra={"action": "live_waits"})
             try:
@@ -314,7 +315,7 @@ class Hub:
             except TimeoutError:
                 continue
 
-    async def _look(self) -> None:
+    async def _poll_once(self) -> None:
         if not self._watches:
             return
         heads = await changes.heads(self._database, list(self._watches))

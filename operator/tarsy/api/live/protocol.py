@@ -178,13 +178,13 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         """Drop the connection of who takes nothing; what waits does not grow, since nothing is written meanwhile."""
         waits = self.transport.get_write_buffer_size()
 
-        def look() -> None:
+        def check() -> None:
             if self.transport.get_write_buffer_size() < waits:
                 self._mind_progress()
             else:
                 self.transport.abort()
 
-        self._progress = self.loop.call_later(outbox.PROGRESS_SECONDS, look)
+        self._progress = self.loop.call_later(outbox.PROGRESS_SECONDS, check)
 
     def _ask_on(self) -> None:
         """Have the answer to a ping of ours arrive within the time that begins now."""

@@ -101,7 +101,7 @@ class Stream(Response):
                     group.create_task(part)
         except* _EndError:
             self._outbox.drop()
-            # Whoever does not read has that little time left that he has for any answer (`protocol.READ_SECONDS`).
+            # A client that does not read has as little time as for any answer (`protocol.READ_SECONDS`).
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._outbox.close()

@@ -33,11 +33,11 @@ class Converting:
         """Say that something has no place."""
         key = str(source.place[-1])
         why = "TARSy does not have this yet" if key in layout.LATER else "this has no place in TARSy"
-        self.notes.append(source.problem(f"{source.told}: {why}: left out"))
+        self.notes.append(source.problem(f"{source.path_text}: {why}: left out"))
 
     def say(self, source: Source, message: str) -> None:
         """Say what became of something."""
-        self.notes.append(source.problem(f"{source.told}: {message}"))
+        self.notes.append(source.problem(f"{source.path_text}: {message}"))
 
     def _default_strategy(self) -> str:
         return (self._strategy(self._defaults) if self._defaults else None) or FORMER_STRATEGY
@@ -84,7 +84,7 @@ class Converting:
         backend = source.data.get("llm_backend") or source.data.get("backend")
         if backend is not None and str(backend) not in _STRATEGIES:
             there = ", ".join(_STRATEGIES)
-            self.problems.append(source.problem(f"{source.told}: unknown backend '{backend}'. Available: {there}"))
+            self.problems.append(source.problem(f"{source.path_text}: unknown backend '{backend}'. Available: {there}"))
         return _STRATEGIES.get(str(backend))
 
     def _fallbacks(self, fallbacks: Source) -> Any:

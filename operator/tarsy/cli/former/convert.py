@@ -167,13 +167,13 @@ class _Converter(common.Converting):
                 made[key] = source.data or ""
             elif key in layout.SWITCHES:
                 if not isinstance(source.data, bool):
-                    self.problems.append(source.problem(f"{source.told}: expected true or false"))
+                    self.problems.append(source.problem(f"{source.path_text}: expected true or false"))
             elif key == "summarization":
                 made[key] = self._block(source, summarization.Summarization.model_fields, case=str)
             else:
                 self.left_out(source)
         if not made.get("transport"):
-            self.problems.append(server.problem(f"{server.told}: transport is missing"))
+            self.problems.append(server.problem(f"{server.path_text}: transport is missing"))
         return made
 
     def _transport(self, transport: Source) -> JSON:
@@ -209,14 +209,14 @@ class _Converter(common.Converting):
             if key == "enabled" or (key in ("pattern_groups", "patterns", "custom_patterns") and not _is_list(source)):
                 made[key] = source.data
             elif there:
-                made[key] = self._known(source, there)
+                made[key] = self._existing(source, there)
             elif key == "custom_patterns":
                 made[key] = [self._custom_pattern(entry, index) for index, entry in enumerate(source.entries(), 1)]
             else:
                 self.left_out(source)
         return made
 
-    def _known(self, source: Source, there: Iterable[str]) -> list[str]:
+    def _existing(self, source: Source, there: Iterable[str]) -> list[str]:
         made = []
         for entry in source.entries():
             if str(entry.data) in there:
@@ -266,7 +266,7 @@ class _Converter(common.Converting):
                 made["slots" if key == "worker_count" else "max_running"] = source.data
             elif key == "session_timeout":
                 if layout.seconds(source.data) is None:
-                    self.problems.append(source.problem(f"{source.told}: not a duration, such as 40m"))
+                    self.problems.append(source.problem(f"{source.path_text}: not a duration, such as 40m"))
             else:
                 self.left_out(source)
         return made
@@ -315,7 +315,7 @@ class _Made(files.Document):
         """Return the problem at its cause in the source."""
         steps = tuple(to_snake(step) if isinstance(step, str) else step for step in path)
         for length in (2, 1, 0):
-            source = self.sources.get(files.told(path[:length]))
+            source = self.sources.get(files.path_text(path[:length]))
             if source is not None:
                 return source.document.problem((*source.place, *steps[length:]), message)
         return super().problem(path, message)
@@ -324,7 +324,7 @@ class _Made(files.Document):
 def _wrong(sources: layout.Sources, platform: JSON, chains: Mapping[str, JSON]) -> list[files.Problem]:
     """Return the problems of the converted files."""
     named = {
-        files.told((section, name)): source
+        files.path_text((section, name)): source
         for section, named_sources in sources.named.items()
         for name, source in named_sources.items()
     }

@@ -28,7 +28,9 @@ class Chains(common.Converting):
         for former_name, source in self._sources.named["agent_chains"].items():
             name = self._dns(source, former_name)
             if taken.setdefault(name, former_name) != former_name:
-                self.problems.append(source.problem(f"{source.told}: chain '{taken[name]}' is called '{name}', too"))
+                self.problems.append(
+                    source.problem(f"{source.path_text}: chain '{taken[name]}' is called '{name}', too")
+                )
             made[former_name] = {
                 "apiVersion": base.API_VERSION,
                 "kind": chains.KIND,
@@ -119,7 +121,9 @@ class Chains(common.Converting):
         if "agent" in made:
             made["replicas"] = source.data
         elif source.data not in (None, 1):
-            self.problems.append(source.problem(f"{source.told}: replicas go with one agent: list the agents instead"))
+            self.problems.append(
+                source.problem(f"{source.path_text}: replicas go with one agent: list the agents instead")
+            )
 
     def _member(self, member: Source, *, speaks: bool) -> JSON:
         made: JSON = {"name": self._agent_name(member)}
@@ -156,7 +160,7 @@ class Chains(common.Converting):
         """A name as objects and stages may have it."""
         made = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
         if not made:
-            self.problems.append(source.problem(f"{source.told}: a name without letters and digits"))
+            self.problems.append(source.problem(f"{source.path_text}: a name without letters and digits"))
         elif made != name:
             self.say(source, f"is called '{made}': lower-case letters, digits and dashes")
         return made

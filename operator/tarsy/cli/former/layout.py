@@ -68,9 +68,9 @@ class Source:
         return self.document.problem(self.place, message)
 
     @property
-    def told(self) -> str:
+    def path_text(self) -> str:
         """Where it stands, as messages say it."""
-        return files.told(self.place)
+        return files.path_text(self.place)
 
     def entries(self) -> Iterator[Source]:
         """The entries of a list; none where there is no list."""
@@ -141,7 +141,7 @@ def _add(sources: Sources, section: str, name: str, source: Source) -> None:
     elif source.data is None and name in builtin.PLATFORM.get(section, {}):
         del sources.named[section][name]  # a comment in the place of what is built in
     elif not isinstance(source.data, dict):
-        sources.problems.append(source.problem(f"{source.told}: expected a mapping"))
+        sources.problems.append(source.problem(f"{source.path_text}: expected a mapping"))
         del sources.named[section][name]
 
 
@@ -236,7 +236,7 @@ def _strategies(sources: Sources) -> Iterator[files.Problem]:
             strategy_source = member.at("iteration_strategy")
             sentence = f"Unknown iteration strategy: {strategy}"
             yield strategy_source.problem(
-                f"{strategy_source.told}: {sentence}. Available strategies: {', '.join(there)}"
+                f"{strategy_source.path_text}: {sentence}. Available strategies: {', '.join(there)}"
             )
 
 

@@ -139,7 +139,7 @@ def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
             yield manifest.problem(("spec", *use.at), str(error))
     for at, pattern in ineffective.of_chain(_spec(manifest)):
         if ineffective.never(pattern, platform.mcp_servers):
-            message = f"{files.told(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
+            message = f"{files.path_text(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
             meant = ineffective.right(platform.mcp_servers)
             yield manifest.problem(("spec", *at), f"{message}: {meant}. {_available(platform)}")
 

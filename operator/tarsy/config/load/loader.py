@@ -134,7 +134,7 @@ def _checked(
     misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
     rest = itertools.chain(_dangling(checked, section_names, broken), _misnamed_tools(checked), misfits)
     located = [(_place_in_file(location, rounds), message) for location, message in rest]
-    problems += [document.problem(location, f"{files.told(location)}: {message}") for location, message in located]
+    problems += [document.problem(location, f"{files.path_text(location)}: {message}") for location, message in located]
     return checked
 
 

@@ -74,7 +74,7 @@ class Watch:
         self._loaded_of = content
         self._judged = self._before = _Seen(content, self.keys)
 
-    def look(self) -> bool:
+    def changed(self) -> bool:
         """Look once; whether `loaded`, `problem` or `keys` have changed. It may take a while: not for the loop."""
         seen = _Seen(self._content(), self._keys())
         is_settled, self._before = seen == self._before, seen

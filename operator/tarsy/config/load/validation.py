@@ -63,7 +63,7 @@ def problems(
             line = (*line, "type")
         else:
             line = (*line, *_steps(message.partition(":")[0]))  # a rule over several keys begins with the one meant
-        problem = document.problem(line, f"{files.told((*at, *shown_location))}: {message}")
+        problem = document.problem(line, f"{files.path_text((*at, *shown_location))}: {message}")
         yield Found(place=location, problem=problem, is_unknown=is_unknown)
 
 

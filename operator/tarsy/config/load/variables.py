@@ -51,10 +51,10 @@ def problems(document: files.Document, environment: Mapping[str, str]) -> Iterat
     for at, text in places(document.data):
         for name in dict.fromkeys(named(text)):
             if name not in environment:
-                message = f"{files.told(at)}: the variable {name} is not set: set it in the environment"
+                message = f"{files.path_text(at)}: the variable {name} is not set: set it in the environment"
                 yield document.problem(at, message)
     for at in _keys(document.data):
-        yield document.problem(at, f"{files.told(at[:-1])}: a key that names a variable: only values may")
+        yield document.problem(at, f"{files.path_text(at[:-1])}: a key that names a variable: only values may")
 
 
 def _keys(node: Any, at: Place = ()) -> Iterator[Place]:

@@ -33,7 +33,7 @@ _CHAT = (128_000, 16_384)
 """The models that ChatGPT has, `gpt-5-chat-latest` and the like: smaller than the others of their names."""
 
 
-def of(settings: providers.Common) -> int | None:
+def context_tokens(settings: providers.Common) -> int | None:
     """The tokens that a request to this provider may have; None where that is not known."""
     if settings.context_tokens is not None:
         return settings.context_tokens

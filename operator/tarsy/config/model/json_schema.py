@@ -22,7 +22,7 @@ def schema() -> JSON:
     made = platforms.Platform.model_json_schema()
     classes = {cls.__name__: cls for cls in _subclasses(fields.Part)}
     for name, definition in [("Platform", made), *made["$defs"].items()]:
-        words = told(classes[name], root=fields.Part)
+        words = field_docs(classes[name], root=fields.Part)
         definition.pop("title")
         for key, described in definition.get("properties", {}).items():
             described.pop("title", None)
@@ -65,7 +65,7 @@ def _subclasses(cls: type[fields.Part]) -> Iterator[type[fields.Part]]:
         yield from _subclasses(below)
 
 
-def told(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
+def field_docs(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings of the fields of a model and of its bases, up to `root`.
 
     The model's own docstrings win.

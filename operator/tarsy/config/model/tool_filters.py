@@ -50,7 +50,7 @@ class Filter:
         return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
 
 
-def told(detail: Mapping[str, Any]) -> list[Tool]:
+def tools_from_detail(detail: Mapping[str, Any]) -> list[Tool]:
     """The tools of a server, by what a process says of it (its `standing.Fact` of kind tools)."""
     return [Tool(name=tool["name"], read_only=tool["read_only"]) for tool in detail["tools"]]
 
@@ -112,7 +112,7 @@ def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tup
             yield key, missing
 
 
-def fits(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> bool:
+def matches(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> bool:
     """Whether a pattern matches one of these (`server.tool`), or may match one of servers whose tools are not known."""
     return any(_matches(name, [pattern]) for name in tools) or any(may_fit(pattern, server) for server in unknown)
 

@@ -30,7 +30,7 @@ def values(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[s
     """All that a process was given which has that environment and uses that platform file, as it can be read now."""
     secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
     hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
-    secrets += _Reader(environment).of(loaded.model_dump(mode="python", exclude=hashes))
+    secrets += _Reader(environment).secrets_in(loaded.model_dump(mode="python", exclude=hashes))
     return [value for value in dict.fromkeys(secrets) if value]
 
 
@@ -62,7 +62,7 @@ class _Reader:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
 
-    def of(self, value: Any, key: str = "") -> Iterator[str]:
+    def secrets_in(self, value: Any, key: str = "") -> Iterator[str]:
         """The secrets in what stands under `key`."""
         match value:
             case dict() if key == "headers":
@@ -71,12 +71,12 @@ class _Reader:
                 yield from _of_variables(value)
             case dict():
                 for name, below in value.items():
-                    yield from self.of(below, str(name))
+                    yield from self.secrets_in(below, str(name))
             case list() if key == "args":
                 yield from _of_arguments([str(argument) for argument in value])
             case list():
                 for below in value:
-                    yield from self.of(below)
+                    yield from self.secrets_in(below)
             case Path() if key.endswith("_file") and key not in _NO_SECRETS:
                 yield from _of_file(value)
             case str():

@@ -80,7 +80,7 @@ class Shown:
         return text
 
 
-def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
+def redact(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
     """Return the redacted view of a file with the content `written`; `used` is the same with its variables."""
     hiding, using = _Hiding(), _Hiding()
     redacted = hiding.value((), dict(written))
@@ -157,7 +157,7 @@ class _Hiding:
         return redacted
 
     def _hide(self, value: str) -> None:
-        self.hidden.update(part for part in (value, *_parts(value)) if _tells(part))
+        self.hidden.update(part for part in (value, *_parts(value)) if _is_distinct(part))
 
 
 _Rule = Callable[[str, tuple[str, ...]], str]
@@ -291,7 +291,7 @@ def _parts(value: str) -> Iterator[str]:
         return
 
 
-def _tells(value: str) -> bool:
+def _is_distinct(value: str) -> bool:
     """Whether a value can be told from other words where it stands in a text."""
     if len(value) < 8:
         return len(value) >= 4 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))

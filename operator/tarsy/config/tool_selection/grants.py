@@ -87,7 +87,7 @@ def problem_of(
     for what, prefix, pattern, is_denied in _named(mcp):
         pattern = prefix + pattern
         # What is kept back anyway may be denied, too, and of no server anything.
-        if (is_denied and not servers_there) or tool_filters.fits(
+        if (is_denied and not servers_there) or tool_filters.matches(
             pattern, every if is_denied else has, servers_there - catalogue.keys()
         ):
             continue

@@ -41,7 +41,7 @@ def misfits(chain: chains.Spec) -> Iterator[str]:
     """Refusals of a stored chain's patterns, a sentence each: the API server took them before it had its rule."""
     for at, pattern in of_chain(chain):
         if why := patterns.misfit(pattern):
-            yield f"{files.told(('spec', *at))}: {why}"
+            yield f"{files.path_text(('spec', *at))}: {why}"
 
 
 def never(pattern: str, servers: Collection[str]) -> bool:
@@ -131,9 +131,9 @@ def _unfit(
     names = [f"{server}.{tool.name}" for server in sorted(all_servers) for tool in catalogue.get(server, ())]
     unknown = all_servers - catalogue.keys()
     unfit = [
-        f"{files.told(location)}: '{pattern}' matches no tool"
+        f"{files.path_text(location)}: '{pattern}' matches no tool"
         for location, pattern in of_tools(tools, at=at)
-        if not tool_filters.fits(pattern, names, unknown)
+        if not tool_filters.matches(pattern, names, unknown)
     ]
     yield from unfit[:-1]
     yield from (f"{last}. Available tools: {tool_filters.listed(names) or 'none'}" for last in unfit[-1:])

@@ -188,7 +188,7 @@ class Database:
             try:
                 return await _fetch(connection, statement, values)
             except asyncio.CancelledError:
-                connection.terminate()  # whoever is cut off does not wait for the server to say so
+                connection.terminate()  # a cancelled caller does not wait for the server to confirm
                 raise
 
     async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
@@ -366,7 +366,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _known() -> set[str]:
+def _revisions() -> set[str]:
     """The revisions that this program can migrate from."""
     return {
         Path(file.name).stem for file in (resources.files("tarsy.store.base") / "migrations" / "versions").iterdir()
@@ -375,7 +375,7 @@ def _known() -> set[str]:
 
 def _other_schema(version: str | None) -> str:
     """Return the problem of a schema at another revision that does not serve this program."""
-    if version is None or version in _known():
+    if version is None or version in _revisions():
         return (
             f"the database's schema, which is at {version or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
         )
@@ -387,7 +387,7 @@ def _upgrade(connection: sqlalchemy.Connection) -> str:
 
     if sqlalchemy.inspect(connection).has_table(_VERSION):
         revision = connection.execute(_REVISION, {"mine": NEWEST}).one_or_none()
-        if revision and revision.serves_us and revision.version_num not in _known():
+        if revision and revision.serves_us and revision.version_num not in _revisions():
             return str(revision.version_num)
     migrations = config.Config(attributes={"connection": connection})
     migrations.set_main_option("script_location", str(resources.files("tarsy.store.base") / "migrations"))

@@ -120,7 +120,7 @@ _READ = text("""
 async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[Said]:
     """Return the facts of the processes seen `within` that time, by kind, name and host; at most ROWS_MAX."""
     rows = await database.run(_READ, kinds=list(kinds), within=within, limit=ROWS_MAX)
-    return [_said(row) for row in rows]
+    return [_from_row(row) for row in rows]
 
 
 _TOOLS = text("""
@@ -135,13 +135,14 @@ _TOOLS = text("""
 
 async def tools(database: databases.Database, *, limit: int, within: timedelta = FRESH) -> Sequence[Said]:
     """Return the tools of each MCP server, by name, as reported most recently; at most `limit` servers."""
-    return [_said(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
+    return [_from_row(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
 
 async def offered(database: databases.Database) -> tool_filters.Catalogue:
     """Return the tools of each MCP server, as reported most recently, and which of them are stopped."""
     tools_by_server = {
-        report.name: tool_filters.told(report.detail) for report in await tools(database, limit=SERVERS_MAX)
+        report.name: tool_filters.tools_from_detail(report.detail)
+        for report in await tools(database, limit=SERVERS_MAX)
     }
     for report in await read(database, "server"):
         listed = tools_by_server.get(report.name, [])
@@ -178,7 +179,7 @@ async def workers(database: databases.Database, *, within: timedelta = FRESH) ->
     return reports.Workers(count=len({row.process for row in rows}), reports=problems_by_provider)
 
 
-def _said(row: databases.Row) -> Said:
+def _from_row(row: databases.Row) -> Said:
     return Said(
         process=row.process,
         host=row.host,

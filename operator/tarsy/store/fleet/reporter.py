@@ -72,12 +72,12 @@ class Keeper:
         """Tell until cancelled; then this process is no longer there."""
         try:
             while True:
-                await self.look()
+                await self.report()
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             await self._leave()
 
-    async def look(self) -> None:
+    async def report(self) -> None:
         """Tell what has changed, or that nothing has, if it is time to."""
         current: dict[tuple[str, str], standing.Fact] = {(fact.kind, fact.name): fact for fact in self.facts()}
         is_less = not self._kept.keys() <= current.keys()

@@ -77,8 +77,8 @@ def until_admitted(limits: Limits, past: Iterable[Granted], *, now: float, token
     return max(0.0, next(admitted) - now)  # there is one: at last nothing is left of the past
 
 
-# What lies in the future was counted before the clock was set back. It counts, but not beyond a window: nobody could be
-# asked until the clock is there again.
+# Seconds in the future were counted before the clock was set back. They count, but not beyond a window: otherwise no
+# request could be sent until the clock is there again.
 _TAKE = text(f"""
   WITH held AS (
     SELECT seconds, requests, tokens FROM throttles WHERE provider = :provider FOR NO KEY UPDATE

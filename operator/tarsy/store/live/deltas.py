@@ -49,7 +49,7 @@ class _Turn:
 
     def __init__(self, model_call: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
         self.investigation = UUID(model_call.investigation)
-        self.written = streams.Written(model_call, notify=self._told)
+        self.written = streams.Written(model_call, notify=self._notify)
         self.watched = watched
         self.is_over = False
         self._turn = model_call
@@ -58,7 +58,7 @@ class _Turn:
         self._anew = False
         """Whether all of it is to be sent once more."""
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         self._changed = True
         if self.watched:
             self._due.set()
@@ -85,7 +85,7 @@ class _Turn:
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
-        return [self._piece(part, at=len(part.text), state="over") for part in self.written.known]
+        return [self._piece(part, at=len(part.text), state="over") for part in self.written.shown_events]
 
     def _piece(self, part: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
         return Piece(
@@ -161,7 +161,7 @@ class Speaker:
         wanted = {
             *anew,
             *(investigation_asked for investigation_asked in still if investigation_asked not in self._watched),
-        }  # whoever asked was not heard then
+        }  # the request was not heard then
         self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
         self._resend(wanted)
         return False

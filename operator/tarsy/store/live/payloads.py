@@ -112,7 +112,7 @@ def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
 
     Every user of the database can NOTIFY, so all of it is checked.
     """
-    match _said(payload):
+    match _parse(payload):
         case {"p": list(rows), "m": list(moved)}:
             return [piece for row in rows if (piece := _piece(row))], _uuids(moved)
     return [], []
@@ -181,13 +181,13 @@ def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
 
     Investigations whose text so far is wanted, and others still watched.
     """
-    match _said(payload):
+    match _parse(payload):
         case {"anew": list(anew), "still": list(still)}:
             return _uuids(anew), _uuids(still)
     return [], []
 
 
-def _said(payload: str) -> Any:
+def _parse(payload: str) -> Any:
     """The JSON of a payload of this version; else None."""
     try:
         document = json.loads(payload)

@@ -317,7 +317,7 @@ async def sweep(database: databases.Database) -> int:
         identity = {"id": stranded.investigation}
         async with database.begin() as connection:
             held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
-            if held is None:  # somebody else is at it
+            if held is None:  # another process is at it
                 continue
             if held.cancel is None:
                 await connection.execute(_STAND_STILL, identity)
@@ -376,7 +376,7 @@ async def end(
               SET log_seq = greatest(log_seq, (SELECT coalesce(max(seq), 0) FROM entries WHERE investigation = :id))
               WHERE investigation = :id
               RETURNING run, log_seq, token
-            """),  # what somebody wrote into the log by hand must not stand in the way
+            """),  # entries that were written by hand must not stand in the way
             {"id": investigation},
         )
     ).one()

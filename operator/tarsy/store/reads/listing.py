@@ -325,7 +325,7 @@ def _statement(
     return text(f"""
   WITH matched AS NOT MATERIALIZED (
     SELECT id, ending, {sorted_by} AS key FROM investigations
-    WHERE {_SCOPE} AND {_fits(filters)}
+    WHERE {_SCOPE} AND {_conditions(filters)}
   ), {search} page AS ({page}
   ), told AS ({_TOLD}
   )
@@ -335,13 +335,13 @@ def _statement(
 """)  # noqa: S608 - our own texts
 
 
-def _fits(filters: Iterable[str]) -> str:
+def _conditions(filters: Iterable[str]) -> str:
     return " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
 
 
 def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
     """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
-    fits, in_phrases, materialized, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
+    fits, in_phrases, materialized, most, looks = _conditions(filters), "true", "NOT MATERIALIZED", "", "true"
     if "phrases" in filters:
         in_phrases, materialized, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
         # Words are the last column: to read it of all that are sorted takes half as long again.
@@ -357,7 +357,7 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order
         near = f"""
     SELECT id, key FROM (
       SELECT * FROM (
-        SELECT *, admitted_at AS key FROM investigations WHERE {_SCOPE} AND {_fits(filters & {"since", "until"})}
+        SELECT *, admitted_at AS key FROM investigations WHERE {_SCOPE} AND {_conditions(filters & {"since", "until"})}
       ) AS sorted
       WHERE {begin} ORDER BY {order} LIMIT {NEXT}
     ) AS matched

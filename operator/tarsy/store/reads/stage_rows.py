@@ -84,7 +84,7 @@ _COURSES = text("""
 _CHAIN = text("SELECT CAST(chain AS text) AS chain, chain_version FROM investigations WHERE id = :id")
 
 
-async def of(database: databases.Database, ids: Collection[UUID], *, calls: bool = False) -> Mapping[UUID, Course]:
+async def courses(database: databases.Database, ids: Collection[UUID], *, calls: bool = False) -> Mapping[UUID, Course]:
     """The courses of these investigations, but for those that are not there. `calls`: `last_call_at` is asked for.
 
     A chain is read once for all that run it, and one at a time: it may be large.

@@ -26,28 +26,28 @@ _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
 _TOO_DEEP = f"they are nested deeper than {inputs.DEEPEST} levels"
 
 Said: TypeAlias = Sequence[Mapping[str, Any]]
-"""The subschemas for one value (`schemas.Schema.said`)."""
+"""The subschemas for one value (`schemas.Schema.subschemas`)."""
 
 
 class UnfitError(ValueError):
     """No tool can be called so; the message is for the model: what is wrong, where, and what would be right."""
 
 
-def of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
+def resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
     """The arguments in `text` for a tool of that schema; an UnfitError says why there are none.
 
     JSON, else YAML, else pairs, else the only text that the tool takes; of the types that it names, where only one
     thing can be meant. `is_child`: of a server that we started.
     """
     try:
-        return _of(text, parameters, is_child=is_child)
+        return _resolve(text, parameters, is_child=is_child)
     except UnfitError:
         raise
-    except (ArithmeticError, ValueError, RecursionError) as error:  # of numbers and levels that nobody thought of
+    except (ArithmeticError, ValueError, RecursionError) as error:  # of unforeseen numbers and levels
         raise UnfitError(f"they hold what no tool can take; {_PLAINLY}") from error
 
 
-def _of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
+def _resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
     if rawjson.has_more_values(text.encode("utf-8", "replace"), VALUES_MAX):
         raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
@@ -67,7 +67,7 @@ def _read(text: str, schema: schemas.Schema) -> dict[str, Any]:
         return _of_text(text.strip(), schema)
     raw = parameters.get(inputs.RAW)
     if parameters.keys() == {inputs.RAW} and isinstance(raw, str) and inputs.RAW not in (there := _parameters(schema)):
-        return _of_text(raw, schema) if there else parameters  # what nobody could read, when its tool was not known
+        return _of_text(raw, schema) if there else parameters  # unreadable while its tool was not known
     return parameters
 
 
@@ -99,7 +99,7 @@ def _parameters(schema: schemas.Schema) -> dict[str, Said]:
     """Return the subschemas of each named parameter."""
     parts = schema.of_all()
     names = {name: None for part in parts if isinstance(part.get("properties"), dict) for name in part["properties"]}
-    return {name: schema.said(schema.below(parts, name)) for name in names}
+    return {name: schema.subschemas(schema.below(parts, name)) for name in names}
 
 
 def _expected(schema: schemas.Schema) -> str:
@@ -143,14 +143,14 @@ def _fitted(value: Any, parts: Said, schema: schemas.Schema, *, deepest: int = i
             required = {name for part in parts for name in _strings(part.get("required"))}
             fitted = {}
             for name, member in value.items():
-                below = schema.said(schema.below(parts, name))
+                below = schema.subschemas(schema.below(parts, name))
                 types = _types(below)
                 if name not in required and _says_nothing(member, types):
                     continue
                 fitted[name] = _fitted(member, below, schema, deepest=deepest - 1)
             return fitted
         case list():
-            below_of = (schema.said(schema.below(parts, index)) for index in range(len(value)))
+            below_of = (schema.subschemas(schema.below(parts, index)) for index in range(len(value)))
             return [
                 _fitted(member, below, schema, deepest=deepest - 1)
                 for member, below in zip(value, below_of, strict=True)
@@ -212,18 +212,18 @@ def _strange(value: Any, parts: Said, schema: schemas.Schema, location: schemas.
     match value:
         case dict():
             for name, member in value.items():
-                below = schema.said(schema.below(parts, name))
+                below = schema.subschemas(schema.below(parts, name))
                 is_known = any(
                     name in properties for part in parts if isinstance(properties := part.get("properties"), dict)
                 )
                 if not is_known and (why := _why_strange(name, (), schema)):
-                    yield schemas.Fault(location, f"{schemas.shown(name)} {why}")
+                    yield schemas.Fault(location, f"{schemas.excerpt(name)} {why}")
                 yield from _strange(member, below, schema, (*location, name))
         case list():
             for index, member in enumerate(value):
-                yield from _strange(member, schema.said(schema.below(parts, index)), schema, (*location, index))
+                yield from _strange(member, schema.subschemas(schema.below(parts, index)), schema, (*location, index))
         case str() if why := _why_strange(value, parts, schema):
-            yield schemas.Fault(location, f"{schemas.shown(value)} {why}")
+            yield schemas.Fault(location, f"{schemas.excerpt(value)} {why}")
 
 
 def _why_strange(value: str, parts: Said, schema: schemas.Schema) -> str:

@@ -95,21 +95,21 @@ def _text(block: types.ContentBlock) -> str:
         case types.TextContent():
             return block.text
         case types.ImageContent() | types.AudioContent():
-            return f"[{block.type}, {_told(block.mime_type)}, {_bytes(block.data):,} bytes: not shown]"
+            return f"[{block.type}, {_one_line(block.mime_type)}, {_bytes(block.data):,} bytes: not shown]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
-            return f"[resource {_told(resource.uri)}]\n{resource.text}"
+            return f"[resource {_one_line(resource.uri)}]\n{resource.text}"
         case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
-            kind = _told(resource.mime_type or "of unknown type")
-            return f"[resource {_told(resource.uri)}, {kind}, {_bytes(resource.blob):,} bytes: not shown]"
+            kind = _one_line(resource.mime_type or "of unknown type")
+            return f"[resource {_one_line(resource.uri)}, {kind}, {_bytes(resource.blob):,} bytes: not shown]"
         case types.ResourceLink():
             size = None if block.size is None else f"{block.size:,} bytes"
-            about = ", ".join(filter(None, (_told(block.mime_type or ""), size)))
-            return f"[a link to {_told(block.uri)}{f', {about}' if about else ''}]"
+            about = ", ".join(filter(None, (_one_line(block.mime_type or ""), size)))
+            return f"[a link to {_one_line(block.uri)}{f', {about}' if about else ''}]"
         case _:
             return f"[content of type {block.type}: not shown]"
 
 
-def _told(name: str) -> str:
+def _one_line(name: str) -> str:
     """Return a server's name for something, on one line; of a data URI only the type."""
     line = " ".join(name.split())
     return f"{line.partition(',')[0]},…" if line.startswith("data:") else line
@@ -130,11 +130,11 @@ def _says(content: Sequence[types.ContentBlock], structured: Any) -> bool:
     if sum(map(len, texts)) > COMPARED_MAX:
         return True
     wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
-    structures = list(_said(texts)) if texts else []
+    structures = list(_parsed(texts)) if texts else []
     return any(structure in structures for structure in (structured, wrapped) if structure is not None)
 
 
-def _said(texts: Sequence[str]) -> Iterator[Any]:
+def _parsed(texts: Sequence[str]) -> Iterator[Any]:
     """Yield the JSON that texts may hold: each for itself, and all of them as a list."""
     read = [_read(text) for text in texts]
     yield from texts

@@ -54,10 +54,10 @@ class Fault:
     """The problem there, and the remedy."""
 
     def __str__(self) -> str:
-        return f"{told(self.place)}: {self.problem}" if self.place else self.problem
+        return f"{path_text(self.place)}: {self.problem}" if self.place else self.problem
 
 
-def told(location: Place) -> str:
+def path_text(location: Place) -> str:
     """A place as messages say it: `spec.containers[0].name`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_MAX]}" for step in location)
     return "".join(steps).removeprefix(".")
@@ -86,9 +86,9 @@ class Schema:
 
     def of_all(self) -> list[Mapping[str, Any]]:
         """Return the subschemas for the arguments as a whole."""
-        return self.said([self._root])
+        return self.subschemas([self._root])
 
-    def said(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
+    def subschemas(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         """All that is said of a value by its `schemas`: these, what they refer to, and what they are put together of.
 
         Nothing, where too much was asked for already.
@@ -162,7 +162,7 @@ class Schema:
             if self._is_older:  # then nothing beside it counts
                 return faults
         if not _is_of(value, types(schema)):
-            return [*faults, Fault(location, f"expected {wanted(schema)}, not {shown(value)}")]
+            return [*faults, Fault(location, f"expected {wanted(schema)}, not {excerpt(value)}")]
         faults += self._choice(value, schema, location)
         faults += self._of_kind(value, schema, location)
         for subschema in _list(schema, "allOf"):
@@ -206,7 +206,7 @@ class Schema:
         if near:
             return min(near, key=len)
         told_of = dict.fromkeys(wanted(option) for option in several[:_NAMES_MAX])
-        return [Fault(location, f"expected {' or '.join(told_of)}, not {shown(value)}")]
+        return [Fault(location, f"expected {' or '.join(told_of)}, not {excerpt(value)}")]
 
     def _text(self, value: str, schema: Mapping[str, Any], location: Place) -> list[Fault]:
         faults = _bounds(len(value), schema, location, ("minLength", "maxLength"), "characters")
@@ -339,10 +339,10 @@ def wanted(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "something else" if schema is False else "anything"
     if "const" in schema:
-        return shown(schema["const"])
+        return excerpt(schema["const"])
     if options := _list(schema, "enum"):
         more = ", ..." if len(options) > _NAMES_MAX else ""
-        return f"one of {', '.join(map(shown, options[:_NAMES_MAX]))}{more}"
+        return f"one of {', '.join(map(excerpt, options[:_NAMES_MAX]))}{more}"
     named = [_NAMES[name] for name in sorted(types(schema))] or ["something else"]
     what = " or ".join(named)
     if isinstance(pattern := schema.get("pattern"), str):
@@ -358,7 +358,7 @@ def _types_in(schema: Any) -> frozenset[str]:
     return types(schema) if isinstance(schema, dict) else frozenset()
 
 
-def shown(value: Any) -> str:
+def excerpt(value: Any) -> str:
     """A value as messages say it, cut."""
     match value:
         case dict():
@@ -399,13 +399,13 @@ def _number(value: float, schema: Mapping[str, Any], location: Place) -> list[Fa
         _limit(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
     )
     wrong = [
-        f"at least {shown(low)}" if low is not None and value < low else "",
-        f"at most {shown(high)}" if high is not None and value > high else "",
-        f"more than {shown(above)}" if above is not None and value <= above else "",
-        f"less than {shown(below)}" if below is not None and value >= below else "",
+        f"at least {excerpt(low)}" if low is not None and value < low else "",
+        f"at most {excerpt(high)}" if high is not None and value > high else "",
+        f"more than {excerpt(above)}" if above is not None and value <= above else "",
+        f"less than {excerpt(below)}" if below is not None and value >= below else "",
         f"a multiple of {int(step)}" if step is not None and _is_no_multiple(value, step) else "",
     ]
-    return [Fault(location, f"expected {what}, not {shown(value)}") for what in wrong if what]
+    return [Fault(location, f"expected {what}, not {excerpt(value)}") for what in wrong if what]
 
 
 def _is_no_multiple(value: float, step: float) -> bool:
@@ -417,8 +417,8 @@ def _is_no_multiple(value: float, step: float) -> bool:
 def _bounds(size: int, schema: Mapping[str, Any], location: Place, names: tuple[str, str], what: str) -> list[Fault]:
     low, high = (_limit(schema, name) for name in names)
     wrong = [
-        f"at least {shown(low)}" if low is not None and size < low else "",
-        f"at most {shown(high)}" if high is not None and size > high else "",
+        f"at least {excerpt(low)}" if low is not None and size < low else "",
+        f"at most {excerpt(high)}" if high is not None and size > high else "",
     ]
     return [Fault(location, f"expected {bound} {what}, not {size}") for bound in wrong if bound]
 
@@ -429,7 +429,7 @@ def _limit(schema: Mapping[str, Any], name: str) -> float | None:
 
 
 def _not(value: Any, schema: Mapping[str, Any], location: Place) -> Fault:
-    return Fault(location, f"expected {wanted(schema)}, not {shown(value)}")
+    return Fault(location, f"expected {wanted(schema)}, not {excerpt(value)}")
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:

@@ -56,7 +56,7 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
     return offered
 
 
-def told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
+def offer_fact(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
     """Return the offer of a server as a fact; the same as `before` if it has not changed."""
     tools = [
         {

@@ -99,7 +99,7 @@ class Server:
         self._settings = settings
         self._files = server_files.digests(settings.transport)
         """The digests of the files that it is reached with."""
-        self._without = view.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
+        self._without = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
         self.reports = progress.Reports()
         """The progress reports of calls under way."""
@@ -157,7 +157,7 @@ class Server:
                     self._broken.set()
                     owner.cancel()
         finally:
-            self.tried.set()  # whoever waits for the first attempt waits for none that was broken off
+            self.tried.set()  # callers that wait for the first attempt do not wait for an aborted one
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def own(self) -> None:
@@ -177,7 +177,7 @@ class Server:
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
 
     def _lost(self, error: Exception) -> None:
-        why = masker.or_withheld(self.mask, self._without(bounds.told(error)[:PROBLEM_READ]))
+        why = masker.or_withheld(self.mask, self._without(bounds.error_text(error)[:PROBLEM_READ]))
         self.problem = f"cannot be reached: {bounds.on_one_line(why)}"[:PROBLEM_MAX]
         if self.standing.be("unreachable"):  # said once, not with each of many attempts
             log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
@@ -348,7 +348,7 @@ class Server:
         """Have these tools, and say what is missing where that is another than before."""
         is_new = offer.problem != self.missing
         self.tools, self.missing, self.stopped = offer.tools, offer.problem, offer.stopped
-        self._offered = listing.told(self.name, offer, before=self._offered)
+        self._offered = listing.offer_fact(self.name, offer, before=self._offered)
         if offer.problem and is_new:
             names = ", ".join(offer.left_out[:NAMES_MAX])
             log.warning(

@@ -151,7 +151,7 @@ class PoolToolbox:
         if scope.only_reads and not _spec(server.name, tool_known).idempotent:
             return _failed(f"'{call.name}' was not called: it is not the same tool any more, and may write now")
         try:
-            tool_arguments = arguments.of(call.arguments, tool_known.input_schema, is_child=server.is_child)
+            tool_arguments = arguments.resolve(call.arguments, tool_known.input_schema, is_child=server.is_child)
         except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         mask = functools.partial(server.mask, investigation=scope.investigation)
@@ -233,7 +233,7 @@ class PoolToolbox:
             server.broke(client)
             raise _BrokenError(server.name, wire.why_closed(client)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
-            return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.told(error)}")
+            return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.error_text(error)}")
         return results.output(result)
 
 

@@ -52,7 +52,7 @@ def checked(received: message.SessionMessage | Exception) -> message.SessionMess
     return received
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of `error`, without the groups around it; of validation errors their count and the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -92,7 +92,7 @@ class Offer:
         if len(self.left_out) == 1:
             of_names = "has 1 tool that is left out, because of its name"
         of_number = f"offers too many tools, those after the first {TOOLS_MAX} are left out" if self.full else ""
-        return "; ".join(filter(None, (of_names, of_number, pins.told(self.stopped))))
+        return "; ".join(filter(None, (of_names, of_number, pins.stopped_text(self.stopped))))
 
     def stop(self, stopped: Mapping[str, pins.Stopped]) -> None:
         """Offer these tools no longer."""

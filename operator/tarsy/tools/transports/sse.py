@@ -119,7 +119,7 @@ class SSE(wire.Wire):
                     posting = self._post(http, address, outgoing.message, received)
                     if _comes_first(outgoing.message):
                         await posting
-                    else:  # one that hangs keeps nobody waiting
+                    else:  # one that hangs delays no other
                         posts.create_task(posting)
 
     async def _post(

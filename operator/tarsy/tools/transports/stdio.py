@@ -74,9 +74,9 @@ class Stdio(wire.Wire):
                     bridge.cancel()
                 child.end_input()
                 if await _ends_by_itself(transport, child) and is_over:
-                    self.problem = self.problem or _told(transport.get_returncode())
+                    self.problem = self.problem or _exit_text(transport.get_returncode())
             finally:
-                _kill(transport.get_pid(), signal.SIGKILL)  # whoever of its group is left
+                _kill(transport.get_pid(), signal.SIGKILL)  # the rest of its group
                 transport.close()
                 self._spoken.close()
                 await asyncio.gather(*bridges, return_exceptions=True)
@@ -212,7 +212,7 @@ async def _few_values(line: bytes) -> bool:
     return True
 
 
-def _told(status: int | None) -> str:
+def _exit_text(status: int | None) -> str:
     if status is not None and status < 0:
         return f"its program was ended by signal {-status}"
     return f"its program ended with status {status}"

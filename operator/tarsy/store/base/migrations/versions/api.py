@@ -127,7 +127,7 @@ CREATE TABLE catalogue (
 );
 """
 
-# A body that somebody wrote by hand may be of any shape, and hold what Postgres cannot unescape: it counts for nothing.
+# A body that was written by hand may be of any shape, and hold what Postgres cannot unescape: it counts for nothing.
 COUNTED = """
 CREATE FUNCTION pg_temp.listed(body json, name text) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
