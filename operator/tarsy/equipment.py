@@ -19,8 +19,7 @@ import aiohttp
 from tarsy.config import inforce
 from tarsy.config.model import platforms
 from tarsy.llm import registry
-from tarsy.store.fleet import pins
-from tarsy.store.fleet import throttle as throttles
+from tarsy.store.fleet import pins, throttles
 from tarsy.telemetry import standing
 from tarsy.tools.runbooks import client
 from tarsy.transcript import ports

@@ -28,7 +28,7 @@ from typing import Any
 
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
-from tarsy.api.live import hub as hubs
+from tarsy.api.live import hubs
 from tarsy.config import inforce
 from tarsy.config.load import loader, reload, server_files, settings
 from tarsy.config.model import platforms, tool_filters
@@ -39,12 +39,11 @@ from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
 from tarsy.store.base import databases, notify
-from tarsy.store.fleet import pins, reporter
-from tarsy.store.fleet import throttle as throttles
+from tarsy.store.fleet import pins, reporter, throttles
 from tarsy.store.live import deltas
 from tarsy.telemetry import standing
 from tarsy.transcript import record
-from tarsy.worker import claimer, lease, run
+from tarsy.worker import claimer, leases, run
 
 RECONCILERS = 4
 WATCHERS = 2
@@ -324,7 +323,7 @@ class _Parts:
     def worker(self) -> None:
         """Claim and run investigations, once models and tools are there."""
         queue = self.in_force.platform.queue
-        lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
+        lease_manager = leases.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = deltas.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
         equipped = equipment.Equipment(

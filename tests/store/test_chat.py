@@ -14,11 +14,11 @@ import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import projector
 from tarsy.store.base import databases
-from tarsy.store.operations import resync, retention
+from tarsy.store.operations import resyncs, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import history
 from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
-from tarsy.worker import lease, run
+from tarsy.worker import leases, run
 
 MANY = 1000
 OTHER = UUID(int=2)
@@ -94,13 +94,13 @@ class Worker:
 
     def __init__(self, database: databases.Database, model: ports.Model) -> None:
         self._database = database
-        self.leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        self.leases = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         runtime = ports.Runtime(
             platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
         )
         self._supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3)
 
-    async def run(self, stop: lease.StopReason | None = None) -> work.Claim:
+    async def run(self, stop: leases.StopReason | None = None) -> work.Claim:
         claim = await queue.claim(self._database)
         if claim is None:
             raise NothingToClaimError
@@ -280,8 +280,8 @@ async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
     identity = await asked(database)
-    assert [one.id for one in await resync.asked_about(database, namespace="tarsy")] == [identity]
-    assert await resync.open_in(database, namespace="tarsy") == []
+    assert [one.id for one in await resyncs.asked_about(database, namespace="tarsy")] == [identity]
+    assert await resyncs.open_in(database, namespace="tarsy") == []
     first = await row_of_first(database)
     claim = await queue.claimed(database) if running else None
     await work.gone(database, identity)
@@ -293,7 +293,7 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
     message = "cancelled because its object was deleted"
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "ObjectDeleted", message)
     assert await row_of_first(database) == first
-    assert await resync.asked_about(database, namespace="tarsy") == []
+    assert await resyncs.asked_about(database, namespace="tarsy") == []
 
 
 async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:
@@ -424,7 +424,7 @@ async def test_a_run_without_its_question_is_not_run(database: databases.Databas
 
 @pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])
 async def test_a_stop_under_way_ends_the_question_and_the_call(
-    database: databases.Database, stop: lease.StopReason, ending: str
+    database: databases.Database, stop: leases.StopReason, ending: str
 ) -> None:
     identity = await asked(database)
     model = Model(hangs=True)

@@ -18,7 +18,7 @@ from tarsy import process
 from tarsy.cli import main
 from tarsy.config.load import settings
 from tarsy.store.base import databases, notify
-from tarsy.store.queue import heartbeat as heartbeats
+from tarsy.store.queue import heartbeats
 from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher
 

@@ -27,7 +27,7 @@ from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries, memory, messages, ports, record
-from tarsy.worker import lease
+from tarsy.worker import leases
 
 UID = "6f1c2f9e-3a55-4f0e-8c4e-0d6a7f0f4a11"
 ALERT = 'pod "wéb-0" startet neu\n\t{"a": "\\u0000"} 🚨 \u2028 \ufffd'
@@ -412,7 +412,7 @@ PASS_LEASE = "UPDATE work SET state = 'running', lease_until = now() - interval 
 class PgJournals:
     def __init__(self, database: databases.Database) -> None:
         self._database = database
-        self._last: lease.Lease | None = None
+        self._last: leases.Lease | None = None
 
     async def admit(self) -> None:
         taker = admission.AdmittedChain(
@@ -438,7 +438,7 @@ class PgJournals:
                 await connection.execute(earlier, {"later": later})
         claim = await work.claim(self._database, owner=UUID(int=1), lease=timedelta(minutes=1), build="")
         assert claim
-        held = self._last = lease.Lease(claim, certain_until=math.inf)
+        held = self._last = leases.Lease(claim, certain_until=math.inf)
         return await journals.PgJournal.open(
             self._database, claim=claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
         )

@@ -15,7 +15,7 @@ from support import queue
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import ports
-from tarsy.worker import lease as leases
+from tarsy.worker import leases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 

@@ -17,7 +17,7 @@ from support import queue
 from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import entries, memory, messages, ports
-from tarsy.worker import lease, run
+from tarsy.worker import leases, run
 from tarsy_dev import postgres as launcher
 
 ID, OTHER = UUID(int=14), UUID(int=15)
@@ -314,11 +314,11 @@ async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migr
             toolbox=lambda *_: memory.DictToolbox({}),
             watched=speaker.open_stream,
         )
-        leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         supervisor = run.Supervisor(
-            database=database, runtime=runtime, lease_manager=leases, max_attempts=3, moved=speaker.moved
+            database=database, runtime=runtime, lease_manager=manager, max_attempts=3, moved=speaker.moved
         )
-        await supervisor.run(leases.hold(await queue.claimed(database), sent=time.monotonic()))
+        await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
         await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)
         entered = [one.entry for one in await queue.log(database, identity)]
         texts = [one.messages[-1].text for one in entered if isinstance(one, entries.Answered)]

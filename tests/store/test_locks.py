@@ -18,7 +18,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy.store.queue import work
 from tarsy.transcript import memory, ports
-from tarsy.worker import claimer, lease, run
+from tarsy.worker import claimer, leases, run
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -74,7 +74,7 @@ async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
 @pytest.fixture
 async def claims(database: databases.Database) -> claimer.Claimer:
     settings = platforms.Queue()
-    lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
+    lease_manager = leases.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     runtime = ports.Runtime(
         platform=platforms.Platform(),
         model=lambda _: memory.ScriptedModel(),

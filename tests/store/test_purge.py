@@ -15,7 +15,7 @@ from tarsy.store import log
 from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes
-from tarsy.store.operations import purge, resync, retention
+from tarsy.store.operations import purge, resyncs, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import history
 from tarsy.transcript import entries
@@ -127,9 +127,9 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await work.sweep(database) == 0
     assert await queue.claim(database) is None
     assert await retention.expired(database, namespace="tarsy", limit=9) == []
-    assert await resync.open_in(database, namespace="tarsy") == []
-    assert await resync.asked_about(database, namespace="tarsy") == []
-    assert await resync.settled(database, {str(identity): 1}) == {str(identity)}
+    assert await resyncs.open_in(database, namespace="tarsy") == []
+    assert await resyncs.asked_about(database, namespace="tarsy") == []
+    assert await resyncs.settled(database, {str(identity): 1}) == {str(identity)}
 
     assert await admissions.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
     again = queue.subject(**SAID)

@@ -18,7 +18,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
-from tarsy.worker import lease, run
+from tarsy.worker import leases, run
 
 STAGE = "look"
 SIDE_BY_SIDE = queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent", "replicas": 2}])
@@ -57,7 +57,7 @@ class Worker:
 
     def __init__(self, database: databases.Database, model: ports.Model) -> None:
         self._database = database
-        self._leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        self._leases = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         runtime = ports.Runtime(
             platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
         )
@@ -201,7 +201,7 @@ async def test_suspended_and_let_go_at_once_all_agents_go_on_together(database: 
     """An agent that has gone to rest comes back only with a new claim: so none may run on without it."""
     identity = await admitted(database)
     claim = await queue.claimed(database)
-    manager = lease.LeaseManager(database.url, lease=timedelta(seconds=60), heartbeat=timedelta(seconds=5))
+    manager = leases.LeaseManager(database.url, lease=timedelta(seconds=60), heartbeat=timedelta(seconds=5))
     held = manager.hold(claim, sent=time.monotonic())
     requested: work.StopRequest | None
     for requested in ("suspend", None):

@@ -15,11 +15,11 @@ from tarsy.api import traces
 from tarsy.config.model import platforms
 from tarsy.resources import investigations
 from tarsy.store.base import databases
-from tarsy.store.operations import resync
+from tarsy.store.operations import resyncs
 from tarsy.store.queue import work
 from tarsy.store.reads import history, snapshots
 from tarsy.transcript import entries, memory, ports, record
-from tarsy.worker import claimer, lease, run
+from tarsy.worker import claimer, leases, run
 
 NEWER = "a program that can read it"
 ASKED = stories.asks("k8s.pods_log", "k8s.pods_log", text="I look at both.", thinking="both")
@@ -239,7 +239,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
     identity = await parked(database)
-    (named,) = [one for one in await resync.open_in(database, namespace="tarsy") if one.id == identity]
+    (named,) = [one for one in await resyncs.open_in(database, namespace="tarsy") if one.id == identity]
     await queue.execute(
         database,
         "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
@@ -268,7 +268,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
         ending="Cancelled", reason=found.reason, message=found.message
     )
     await work.gone(database, identity)
-    assert await resync.open_in(database, namespace="tarsy") == []
+    assert await resyncs.open_in(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 
 
@@ -304,7 +304,7 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
         platform=queue.PLATFORM, model=lambda _: memory.ScriptedModel(), toolbox=lambda *_: memory.DictToolbox({})
     )
     settings = platforms.Queue()
-    lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
+    lease_manager = leases.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     keeping = asyncio.create_task(lease_manager.run())
     yield run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
     keeping.cancel()

@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health, needs
-from tarsy.api.live import hub as hubs
+from tarsy.api.live import hubs
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, rights

@@ -18,8 +18,7 @@ from tarsy.resources import chains, investigations, naming
 from tarsy.store.base import audit, databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes, receipts
-from tarsy.store.queue import heartbeat as heartbeats
-from tarsy.store.queue import journal, work
+from tarsy.store.queue import heartbeats, journal, work
 from tarsy.store.reads import history
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record

@@ -39,8 +39,7 @@ from tarsy.api import (
     traces,
 )
 from tarsy.api.compat import paths
-from tarsy.api.live import attending, sockets, streams
-from tarsy.api.live import hub as hubs
+from tarsy.api.live import attending, hubs, sockets, streams
 from tarsy.api.live import protocol as sockets_protocol
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms

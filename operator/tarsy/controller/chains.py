@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.config.check import chain_index
-from tarsy.config.check import workers as reports
+from tarsy.config.check import chain_index, worker_reports
 from tarsy.config.model import tool_filters
 from tarsy.controller import reach, unreadable, usable, workqueue
 from tarsy.kube import client, objects, watch
@@ -40,7 +39,7 @@ class _Told:
 
     servers: reach.Said
     offered: tool_filters.Catalogue
-    workers: reports.Workers
+    workers: worker_reports.Workers
 
     @property
     def judged(self) -> object:
@@ -137,7 +136,7 @@ def status_of(
     checked: chain_index.ChainStatus,
     *,
     servers: reach.Said,
-    workers: reports.Workers,
+    workers: worker_reports.Workers,
     now: datetime,
 ) -> chains.Status:
     """The status that shows `checked`; a condition that does not change keeps its time.

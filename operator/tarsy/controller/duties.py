@@ -29,8 +29,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import leader, unrunnable
 from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import receipts, unserved
-from tarsy.store.operations import resync as resyncs
-from tarsy.store.operations import retention
+from tarsy.store.operations import resyncs, retention
 from tarsy.store.queue import work
 
 EVERY_SECONDS = 5.0

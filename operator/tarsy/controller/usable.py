@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarsy.config.check import workers as reports
+from tarsy.config.check import worker_reports
 from tarsy.controller import reach
 
 CONDITION = "ProvidersUsable"
 
 
-def verdict(needed: Sequence[str], workers: reports.Workers) -> reach.Verdict:
+def verdict(needed: Sequence[str], workers: worker_reports.Workers) -> reach.Verdict:
     """The verdict on the providers `needed`, of which there is at least one."""
     unusable, silent = [], []
     for name in needed:

@@ -267,8 +267,9 @@ class ChatModel:
                     yield self.user_message(message.text)
                 case "assistant":
                     state = message.provider_state
-                    is_own = state is not None and state.provider == self.name
-                    own = self.assistant_message(message, state.data) if state is not None and is_own else None
+                    if state is not None and state.provider != self.name:
+                        state = None
+                    own = None if state is None else self.assistant_message(message, state.data)
                     called = [wire_id(call) for call in message.calls]
                     sent, wire = own or (self.written(message, called), called)
                     ids = {call.id: sent_id for call, sent_id in zip(message.calls, wire, strict=True)}

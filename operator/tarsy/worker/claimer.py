@@ -14,8 +14,7 @@ from uuid import UUID
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.worker import eligibility, run
-from tarsy.worker import lease as leases
+from tarsy.worker import eligibility, leases, run
 
 POLL_SECONDS = 2.0
 BUSY_SECONDS = 0.05

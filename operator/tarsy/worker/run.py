@@ -31,7 +31,7 @@ from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
-from tarsy.worker import lease as leases
+from tarsy.worker import leases
 
 RELEASE_SECONDS = 5.0
 """How long a process that stops tries to give a claim back; its lease passes anyway."""

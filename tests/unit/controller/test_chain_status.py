@@ -10,7 +10,7 @@ import pytest
 from tarsy.agent import strategies
 from tarsy.api import concerns
 from tarsy.config import resolve
-from tarsy.config.check import chain_index, workers
+from tarsy.config.check import chain_index, worker_reports
 from tarsy.controller import chains, reach, usable
 from tarsy.masking import given
 from tarsy.resources import base
@@ -18,7 +18,7 @@ from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
-NO_WORKER = workers.Workers()
+NO_WORKER = worker_reports.Workers()
 GOOD = chain_index.ChainStatus(acceptance=None, references=None)
 CONFLICT = chain_index.ChainStatus(
     acceptance=chain_index.Problem(reason="AlertTypeConflict", message="taken"), references=None
@@ -206,7 +206,7 @@ KEY, PACKAGE = "it has no key", "the package is not installed"
 def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
     count: int, reports: dict[str, list[str]], shown: str, unusable: dict[str, str]
 ) -> None:
-    known = workers.Workers(count=count, reports=reports)
+    known = worker_reports.Workers(count=count, reports=reports)
     assert known.unusable == unusable
     checked = replace(GOOD, providers=("a",))
     *others, last = chains.status_of(make(), checked, servers={}, workers=known, now=NOW).conditions
@@ -216,7 +216,7 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
 
 @pytest.mark.parametrize(("problems", "is_warned"), [(["", ""], False), ([KEY, ""], True), ([], False)])
 def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
-    known = workers.Workers(count=2, reports={"a": problems} if problems else {})
+    known = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
     checked = replace(GOOD, providers=("a",))
     shown = make(status=chains.status_of(make(), checked, servers={}, workers=known, now=NOW))
     told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"

@@ -13,7 +13,7 @@ from tarsy.config import inforce
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
-from tarsy.store.fleet import pins, throttle
+from tarsy.store.fleet import pins, throttles
 from tarsy.transcript import ports
 
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -37,7 +37,7 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     database = databases.Database(NOBODY)
     made = equipment.Equipment(
         in_force=inforce.InForce(reload.Watch(tmp_path / "tarsy.yaml", environment={}), unusable=lambda _: {}),
-        throttle=throttle.Throttle(database, {}),
+        throttle=throttles.Throttle(database, {}),
         pins=pins.Pins(database),
         watched=lambda _: nullcontext(ports.UNWATCHED),
         mask=str,

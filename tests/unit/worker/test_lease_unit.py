@@ -10,7 +10,7 @@ import pytest
 from tarsy.store.queue import work
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import ports
-from tarsy.worker import lease as leases
+from tarsy.worker import leases
 
 NEVER = -1.0
 """Monotonic seconds that have passed, whenever one looks."""

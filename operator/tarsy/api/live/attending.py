@@ -14,8 +14,7 @@ from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.api import access, problems
-from tarsy.api.live import changing, outbox, places, wire
-from tarsy.api.live import hub as hubs
+from tarsy.api.live import changing, hubs, outbox, places, wire
 
 ASKED_EVERY = (15.0, 25.0)
 """Seconds between two checks of a subscriber's rights: with the time that a positive answer is cached, a minute."""

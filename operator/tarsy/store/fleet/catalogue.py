@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.config.check import workers as reports
+from tarsy.config.check import worker_reports
 from tarsy.config.model import tool_filters
 from tarsy.store.base import databases
 from tarsy.telemetry import standing
@@ -169,14 +169,14 @@ _WORKERS = text(f"""
 """)  # noqa: S608 - our own text
 
 
-async def workers(database: databases.Database, *, within: timedelta = FRESH) -> reports.Workers:
+async def workers(database: databases.Database, *, within: timedelta = FRESH) -> worker_reports.Workers:
     """Return the reports on LLM providers of the workers that were seen `within` that time."""
     rows = await database.run(_WORKERS, fresh=within)
     problems_by_provider: dict[str, list[str]] = {}
     for row in rows:
         if row.name is not None:
             problems_by_provider.setdefault(row.name, []).append(row.problem)
-    return reports.Workers(count=len({row.process for row in rows}), reports=problems_by_provider)
+    return worker_reports.Workers(count=len({row.process for row in rows}), reports=problems_by_provider)
 
 
 def _from_row(row: databases.Row) -> Said:

@@ -25,8 +25,7 @@ from typing import Literal
 from uuid import UUID
 
 from tarsy.store.base import databases
-from tarsy.store.queue import heartbeat as heartbeats
-from tarsy.store.queue import work
+from tarsy.store.queue import heartbeats, work
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import ports
 
