@@ -17,6 +17,7 @@ from support import manifests, queue, stories
 from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client
+from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader
 from tarsy.store.queue import questions
@@ -144,7 +145,7 @@ async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
     uid = world.investigate("web-crash")
     monkeypatch.setattr(world.duties, "_cluster", admin)
     with monkeypatch.context() as patch:
-        patch.setattr(investigations, "PLURAL", "notinstalled")
+        patch.setattr(kind, "PLURAL", "notinstalled")
         running = asyncio.create_task(world.duties.run())
         async with asyncio.timeout(60):
             while "duties_wait" not in [record.__dict__.get("action") for record in caplog.records]:

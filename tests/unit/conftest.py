@@ -63,7 +63,7 @@ def one_word(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """All prompts are of one second, for the same reason."""
-    monkeypatch.setattr(prompts, "_told", lambda _: "2026-11-21 20:00:00 UTC")
+    monkeypatch.setattr(prompts, "_time_text", lambda _: "2026-11-21 20:00:00 UTC")
 
 
 @pytest.fixture(scope="session")
