@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 SERVED_SECONDS = 0.2
-"""Half of the honest caller's requests; the aim is 99 of 100 (0.1 to 0.32 s were measured, docs/limits.md)."""
+"""Half of the honest caller's requests; the aim is 99 of 100 (0.1 to 0.32 s were measured, docs/decisions.md)."""
 WORST_SECONDS = 1.0
 """99 of 100: without turns for large bodies one took up to 5 s."""
 BUSY = 5
