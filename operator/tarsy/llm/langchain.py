@@ -52,7 +52,7 @@ def _parsed(s: str, *, strict: bool = False) -> Any:
 # LangChain parses each piece of a call's arguments in advance, which is not needed here: it takes the last
 # character away until the rest is JSON. For a piece of 64 KB that is none the event loop would stand still for seconds.
 ai.parse_partial_json = _parsed  # type: ignore[attr-defined]
-# What it gathers from its own types anew for each block of each message, which takes half of a call of Claude's.
+# It gathers these names from its own types anew for each block of each message: half of a call of the responses API.
 types_of_content._get_data_content_block_types = functools.cache(types_of_content._get_data_content_block_types)
 
 
