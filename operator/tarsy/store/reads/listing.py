@@ -24,7 +24,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import history, phase_rules
 
 SUMMARY_MAX = 1024
@@ -281,8 +281,8 @@ NEXT = 500
 """How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
 LOOKED_INTO = 1000
 """How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
-_SCOPE = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
-      AND purged_at IS NULL"""
+_SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
+      AND {readable.CONDITION}"""
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
 _PAGE_OF_FOUND = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
