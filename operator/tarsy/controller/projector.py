@@ -188,7 +188,7 @@ def status_of(summary: history.Summary) -> investigations.Status:
     started = {stage.name: stage for stage in summary.stages}
     analysis = printable.text(given.KNOWN.text(summary.final_analysis))
     excerpt = _cut(analysis, FINAL_ANALYSIS_MAX)
-    ended = sum(_ended_by_itself(stage, of=summary) for stage in summary.stages)
+    ended = sum(phase_rules.ended_by_itself(stage.outcome, cut_off=stage.cut_off) for stage in summary.stages)
     running = next((stage.name for stage in summary.stages if stage.ended_at is None), None)
     return investigations.Status(
         sequence=summary.revision,
@@ -303,12 +303,6 @@ def _previous(summary: history.Summary) -> investigations.Previous | None:
     if summary.previous is None:
         return None
     return investigations.Previous(name=summary.previous.name, uid=str(summary.previous.id))
-
-
-def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
-    return phase_rules.ended_by_itself(
-        stage.outcome, says_the_same=stage.message == of.message, reason=of.reason if of.ended_at else None
-    )
 
 
 def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigations.StageStatus:

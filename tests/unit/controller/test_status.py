@@ -55,7 +55,13 @@ QUEUED = history.Summary(
 
 
 def stage(
-    name: str, outcome: str | None = None, message: str = "", *, completed: int | None = None, lacks: str = ""
+    name: str,
+    outcome: str | None = None,
+    message: str = "",
+    *,
+    completed: int | None = None,
+    lacks: str = "",
+    cut_off: bool = False,
 ) -> history.Stage:
     """A stage that has ended with `outcome`, or is under way; a skipped one has never begun."""
     ended = STAGE_ENDED if outcome else None
@@ -71,6 +77,7 @@ def stage(
         iterations=2 * begun,
         tool_calls=3 * begun,
         total_tokens=4 * begun,
+        cut_off=cut_off,
     )
 
 
@@ -153,15 +160,20 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
         ("Failed", BROKEN, "2/3", None, "Completed TimedOut Skipped"),
     ),
     "given up": (
-        end("Failed", LOOKED, stage("think", "Failed", "too often"), message="too often"),
+        end("Failed", LOOKED, stage("think", "Failed", "too often", cut_off=True), message="too often"),
         ("Failed", BROKEN, "1/3", None, "Completed Failed Cancelled"),
     ),
     "timed out": (
-        end("TimedOut", LOOKED, stage("think", "TimedOut", "too late"), message="too late"),
+        end("TimedOut", LOOKED, stage("think", "TimedOut", "too late", cut_off=True), message="too late"),
         ("TimedOut", BROKEN, "1/3", None, "Completed TimedOut Cancelled"),
     ),
     "timed out after a stage that had failed": (
-        end("TimedOut", stage("look", "Failed", "no model"), stage("think", "TimedOut", "late"), message="late"),
+        end(
+            "TimedOut",
+            stage("look", "Failed", "no model"),
+            stage("think", "TimedOut", "late", cut_off=True),
+            message="late",
+        ),
         ("TimedOut", BROKEN, "1/3", None, "Failed TimedOut Cancelled"),
     ),
     "one stage failed, and that is all that there is to say": (
@@ -173,7 +185,9 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
         ("Failed", BROKEN, "1/1", None, "Failed"),
     ),
     "cancelled": (
-        replace(end("Cancelled", LOOKED, stage("think", "Cancelled", "why"), message="why"), cancel="user"),
+        replace(
+            end("Cancelled", LOOKED, stage("think", "Cancelled", "why", cut_off=True), message="why"), cancel="user"
+        ),
         ("Cancelled", "Accepted Finished Cancelled", "1/3", None, "Completed Cancelled Cancelled"),
     ),
     "cancelled in the queue": (

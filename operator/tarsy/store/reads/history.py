@@ -44,6 +44,8 @@ class Stage:
     total_tokens: int
     unjoined: bool = False
     """Whether the synthesis of its agents' results failed."""
+    cut_off: bool = False
+    """Whether the end of the investigation ended it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +131,7 @@ class Summary:
     @property
     def progress(self) -> str:
         """Ended stages of all stages, such as 1/3."""
-        reason = self.reason if self.ended_at else None
-        ended = sum(
-            phase_rules.ended_by_itself(stage.outcome, says_the_same=stage.message == self.message, reason=reason)
-            for stage in self.stages
-        )
+        ended = sum(phase_rules.ended_by_itself(stage.outcome, cut_off=stage.cut_off) for stage in self.stages)
         return f"{ended}/{len(self.stage_names)}"
 
     @property
@@ -213,6 +211,7 @@ SUMMARIES = f"""
         'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
         'completed', count(executions.id)
           FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
+        'cut_off', {phase_rules.CUT_OFF},
         'unjoined', coalesce(bool_or(executions.kind = 'synthesis' AND executions.outcome <> 'Completed'), false),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
         'total_tokens', coalesce(sum(total_tokens), 0)) AS text)

@@ -251,7 +251,7 @@ _TOLD = f"""
      WHERE executions.investigation = known.id AND executions.run = 0) AS cost,
     ARRAY(
       SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'runs', stages.ended_at IS NULL,
-        'says_the_same', stages.message = coalesce(runs.message, '')) AS text)
+        'cut_off', {phase_rules.CUT_OFF}) AS text)
       FROM stages WHERE stages.investigation = known.id AND stages.run = 0
     ) AS stages,
     page.key
@@ -374,11 +374,7 @@ def _listed(row: Any) -> Listed:
         ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
     )
     stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
-    reason = (row.reason or "") if row.ended_at else None
-    ended = sum(
-        phase_rules.ended_by_itself(stage["outcome"], says_the_same=stage["says_the_same"], reason=reason)
-        for stage in stages.values()
-    )
+    ended = sum(phase_rules.ended_by_itself(stage["outcome"], cut_off=stage["cut_off"]) for stage in stages.values())
     running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
     waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
     return Listed(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from tarsy.resources import investigations
+from tarsy.store import log
 from tarsy.transcript import entries
 
 ENDED: tuple[investigations.Phase, ...] = get_args(entries.Ending)
@@ -76,11 +77,15 @@ def is_grounded(grounds: str | None) -> bool | None:
     return None if grounds is None else grounds in GROUNDED
 
 
-def ended_by_itself(outcome: str | None, *, says_the_same: bool, reason: str | None) -> bool:
-    """Whether a stage ran to an end of its own: what ended the investigation first says the same of both.
+CUT_OFF = f"""coalesce(stages.cut_off, stages.ended_at IS NOT NULL AND runs.ended_at IS NOT NULL
+          AND coalesce(runs.reason, '') NOT IN ({", ".join(f"'{reason}'" for reason in log.SUMS_OF_STAGES)})
+          AND stages.message = coalesce(runs.message, ''))"""
+"""Whether the end of the run cut a stage off, by the rows of `stages` and `runs`.
 
-    `reason` is why the investigation has ended, None where it has not; `says_the_same` is whether the messages of the
-    two are one.
-    """
-    cut_off = reason not in (None, "StagesCompleted", "StagesFailed") and says_the_same
+A stage that a build before the column ended has null there: it was cut off if the run's end says the same of both.
+"""
+
+
+def ended_by_itself(outcome: str | None, *, cut_off: bool) -> bool:
+    """Whether a stage ran to an end of its own."""
     return outcome in ("Completed", "CompletedWithErrors", "Failed", "TimedOut") and not cut_off
