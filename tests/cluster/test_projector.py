@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import manifests, queue, stories
-from tarsy.controller import projector
+from tarsy.controller import projector, statuses
 from tarsy.kube import client, objects
 from tarsy.resources import investigations
 from tarsy.store.base import databases
@@ -56,7 +56,7 @@ def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> An
 
 
 def on_the_wire(found: history.Summary) -> Any:
-    return projector.status_of(found).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:

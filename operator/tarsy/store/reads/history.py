@@ -131,8 +131,8 @@ class Summary:
     @property
     def progress(self) -> str:
         """Ended stages of all stages, such as 1/3."""
-        ended = sum(phase_rules.ended_by_itself(stage.outcome, cut_off=stage.cut_off) for stage in self.stages)
-        return f"{ended}/{len(self.stage_names)}"
+        ends = ((stage.outcome, stage.cut_off) for stage in self.stages)
+        return phase_rules.progress(ends, stages=len(self.stage_names))
 
     @property
     def current_stage(self) -> str | None:

@@ -374,13 +374,13 @@ def _listed(row: Any) -> Listed:
         ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
     )
     stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
-    ended = sum(phase_rules.ended_by_itself(stage["outcome"], cut_off=stage["cut_off"]) for stage in stages.values())
+    ends = ((stage["outcome"], stage["cut_off"]) for stage in stages.values())
     running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
     waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
     return Listed(
         **{name: row[name] for name in _AS_STORED},
         phase=phase,
-        progress=f"{ended}/{len(row.stage_names)}",
+        progress=phase_rules.progress(ends, stages=len(row.stage_names)),
         current_stage=running[0] if running and not row.ended_at else None,
         previous=history.previous_of(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
