@@ -392,9 +392,14 @@ class _Parts:
         conditions = chains.Reconciler(
             cluster=cluster, database=self.database, index=self.in_force.index, owner=self.owner
         )
-        self.in_force.follow(lambda: conditions.check_again(cluster.namespace))
+
+        def check_again() -> None:
+            for namespace in cluster.served:
+                conditions.check_again(namespace)
+
+        self.in_force.follow(check_again)
         self.watcher = watcher = watch.Watcher(
-            cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
+            cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
         self.early.readiness.want(needs.Watch(watcher))
         self.kept.hear(watcher.facts)

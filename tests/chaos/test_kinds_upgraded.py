@@ -62,7 +62,7 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
         manifests.investigation("of-open"),
         manifests.investigation("narrowed", alertType="Good", mcp={"tools": denies}),
     ]
-    apply = functools.partial(plane.kubectl, namespace=cluster.namespace)
+    apply = functools.partial(plane.kubectl, namespace=cluster.served.own)
     apply("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": stored}))
     for path in KINDS:
         apply("apply", "--server-side", "--force-conflicts", "-f", str(path))
@@ -80,7 +80,7 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
     platform = loader.platform_file(None)
     index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
     conditions = chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=1))
-    await conditions.reconcile(cluster.namespace)
+    await conditions.reconcile(cluster.served.own)
     found = json.loads(apply("get", "chains", "-o", "json"))
     said = {
         (one["metadata"]["name"], condition["status"], condition["reason"]): condition["message"]
@@ -96,7 +96,7 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
     reasons = {}
     for name in ("of-open", "narrowed"):
         uid = json.loads(apply("get", "inv", name, "-o", "json"))["metadata"]["uid"]
-        await admitting.reconcile(investigations.Key(namespace=cluster.namespace, name=name, uid=uid))
+        await admitting.reconcile(investigations.Key(namespace=cluster.served.own, name=name, uid=uid))
         told = await queue.summary(database, UUID(uid))
         reasons[name] = told.reason, words in (told.message or "")
     assert reasons == {"of-open": ("ChainNotReady", True), "narrowed": ("MCPSelectionInvalid", True)}

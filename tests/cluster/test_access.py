@@ -132,7 +132,7 @@ async def api(serve: Serve) -> API:
 async def admitted(database: databases.Database, cluster: client.Cluster) -> Callable[..., Awaitable[UUID]]:
     """Admits an investigation of the operator's namespace, or of another, as it is now or was once."""
 
-    async def admit(*, namespace: str = cluster.namespace, namespace_uid: str | None = None) -> UUID:
+    async def admit(*, namespace: str = cluster.served.own, namespace_uid: str | None = None) -> UUID:
         subject = queue.subject()
         moved = subject.model_copy(update={"metadata": subject.metadata.model_copy(update={"namespace": namespace})})
         admission = replace(queue.admission(moved), namespace_uid=namespace_uid)
@@ -187,7 +187,7 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
         "account deleted": (deleted, 401),
         "without rights": (await accounts.create(admin, "nobody"), 403),
         "another account's": (
-            await accounts.create(admin, cluster.namespace, namespace="default", may=accounts.EDITOR),
+            await accounts.create(admin, cluster.served.own, namespace="default", may=accounts.EDITOR),
             403,
         ),
         "rights taken away": (revoked, 403),
@@ -286,7 +286,7 @@ def _telling(asks: Any) -> Callable[..., Any]:
 async def test_each_right_is_good_for_what_it_is_on_the_objects(
     bare: API, cluster: client.Cluster, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock
 ) -> None:
-    identity, namespace = await admitted(), cluster.namespace
+    identity, namespace = await admitted(), cluster.served.own
     for verb in accounts.EVERYTHING:
         await accounts.grant(admin, verb, may={"alertinvestigations": [verb]})
     await accounts.grant(admin, "chains", may={"agentchains": ["list"]})
@@ -354,11 +354,11 @@ async def test_nobody_learns_which_ids_there_are(
 async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
     api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], editor: str, plane: ControlPlane
 ) -> None:
-    live = plane.kubectl("get", "namespace", cluster.namespace, "-o", "jsonpath={.metadata.uid}")
+    live = plane.kubectl("get", "namespace", cluster.served.own, "-o", "jsonpath={.metadata.uid}")
     for uid, namespace, status in (
-        (live, cluster.namespace, 200),
-        (None, cluster.namespace, 200),
-        (str(uuid.uuid4()), cluster.namespace, 404),
+        (live, cluster.served.own, 200),
+        (None, cluster.served.own, 200),
+        (str(uuid.uuid4()), cluster.served.own, 404),
         (live, "never-there", 404),
         (None, "never-there", 404),
     ):
@@ -382,7 +382,7 @@ async def test_what_is_left_of_a_namespace_that_is_gone_is_purged_by_who_may_del
 ) -> None:
     here = await accounts.create(admin, "here", may=accounts.EDITOR)
     await eventually(lambda: _is_let_in_anew(api, admitted, here, clock))
-    for namespace, uid in ((cluster.namespace, str(uuid.uuid4())), ("never-there", "any"), ("never-there", None)):
+    for namespace, uid in ((cluster.served.own, str(uuid.uuid4())), ("never-there", "any"), ("never-there", None)):
         identity = await admitted(namespace=namespace, namespace_uid=uid)
         await work.cancel(database, identity, why="user")
         path = f"/api/v1/investigations/{identity}"
@@ -412,7 +412,7 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
 ) -> None:
     host, port = plane.url.removeprefix("https://").split(":")
     async with proxy.serve(host, int(port)) as between:
-        kubeconfig = plane.kubeconfig(namespace=cluster.namespace).read_text()
+        kubeconfig = plane.kubeconfig(namespace=cluster.served.own).read_text()
         path = tmp_path / "through"
         path.write_text(kubeconfig.replace(plane.url, f"https://127.0.0.1:{between.port}"))
         through = await client.connect(path)
@@ -456,7 +456,7 @@ async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_ho
     async with contextlib.AsyncExitStack() as stack:
         between = await stack.enter_async_context(proxy.serve(host, int(port)))
         kubeconfig = tmp_path / "through"
-        given = plane.kubeconfig(namespace=cluster.namespace).read_text()
+        given = plane.kubeconfig(namespace=cluster.served.own).read_text()
         kubeconfig.write_text(given.replace(plane.url, f"https://127.0.0.1:{between.port}"))
         through = await client.connect(kubeconfig)
         stack.push_async_callback(through.close)
@@ -526,7 +526,7 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
     jane = {"X-Forwarded-User": "jane", "X-Forwarded-Groups": "sre, dev"}
     assert (await wary.ask("GET", path, headers=jane))[0] == 401
     status, problem = await trusting.ask("GET", path, headers=jane)
-    where = f"in namespace {cluster.namespace}"
+    where = f"in namespace {cluster.served.own}"
     assert (status, problem["detail"]) == (403, f"User jane may not get alertinvestigations {where}")
     for kind, name in (("User", "jane"), ("Group", "dev"), ("Group", "tarsy:proxied")):
         await accounts.grant(admin, name, kind=kind, may={"alertinvestigations": ["get"]})

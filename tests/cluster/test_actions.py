@@ -94,7 +94,7 @@ class World:
     async def admitted(self, name: str = "web-crash", **spec: Any) -> UUID:
         """An object as intake makes it, which waits."""
         subject = queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, **spec)
-        metadata = {"namespace": self._cluster.namespace, "name": name}
+        metadata = {"namespace": self._cluster.served.own, "name": name}
         subject = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
         received = await queue.received(self._database, subject)
         made = received.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -115,12 +115,12 @@ class World:
 
     async def uid(self, name: str = "web-crash") -> str | None:
         """That of the object of that name."""
-        return await objects.uid_of_investigation(self._cluster, namespace=self._cluster.namespace, name=name)
+        return await objects.uid_of_investigation(self._cluster, namespace=self._cluster.served.own, name=name)
 
     async def watched(self, identity: UUID, name: str = "web-crash") -> None:
         """What the watch makes of any news of the object."""
         await self._reconciler.reconcile(
-            investigations.Key(namespace=self._cluster.namespace, name=name, uid=str(identity))
+            investigations.Key(namespace=self._cluster.served.own, name=name, uid=str(identity))
         )
 
     async def kept_up(self) -> None:
@@ -134,7 +134,7 @@ class World:
         )._expire()
 
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
-        return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self._cluster.namespace)
+        return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self._cluster.served.own)
 
     async def audited(self) -> list[tuple[str, str, str, str]]:
         """What the API was asked for, beside creations, in order."""
@@ -157,11 +157,11 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     running = await world.admitted()
     assert (await queue.claimed(database)).investigation == running
     for _ in range(2):
-        named = {"id": str(running), "namespace": cluster.namespace, "name": "web-crash"}
+        named = {"id": str(running), "namespace": cluster.served.own, "name": "web-crash"}
         assert await api.cancel(running) == (202, named | {"phase": "Cancelling"})
     waiting = UUID(str(await world.made("waiting")))
     await world.watched(waiting, "waiting")
-    named = {"id": str(waiting), "namespace": cluster.namespace, "name": "waiting"}
+    named = {"id": str(waiting), "namespace": cluster.served.own, "name": "waiting"}
     assert await api.cancel(waiting) == (202, named | {"phase": "Cancelled"})
     ended = (409, "it has ended already: Cancelled")
     assert await api.cancel(waiting) == ended
@@ -206,7 +206,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     assert await api.purge(identity) == unknown
     await world.watched(identity)
     assert await world.audited() == [done("purge")]
-    again = await queue.repeat(database, namespace=cluster.namespace, fingerprint=FINGERPRINT, starts_at=START)
+    again = await queue.repeat(database, namespace=cluster.served.own, fingerprint=FINGERPRINT, starts_at=START)
     assert again == identity
     assert await work.stale(database, limit=9) == []
 

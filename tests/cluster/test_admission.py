@@ -232,7 +232,7 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = manifests.investigation("unreadable", startsAt="2026-11-21T20:26:18+24:00")
-    await asyncio.to_thread(former.store, plane, made, namespace=cluster.namespace)
+    await asyncio.to_thread(former.store, plane, made, namespace=cluster.served.own)
     first = shown(kubectl, "unreadable")
     await reconciler(cluster, database).reconcile(key(seen(first)))
     failed = shown(kubectl, "unreadable")
@@ -250,7 +250,7 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
         "Stalled": ("True", "Unreadable"),
     }
     assert "unreadable" in kubectl("get", "events", "--field-selector=reason=Failed", "-o", "name")
-    listed = await objects.list_metadata(cluster, namespace=cluster.namespace, unfinished=True)
+    listed = await objects.list_metadata(cluster, namespace=cluster.served.own, unfinished=True)
     assert [one.name for one in listed] == []  # so a new process does not try it again
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
 

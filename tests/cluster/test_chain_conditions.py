@@ -42,25 +42,25 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
     first = reconciler(cluster, database, owner=1, agents=("Only",))
     second = reconciler(cluster, database, owner=2, agents=())
 
     def ready() -> tuple[str, str]:
-        shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+        shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
         (condition,) = [one for one in shown["status"]["conditions"] if one["type"] == "Ready"]
         return condition["status"], shown["metadata"]["resourceVersion"]
 
-    await first.reconcile(cluster.namespace)
+    await first.reconcile(cluster.served.own)
     status, version = ready()
     assert status == "True"
     with pytest.raises(workqueue.LaterError):
-        await second.reconcile(cluster.namespace)
+        await second.reconcile(cluster.served.own)
     assert ready() == ("True", version)
 
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("UPDATE leaders SET until = clock_timestamp()"))
-    await second.reconcile(cluster.namespace)
+    await second.reconcile(cluster.served.own)
     assert ready()[0] == "False", "whoever leads now says what it sees"
 
 
@@ -73,9 +73,9 @@ async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_obje
         executiveSummary={"llmProvider": "none"},
         chat={"enabled": False, "agent": "Nobody"},
     )
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
-    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
-    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
+    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
     (found,) = [one for one in shown["status"]["conditions"] if one["type"] == "ResolvedRefs"]
     assert (found["status"], found["reason"]) == ("False", "ReferenceNotFound")
     there = "Available LLM providers: keyless, only"
@@ -96,11 +96,11 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     made = manifests.chain(
         name="pod-crash", fallbackProviders=["keyless"], stages=[manifests.stage("analysis", agent="Only")]
     )
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
     await workers.report(database, only="", keyless="it has no key")
     for _ in range(2):
-        await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
-    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+        await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
+    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
     conditions = {one["type"]: one for one in shown["status"]["conditions"]}
     told = "Chain 'pod-crash' stage 'analysis': fallback LLM provider 'keyless' cannot be used: it has no key"
     resolved = conditions["ResolvedRefs"]
@@ -112,12 +112,12 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
     reconciling = reconciler(cluster, database, owner=1, agents=("Only",))
 
     async def shown() -> list[str]:
-        await reconciling.reconcile(cluster.namespace)
-        read = plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace)
+        await reconciling.reconcile(cluster.served.own)
+        read = plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own)
         conditions = {one["type"]: one for one in json.loads(read)["status"]["conditions"]}
         kinds = ("ProvidersUsable", "Ready", "Stalled")
         return [f"{conditions[kind]['status']} {conditions[kind]['reason']}" for kind in kinds]
@@ -146,7 +146,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
     needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
     other = manifests.chain("Other", name="other", stages=[manifests.stage("analysis", agent="Only")])
     for made in (needs, other):
-        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
 
     async def say(process: int, state: str, problem: str = "") -> None:
         now = datetime.now(UTC)
@@ -161,7 +161,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         async with asyncio.timeout(60):
             while True:
                 read: Any = await asyncio.to_thread(
-                    plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.namespace
+                    plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.served.own
                 )
                 listed: list[dict[str, Any]] = json.loads(read).get("status", {}).get("conditions", [])
                 there = {one["type"]: one for one in listed}
@@ -172,7 +172,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
 
     conditions = reconciler(cluster, database, owner=1, agents=("Only",))
     running = asyncio.create_task(conditions.run())
-    conditions.check_again(cluster.namespace)
+    conditions.check_again(cluster.served.own)
     assert (await shown("needs", "Unknown"))["reason"] == "ServersNotConnected"
     await say(1, "connected")
     await say(2, "connected")
@@ -194,26 +194,26 @@ async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_
 ) -> None:
     stages = [manifests.stage("analysis", agent="Only")]
     odd = manifests.chain(name="odd", activeDeadlineSeconds=0, stages=stages)
-    await asyncio.to_thread(former.store, plane, odd, namespace=cluster.namespace)
+    await asyncio.to_thread(former.store, plane, odd, namespace=cluster.served.own)
     good = manifests.chain("Other", name="good", stages=stages)
-    plane.kubectl("create", "-f", "-", input=json.dumps(good), namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(good), namespace=cluster.served.own)
 
     def shown(name: str) -> Any:
-        return json.loads(plane.kubectl("get", "chain", name, "-o", "json", namespace=cluster.namespace))
+        return json.loads(plane.kubectl("get", "chain", name, "-o", "json", namespace=cluster.served.own))
 
     def conditions(name: str) -> dict[str, tuple[str, str]]:
         return {one["type"]: (one["status"], one["reason"]) for one in shown(name)["status"]["conditions"]}
 
-    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
     no = "Unreadable"
     assert conditions("odd") == {"Accepted": ("False", no), "Ready": ("False", no), "Stalled": ("True", no)}
     assert "spec.activeDeadlineSeconds: " in shown("odd")["status"]["conditions"][0]["message"]
     assert conditions("good")["Ready"] == ("True", "Ready")
     version = shown("odd")["metadata"]["resourceVersion"]
-    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
     assert shown("odd")["metadata"]["resourceVersion"] == version
 
     change = '{"spec": {"activeDeadlineSeconds": 60}}'
-    plane.kubectl("patch", "chain", "odd", "--type=merge", "--patch", change, namespace=cluster.namespace)
-    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    plane.kubectl("patch", "chain", "odd", "--type=merge", "--patch", change, namespace=cluster.served.own)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
     assert conditions("odd")["Ready"] == ("True", "Ready")

@@ -131,7 +131,7 @@ class World:
 
     async def queued(self, name: str = "web-crash", **spec: Any) -> UUID:
         subject = queue.subject(name, **spec)
-        metadata = subject.metadata.model_copy(update={"namespace": self._cluster.namespace})
+        metadata = subject.metadata.model_copy(update={"namespace": self._cluster.served.own})
         return await queue.admit(self._database, subject.model_copy(update={"metadata": metadata}), chain=CHAIN)
 
     async def worked(self, log: Sequence[entries.Entry], **spec: Any) -> UUID:
@@ -365,7 +365,7 @@ async def test_a_posted_alert_is_followed_to_its_end(
     api: API, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     applied = json.dumps(manifests.chain("kubernetes"))
-    plane.kubectl("apply", "-f", "-", input=applied, namespace=cluster.namespace)
+    plane.kubectl("apply", "-f", "-", input=applied, namespace=cluster.served.own)
     submission = document("submission")
     body = json.dumps(submission["body"])
     status, posted = await api.ask("/alerts", method="POST", data=body, headers={"Idempotency-Key": "one"})
@@ -406,7 +406,7 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
 ) -> None:
     def create_chain(alert_type: str) -> None:
         manifest = json.dumps(manifests.chain(alert_type, name=alert_type.lower()))
-        plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.namespace)
+        plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.served.own)
 
     given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     ingest = platforms.Ingest(default_alert_type="kubernetes")
@@ -435,7 +435,7 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
         )
         _, own = await api.ask("/alerts", method="POST", data=body)
         assert own["message"] == "Alert queued for processing"
-    made = plane.kubectl("get", "inv", posted["name"], "-o", "json", namespace=cluster.namespace)
+    made = plane.kubectl("get", "inv", posted["name"], "-o", "json", namespace=cluster.served.own)
     assert json.loads(made)["spec"]["labels"] == {"alertname": "Rare"}
 
 

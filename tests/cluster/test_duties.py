@@ -30,7 +30,7 @@ class World:
 
     def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
         self._plane = plane
-        self._namespace = cluster.namespace
+        self._namespace = cluster.served.own
         self._database = database
         index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
         self.reconciler = investigations.Reconciler(
@@ -165,7 +165,7 @@ async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
     await world.duties.resync()
     await world.until(uid, None)
     plane.kubectl(
-        "patch", "inv", "web-crash", "--type=merge", '--patch={"spec":{"cancel":true}}', namespace=cluster.namespace
+        "patch", "inv", "web-crash", "--type=merge", '--patch={"spec":{"cancel":true}}', namespace=cluster.served.own
     )
     await world.duties.resync()
     await world.until(uid, "Cancelled")

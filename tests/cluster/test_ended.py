@@ -40,7 +40,7 @@ class Controller:
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )
         self.watcher = watch.Watcher(
-            cluster, namespace=cluster.namespace, investigation_seen=self.reconciler.seen, chain_seen=lambda _: None
+            cluster, namespace=cluster.served.own, investigation_seen=self.reconciler.seen, chain_seen=lambda _: None
         )
         self.duties = duties.Duties(
             cluster=cluster,
@@ -140,14 +140,14 @@ async def test_neither_a_start_nor_an_idle_pass_looks_at_each(
     count: int,
 ) -> None:
     await finished.create(cluster, database, count=count)
-    create(plane, cluster.namespace, manifests.chain())
+    create(plane, cluster.served.own, manifests.chain())
     before = reads(plane)
     controller = await start()
     opened = controller.between.bytes_down
     await controller.duties.resync()
     everything = controller.between.bytes_down - opened
     assert everything > UID_BYTES * count
-    uid = create(plane, cluster.namespace, manifests.investigation("last"))
+    uid = create(plane, cluster.served.own, manifests.investigation("last"))
     await until(lambda: is_open(database, uid))
     assert reads(plane) - before < 10
 
@@ -173,11 +173,11 @@ async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
     start: Callable[[], Awaitable[Controller]],
 ) -> None:
     uid, *_ = await finished.create(cluster, database, count=3)
-    live_for(plane, cluster.namespace, "done-0", 60)
+    live_for(plane, cluster.served.own, "done-0", 60)
     controller = await start()
     await controller.duties.resync()
     await until(lambda: lives_for(database, uid, 60))
-    live_for(plane, cluster.namespace, "done-0", 120)
+    live_for(plane, cluster.served.own, "done-0", 120)
     await until(lambda: lives_for(database, uid, 120))
 
 
@@ -208,17 +208,17 @@ async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
     start: Callable[[], Awaitable[Controller]],
 ) -> None:
     uid, *_ = await finished.create(cluster, database, count=3)
-    create(plane, cluster.namespace, manifests.chain())
-    gone = create(plane, cluster.namespace, manifests.investigation("gone"))
+    create(plane, cluster.served.own, manifests.chain())
+    gone = create(plane, cluster.served.own, manifests.investigation("gone"))
     controller = await start()
     await controller.duties.resync()
     await until(lambda: is_open(database, gone))
 
     controller.between.refuse()
     controller.between.cut()
-    await asyncio.to_thread(live_for, plane, cluster.namespace, "done-0", 60)
-    await asyncio.to_thread(plane.kubectl, "delete", "inv", "gone", namespace=cluster.namespace)
-    made = await asyncio.to_thread(create, plane, cluster.namespace, manifests.investigation("made"))
+    await asyncio.to_thread(live_for, plane, cluster.served.own, "done-0", 60)
+    await asyncio.to_thread(plane.kubectl, "delete", "inv", "gone", namespace=cluster.served.own)
+    made = await asyncio.to_thread(create, plane, cluster.served.own, manifests.investigation("made"))
     await asyncio.to_thread(plane.kill, "kube-apiserver")  # the next one may not know what was before it
     await asyncio.to_thread(plane.start_component, "kube-apiserver")
     controller.between.accept()
@@ -234,9 +234,9 @@ async def test_a_status_that_says_it_has_ended_ends_nothing(
     database: databases.Database,
     start: Callable[[], Awaitable[Controller]],
 ) -> None:
-    create(plane, cluster.namespace, manifests.chain())
+    create(plane, cluster.served.own, manifests.chain())
     names = [f"crash-{number}" for number in range(duties.HARMLESS_ABSENCES + 2)]
-    uids = [create(plane, cluster.namespace, manifests.investigation(name)) for name in names]
+    uids = [create(plane, cluster.served.own, manifests.investigation(name)) for name in names]
     controller = await start()
     for uid in uids:
         await until(functools.partial(is_open, database, uid))
@@ -249,10 +249,10 @@ async def test_a_status_that_says_it_has_ended_ends_nothing(
             "--subresource=status",
             "--type=merge",
             f"--patch={patch}",
-            namespace=cluster.namespace,
+            namespace=cluster.served.own,
         )
     await controller.duties.resync()
-    plane.kubectl("delete", "inv", names[0], namespace=cluster.namespace)
+    plane.kubectl("delete", "inv", names[0], namespace=cluster.served.own)
     await controller.duties.resync()
     await until(lambda: is_cancelled(database, uids[0]))
     assert [await ending(database, uid) for uid in uids[1:]] == [None] * len(uids[1:])

@@ -68,7 +68,7 @@ class API:
 async def api(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
 ) -> AsyncIterator[API]:
-    plane.kubectl("apply", "-f", "-", input=json.dumps(manifests.chain("taken")), namespace=cluster.namespace)
+    plane.kubectl("apply", "-f", "-", input=json.dumps(manifests.chain("taken")), namespace=cluster.served.own)
     parts = apis.parts(
         cluster=cluster,
         database=database,
@@ -154,7 +154,7 @@ async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
     print(f"{time.process_time() - started:.1f} s of processor time, the loop busy for {watchdog.worst * 1000:.0f} ms")
     assert (status, receipt["counts"]["created"]) == (200, 1000)
     name = receipt["alerts"][-1]["name"]
-    source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
+    source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.served.own))["spec"]["source"]
     assert len(source["groupKey"]) <= 4096
     assert "s3cret" not in source["groupKey"]
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
@@ -273,7 +273,7 @@ async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
         alertname="Crash", fingerprint=f"{1:016x}", starts_at=datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
     )
     stranger = manifests.investigation(name, startsAt="2026-11-21T20:26:18+24:00")
-    await asyncio.to_thread(former.store, plane, stranger, namespace=cluster.namespace)
+    await asyncio.to_thread(former.store, plane, stranger, namespace=cluster.served.own)
     async with asyncio.timeout(60):
         status, receipt = await api.post(notification(alert(1)))
         while status == 503:  # the API server is not ready to read kinds that have just changed: sent again, as told
@@ -291,7 +291,7 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
     status, receipt = await api.post(notification(alert(1), receiver=receiver, truncatedAlerts=3))
     assert status == 200
     name = receipt["alerts"][0]["name"]
-    source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
+    source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.served.own))["spec"]["source"]
     said = [record.getMessage() for record in caplog.records if record.name.startswith("tarsy.")]
     assert len(said) == 2
     for text in (source["receiver"], *said):

@@ -45,7 +45,7 @@ class Grafana:
 async def grafana(cluster: client.Cluster, database: databases.Database, plane: ControlPlane) -> AsyncIterator[Grafana]:
     """It has the webhook's token, and there is a chain for what it sends."""
     chain = json.dumps(manifests.chain("PodRestarts", "pod-crash"))
-    plane.kubectl("apply", "-f", "-", input=chain, namespace=cluster.namespace)
+    plane.kubectl("apply", "-f", "-", input=chain, namespace=cluster.served.own)
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     async with apis.served(parts, headers=apis.bearer(WEBHOOK)) as session:
         yield Grafana(session)
@@ -58,7 +58,7 @@ async def test_what_grafana_sends_is_investigated_once_and_its_resolve_is_record
     assert await grafana.outcomes(firing) == ["created"]
     assert await grafana.outcomes(firing) == ["repeated"]
     assert await grafana.outcomes(firing, method="PUT") == ["repeated"]
-    (made,) = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=cluster.namespace))["items"]
+    (made,) = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=cluster.served.own))["items"]
     spec = made["spec"]
     assert (spec["alertType"], spec["fingerprint"], spec["severity"]) == ("pod-crash", "c6eadffa33fcdf37", "critical")
     assert (spec["source"]["type"], spec["source"]["receiver"]) == ("grafana", "tarsy")

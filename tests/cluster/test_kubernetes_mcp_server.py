@@ -47,8 +47,8 @@ async def listening(kubeconfig: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("way", ["stdio", "http", "sse"])
 async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, cluster: client.Cluster, way: str) -> None:
-    plane.kubectl("create", "configmap", "found-here", "--from-literal=a=b", namespace=cluster.namespace)
-    kubeconfig = str(plane.kubeconfig(namespace=cluster.namespace))
+    plane.kubectl("create", "configmap", "found-here", "--from-literal=a=b", namespace=cluster.served.own)
+    kubeconfig = str(plane.kubeconfig(namespace=cluster.served.own))
     async with contextlib.AsyncExitStack() as stack:
         if way == "stdio":
             command = str(tools.kubernetes_mcp_server())
@@ -63,7 +63,7 @@ async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, clust
             assert box.problems == ()
             assert {"k8s.resources_list", "k8s.pods_log", "k8s.events_list"} <= {spec.name for spec in box.specs}
             assert all(spec.idempotent for spec in box.specs)
-            asked = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": cluster.namespace}
+            asked = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": cluster.served.own}
             call = messages.ToolCall(id="0.0", name="k8s.resources_list", arguments=json.dumps(asked))
             outputs = await asyncio.gather(*(box.call(call, SCOPE) for _ in range(8)))
             assert all("found-here" in output.text and not output.failed for output in outputs)

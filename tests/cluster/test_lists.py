@@ -40,7 +40,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         made = queue.admission(queue.subject(name, alertType="kubernetes", author="ann"))
         assert await admissions.admit(database, made)
     moved = "UPDATE investigations SET namespace = :namespace, namespace_uid = CASE WHEN name = 'old' THEN 'old' END"
-    await queue.execute(database, moved, namespace=cluster.namespace)
+    await queue.execute(database, moved, namespace=cluster.served.own)
     async with apis.served(apis.parts(cluster=cluster, database=database)) as session:
         yield API(session)
 

@@ -46,7 +46,7 @@ def a_status(sequence: int, *, finished: bool = False) -> investigations.Status:
 
 
 async def apply(cluster: client.Cluster, uid: str, status: investigations.Status) -> str:
-    return await objects.apply_status(cluster, namespace=cluster.namespace, name="web-crash", uid=uid, status=status)
+    return await objects.apply_status(cluster, namespace=cluster.served.own, name="web-crash", uid=uid, status=status)
 
 
 def on_the_wire(status: investigations.Status) -> Any:
@@ -59,10 +59,10 @@ def shown(plane: ControlPlane, namespace: str) -> Any:
 
 
 async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cluster) -> None:
-    assert await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash") is None
-    asked = manifest(cluster.namespace, fingerprint="6eb8c03418906421", startsAt="2026-11-21T20:26:18.109994018Z")
+    assert await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash") is None
+    asked = manifest(cluster.served.own, fingerprint="6eb8c03418906421", startsAt="2026-11-21T20:26:18.109994018Z")
     first = await objects.create_investigation(cluster, asked)
-    again = await objects.create_investigation(cluster, manifest(cluster.namespace, alertType="another"))
+    again = await objects.create_investigation(cluster, manifest(cluster.served.own, alertType="another"))
     assert not first.existed
     assert again.existed
     assert again.found == first.found
@@ -70,7 +70,7 @@ async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cl
     assert again.found.spec.alert_data == asked["spec"]["alertData"]
     assert again.found.metadata.uid
     assert again.found.metadata.generation == 1
-    assert await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash") == first.found
+    assert await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash") == first.found
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_an_object_against_the_schema_is_refused_with_the_field_at_fault(
     cluster: client.Cluster, spec: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(objects.RefusedError, match=complaint):
-        await objects.create_investigation(cluster, manifest(cluster.namespace, **spec))
+        await objects.create_investigation(cluster, manifest(cluster.served.own, **spec))
 
 
 async def test_an_object_in_a_namespace_that_is_not_there_is_refused(admin: client.Cluster) -> None:
@@ -101,63 +101,69 @@ async def test_an_object_in_a_namespace_that_is_not_there_is_refused(admin: clie
     ids=["changed", "replaced", "added", "taken away"],
 )
 async def test_a_spec_cannot_be_changed(plane: ControlPlane, cluster: client.Cluster, change: dict[str, Any]) -> None:
-    await objects.create_investigation(cluster, manifest(cluster.namespace, startsAt="2026-11-21T20:26:18Z"))
+    await objects.create_investigation(cluster, manifest(cluster.served.own, startsAt="2026-11-21T20:26:18Z"))
     (field,) = change
     with pytest.raises(KubectlError, match=f"{field} cannot be changed: delete the investigation and create another"):
         plane.kubectl(
-            "patch", "inv", "web-crash", "--type=merge", "-p", json.dumps({"spec": change}), namespace=cluster.namespace
+            "patch",
+            "inv",
+            "web-crash",
+            "--type=merge",
+            "-p",
+            json.dumps({"spec": change}),
+            namespace=cluster.served.own,
         )
 
 
 async def test_a_status_is_written_whole(plane: ControlPlane, cluster: client.Cluster) -> None:
-    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
-    assert shown(plane, cluster.namespace)["observedGeneration"] == -1
+    made = await objects.create_investigation(cluster, manifest(cluster.served.own))
+    assert shown(plane, cluster.served.own)["observedGeneration"] == -1
     for status in (a_status(1), a_status(1), a_status(7, finished=True)):
         assert await apply(cluster, made.found.metadata.uid, status) == "written"
-        assert shown(plane, cluster.namespace) == on_the_wire(status)
+        assert shown(plane, cluster.served.own) == on_the_wire(status)
 
 
 async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_name(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
-    first = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    first = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert await apply(cluster, first.found.metadata.uid, a_status(1)) == "written"
-    plane.kubectl("delete", "inv", "web-crash", namespace=cluster.namespace)
+    plane.kubectl("delete", "inv", "web-crash", namespace=cluster.served.own)
     assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
-    second = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    second = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert not second.existed
     assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
-    assert "sequence" not in shown(plane, cluster.namespace)
+    assert "sequence" not in shown(plane, cluster.served.own)
 
 
 async def test_a_status_older_than_the_one_that_is_there_is_not_written(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
-    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     await apply(cluster, made.found.metadata.uid, a_status(7, finished=True))
     assert await apply(cluster, made.found.metadata.uid, a_status(6)) == "older"
-    assert shown(plane, cluster.namespace) == on_the_wire(a_status(7, finished=True))
+    assert shown(plane, cluster.served.own) == on_the_wire(a_status(7, finished=True))
 
 
 async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_another_object(
     cluster: client.Cluster,
 ) -> None:
-    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     wrong = a_status(1).model_copy(update={"phase": "Paused"})
     with pytest.raises(objects.RefusedError, match=r"status\.phase"):
         await apply(cluster, made.found.metadata.uid, wrong)
 
 
 async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: client.Cluster) -> None:
-    assert await objects.list_chains(cluster, namespace=cluster.namespace) == []
+    assert await objects.list_chains(cluster, namespace=cluster.served.own) == []
     spec: dict[str, Any] = {
         "alertTypes": ["PodCrash"],
         "stages": [manifests.stage("analysis", mcpServers=[], maxIterations=3)],
         "executiveSummary": {"enabled": False},
     }
     chain = manifests.chain(**spec)
-    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
-    (found,) = await objects.list_chains(cluster, namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.served.own)
+    (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
     assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
     assert found.metadata.uid
     assert found.metadata.creation_timestamp
@@ -206,7 +212,7 @@ async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
 ) -> None:
     refused = manifests.chain(stages=[{"name": "analysis"} | stage])
     with pytest.raises(KubectlError, match=complaint):
-        plane.kubectl("create", "-f", "-", input=json.dumps(refused), namespace=cluster.namespace)
+        plane.kubectl("create", "-f", "-", input=json.dumps(refused), namespace=cluster.served.own)
 
 
 async def test_the_largest_chain_is_within_the_api_servers_budget(plane: ControlPlane, cluster: client.Cluster) -> None:
@@ -220,8 +226,8 @@ async def test_the_largest_chain_is_within_the_api_servers_budget(plane: Control
         for number in range(20)
     ]
     chain = manifests.chain(stages=stages)
-    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
-    (found,) = await objects.list_chains(cluster, namespace=cluster.namespace)
+    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.served.own)
+    (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
     assert sum(len(stage.members) for stage in found.spec.stages) == 200
 
 
@@ -232,9 +238,9 @@ async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
         manifests.chain("a\x00"),
         manifests.investigation(alertType="a\x00", fingerprint="\x00", labels={"\x00": "y"}),
     ):
-        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
-    (chain,) = await objects.list_chains(cluster, namespace=cluster.namespace)
-    found = await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash")
+        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    (chain,) = await objects.list_chains(cluster, namespace=cluster.served.own)
+    found = await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash")
     assert found is not None
     assert chain.spec.alert_types == [found.spec.alert_type] == ["a\ufffd"]
     assert (found.spec.fingerprint, found.spec.labels) == ("\ufffd", {"\ufffd": "y"})
@@ -294,9 +300,9 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
 
 async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: client.Cluster) -> None:
     def kubectl(*args: str) -> str:
-        return plane.kubectl(*args, namespace=cluster.namespace)
+        return plane.kubectl(*args, namespace=cluster.served.own)
 
-    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     await apply(cluster, made.found.metadata.uid, a_status(1).model_copy(update={"headline": "OOM."}))
     header, row = (line.split() for line in kubectl("get", "inv").splitlines())
     assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE"]

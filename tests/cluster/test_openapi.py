@@ -119,7 +119,9 @@ async def world(plane: ControlPlane, cluster: client.Cluster, database: database
 
     async def admitted(name: str, uid: str | None = None) -> str:
         subject = queue.subject(name)
-        metadata = subject.metadata.model_copy(update={"namespace": cluster.namespace, "uid": uid or str(uuid.uuid4())})
+        metadata = subject.metadata.model_copy(
+            update={"namespace": cluster.served.own, "uid": uid or str(uuid.uuid4())}
+        )
         return str(await queue.admit(database, subject.model_copy(update={"metadata": metadata})))
 
     async def finished(name: str, uid: str | None = None) -> str:
@@ -147,7 +149,7 @@ def identity(world: World) -> str:
 async def kubectl(plane: ControlPlane, cluster: client.Cluster, manifest: object) -> str:
     """Create an object; its uid."""
     made = await asyncio.to_thread(
-        plane.kubectl, "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=cluster.namespace
+        plane.kubectl, "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=cluster.served.own
     )
     return str(json.loads(made)["metadata"]["uid"])
 
@@ -295,7 +297,7 @@ async def test_nothing_is_taken_that_is_not_described(
         for parameter in queries(operation):
             assert parameter["name"] in there_is
             if "array" not in json.dumps(parameter["schema"]):
-                given = f"{path}?{parameter['name']}=1&{parameter['name']}={cluster.namespace}"  # one that is there
+                given = f"{path}?{parameter['name']}=1&{parameter['name']}={cluster.served.own}"  # one that is there
                 problem = await asked(session, method, given, headers=allowed)
                 assert (problem["status"], problem["errors"][0]["place"]) == (422, f"query.{parameter['name']}")
         if "requestBody" not in operation:

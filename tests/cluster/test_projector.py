@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import manifests, queue, stories
-from tarsy.controller import projector
+from tarsy.controller import projector, statuses
 from tarsy.kube import client, objects
 from tarsy.resources import investigations
 from tarsy.store.base import databases
@@ -38,7 +38,7 @@ async def projecting(cluster: client.Cluster, database: databases.Database) -> A
 
 
 async def create(cluster: client.Cluster, name: str = "web-crash") -> investigations.AlertInvestigation:
-    manifest = manifests.investigation(name, namespace=cluster.namespace)
+    manifest = manifests.investigation(name, namespace=cluster.served.own)
     return (await objects.create_investigation(cluster, manifest)).found
 
 
@@ -56,7 +56,7 @@ def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> An
 
 
 def on_the_wire(found: history.Summary) -> Any:
-    return projector.status_of(found).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:
@@ -165,7 +165,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
         "Stalled": ("True", "ChainNotFound"),
     }
     waited = plane.kubectl(
-        "wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s", namespace=cluster.namespace
+        "wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s", namespace=cluster.served.own
     )
     assert "condition met" in waited
 
@@ -215,7 +215,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
     deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")
     for subject in (deleted, replaced):
         await queue.admit(database, subject, chain=CHAIN)
-        plane.kubectl("delete", "inv", subject.metadata.name, namespace=cluster.namespace)
+        plane.kubectl("delete", "inv", subject.metadata.name, namespace=cluster.served.own)
     replacement = await create(cluster, "replaced")
     async with projecting(cluster, database):
         await projected(database)

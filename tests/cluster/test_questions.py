@@ -88,7 +88,7 @@ class World:
 
     def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
         self._plane = plane
-        self._namespace = cluster.namespace
+        self._namespace = cluster.served.own
         self._database = database
 
     async def ended(self, name: str = "web-crash", ending: entries.Ending = "Completed") -> UUID:
@@ -119,7 +119,7 @@ async def test_a_question_is_masked_queued_and_told_with_the_runs(
     identity = await world.ended()
     with caplog.at_level("INFO"):
         status, asked = await api.ask(identity, "Is password=hunter2-Xy9 wrong? \x00\ud83d")
-    named = {"id": str(identity), "namespace": cluster.namespace, "name": "web-crash"}
+    named = {"id": str(identity), "namespace": cluster.served.own, "name": "web-crash"}
     assert (status, asked) == (202, named | {"run": 1})
     (line,) = [one for one in caplog.records if one.__dict__.get("action") == "asked"]
     assert (line.__dict__["uid"], line.__dict__["run"]) == (str(identity), 1)

@@ -55,7 +55,7 @@ async def test_a_process_is_ready_from_when_it_has_started_until_it_stops(
 async def test_a_controller_is_not_ready_before_its_watch_is_open(
     database: databases.Database, cluster: client.Cluster
 ) -> None:
-    watcher = watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=print, chain_seen=print)
+    watcher = watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=print, chain_seen=print)
     readiness = readiness_of(database, cluster, roles=ALL, watcher=watcher)
     assert await missing(readiness) == "not ready: the watch (controller)"
 
@@ -105,7 +105,7 @@ async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(
 async def limited(plane: ControlPlane, admin: client.Cluster) -> AsyncIterator[client.Cluster]:
     """The cluster as an account has it that may do nothing."""
     token = await accounts.create(admin, "operator")
-    found = await client.connect(plane.kubeconfig(namespace=admin.namespace, user="limited", token=token))
+    found = await client.connect(plane.kubeconfig(namespace=admin.served.own, user="limited", token=token))
     yield found
     await found.close()
 

@@ -50,7 +50,7 @@ async def migrated(database_url: str) -> AsyncIterator[databases.Database]:
 async def api(cluster: client.Cluster, migrated: databases.Database) -> AsyncIterator[aiohttp.ClientSession]:
     """The API on it, whose namespace has one investigation."""
     await queue.admit(migrated, queue.subject("it", alertData="pod web-0 restarts every minute"))
-    await queue.execute(migrated, "UPDATE investigations SET namespace = :namespace", namespace=cluster.namespace)
+    await queue.execute(migrated, "UPDATE investigations SET namespace = :namespace", namespace=cluster.served.own)
     async with apis.served(apis.parts(cluster=cluster, database=migrated)) as session:
         yield session
 
@@ -129,7 +129,7 @@ async def test_thirty_searches_for_what_is_in_a_hundred_thousand_keep_lists_admi
     api: aiohttp.ClientSession, cluster: client.Cluster, migrated: databases.Database
 ) -> None:
     await queue.execute(migrated, "TRUNCATE investigations CASCADE")
-    await crowd.gather(migrated, namespace=cluster.namespace, namespace_uid=None)
+    await crowd.gather(migrated, namespace=cluster.served.own, namespace_uid=None)
     searches = [asyncio.create_task(ask(api, q=f'"{PHRASES[number % 2]}"')) for number in range(MANY)]
 
     async def ready() -> None:

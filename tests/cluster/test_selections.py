@@ -67,9 +67,9 @@ async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
     index = functools.partial(chain_index.ChainIndex, platform=known, unusable_providers={})
     reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
     for manifest in (manifests.chain(), manifests.investigation(mcp={"servers": [{"name": "vault"}]})):
-        plane.kubectl("create", "-f", "-", namespace=cluster.namespace, input=json.dumps(manifest))
-    found = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=cluster.namespace))["metadata"]
-    seen = watch.Seen(namespace=cluster.namespace, name="web-crash", uid=found["uid"], generation=1)
+        plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(manifest))
+    found = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=cluster.served.own))["metadata"]
+    seen = watch.Seen(namespace=cluster.served.own, name="web-crash", uid=found["uid"], generation=1)
     await reconciler.reconcile(investigations.Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
     told = await queue.summary(database, UUID(seen.uid))
     assert told.reason == "MCPSelectionInvalid"

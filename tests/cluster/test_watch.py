@@ -66,7 +66,7 @@ def kopf_threads() -> list[str]:
 @contextlib.asynccontextmanager
 async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
     seen = Seen()
-    seen.watcher = watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=seen, chain_seen=seen)
+    seen.watcher = watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=seen, chain_seen=seen)
     assert seen.watcher.cut_for() == math.inf
     task = asyncio.create_task(seen.watcher.run())
     try:
@@ -97,30 +97,30 @@ async def test_a_user_without_a_name_can_watch(
 async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_they_are(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
-    before = create(plane, cluster.namespace, "before")
+    before = create(plane, cluster.served.own, "before")
     async with watching(cluster) as seen:
         found = await seen.of(before["metadata"]["uid"])
         assert found == watch.Seen(
-            namespace=cluster.namespace, name="before", uid=before["metadata"]["uid"], generation=1
+            namespace=cluster.served.own, name="before", uid=before["metadata"]["uid"], generation=1
         )
-        after = create(plane, cluster.namespace, "after")
+        after = create(plane, cluster.served.own, "after")
         assert (await seen.of(after["metadata"]["uid"])).name == "after"
-        plane.kubectl("delete", "inv", "after", namespace=cluster.namespace)
-        again = create(plane, cluster.namespace, "after")
+        plane.kubectl("delete", "inv", "after", namespace=cluster.served.own)
+        again = create(plane, cluster.served.own, "after")
         assert (await seen.of(again["metadata"]["uid"])).name == "after"
-    now = json.loads(plane.kubectl("get", "inv", "before", "-o", "json", namespace=cluster.namespace))
+    now = json.loads(plane.kubectl("get", "inv", "before", "-o", "json", namespace=cluster.served.own))
     assert now == before
 
 
 async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPlane, cluster: client.Cluster) -> None:
-    create(plane, "default", f"before-{cluster.namespace}")
+    create(plane, "default", f"before-{cluster.served.own}")
     async with watching(cluster) as seen:
-        first = create(plane, cluster.namespace, "first")
+        first = create(plane, cluster.served.own, "first")
         await seen.of(first["metadata"]["uid"])
-        create(plane, "default", f"after-{cluster.namespace}")
-        last = create(plane, cluster.namespace, "last")
+        create(plane, "default", f"after-{cluster.served.own}")
+        last = create(plane, cluster.served.own, "last")
         await seen.of(last["metadata"]["uid"])
-    assert seen.namespaces == {cluster.namespace}
+    assert seen.namespaces == {cluster.served.own}
 
 
 async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
@@ -155,7 +155,7 @@ async def main():
     cluster = await client.connect(Path(sys.argv[1]))
     for turns in range(4):
         task = asyncio.create_task(
-            watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=print, chain_seen=print).run()
+            watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=print, chain_seen=print).run()
         )
         while all(thread.name != "kopf" for thread in threading.enumerate()):
             await asyncio.sleep(0)

@@ -54,11 +54,11 @@ async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncI
 @pytest.fixture
 async def admitted(database: databases.Database, cluster: client.Cluster) -> Callable[..., Awaitable[UUID]]:
     """Admits an investigation of the operator's namespace, as it is now."""
-    uid = await objects.namespace_uid(cluster, cluster.namespace)
+    uid = await objects.namespace_uid(cluster, cluster.served.own)
 
     async def admit(name: str = "web-crash") -> UUID:
         subject = queue.subject(name)
-        metadata = subject.metadata.model_copy(update={"namespace": cluster.namespace})
+        metadata = subject.metadata.model_copy(update={"namespace": cluster.served.own})
         moved = subject.model_copy(update={"metadata": metadata})
         admission = replace(queue.admission(moved), namespace_uid=uid)
         assert await admissions.admit(database, admission)
@@ -208,7 +208,7 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
     headers = token | {"Last-Event-ID": str(first["id"])}
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"{url}/api/v1/events?namespace={cluster.namespace}", headers=headers) as response,
+        session.get(f"{url}/api/v1/events?namespace={cluster.served.own}", headers=headers) as response,
     ):
         reader = watching.Reader(response)
         told = [await reader.next() for _ in range(3)]

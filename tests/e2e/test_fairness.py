@@ -115,7 +115,7 @@ class Seen:
 
     async def _shown(self) -> dict[str, int]:
         listed: Any = await kubernetes.CustomObjectsApi(self._cluster.api).list_namespaced_custom_object(
-            group="tarsy.dev", version="v1alpha1", namespace=self._cluster.namespace, plural=investigations.PLURAL
+            group="tarsy.dev", version="v1alpha1", namespace=self._cluster.served.own, plural=investigations.PLURAL
         )
         return {item["metadata"]["uid"]: item.get("status", {}).get("sequence", 0) for item in listed["items"]}
 

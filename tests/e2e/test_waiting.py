@@ -79,7 +79,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
     llm.script = model.answers("root cause")
     name = f"late_{secrets.token_hex(4)}"
     token = await accounts.create(admin, "operator")
-    kubeconfig = plane.kubeconfig(namespace=admin.namespace, user="operator", token=token)
+    kubeconfig = plane.kubeconfig(namespace=admin.served.own, user="operator", token=token)
     database_file, token_file = tmp_path / "url", tmp_path / "token"
     async with contextlib.AsyncExitStack() as stack:
         between = await stack.enter_async_context(proxy.serve("127.0.0.1", postgres.port))

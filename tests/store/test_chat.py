@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import loglines, queue, stories
-from tarsy.controller import projector
+from tarsy.controller import statuses
 from tarsy.store.base import databases
 from tarsy.store.operations import resyncs, retention
 from tarsy.store.queue import questions, work
@@ -225,7 +225,7 @@ async def test_deletions_and_questions_at_once_leave_nothing_open(database: data
 async def test_an_answered_question_changes_nothing_of_the_first_run(database: databases.Database) -> None:
     identity = await ended(database)
     before, first = await queue.summary(database, identity), await row_of_first(database)
-    status = projector.status_of(before)
+    status = statuses.build(before)
     assert await ask(database, identity) == 1
     model = Model(messages.Message(role="assistant", text="Because."))
     for stop in (None, "user", "deadline"):
@@ -234,7 +234,7 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         seen.append(await queue.summary(database, identity))
         for one in seen:
             assert asdict(one) == asdict(before)
-            assert projector.status_of(one) == status
+            assert statuses.build(one) == status
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first

@@ -17,7 +17,7 @@ from tarsy.store.intake import admission as admissions
 from tarsy.store.intake import episodes
 from tarsy.store.operations import purge, resyncs, retention
 from tarsy.store.queue import questions, work
-from tarsy.store.reads import history
+from tarsy.store.reads import changes, conversations, history, listing, stage_rows
 from tarsy.transcript import entries
 
 FINGERPRINT = "6eb8c03418906421"
@@ -141,6 +141,39 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await episodes.resolved(database, **NEW) == episodes.Known(investigation=identity, name="web-crash")
     assert await work.stale(database, limit=9) == [], "no status shows it"
     assert await queue.rows(database, "SELECT duplicates, alert_status FROM investigations") == [(1, "resolved")]
+
+
+async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(database: databases.Database) -> None:
+    """Each read has the condition; none leans on rows that a purge has deleted."""
+    identity = await ended(database)
+    (started,) = await stage_rows.executions(database, identity)
+    answered = await conversations.call(database, identity, kind="tool", number=1)
+    assert answered is not None
+    assert isinstance(answered.placed.logged.entry, entries.ToolsAnswered)
+    called = answered.placed.logged.entry.runs[0].call.id
+    assert await conversations.whole(database, identity, started.id, called) is not None
+    await queue.execute(database, "UPDATE investigations SET purged_at = clock_timestamp()")
+    assert await history.whereabouts(database, identity) is None
+    assert await history.summary(database, identity) is None
+    assert await history.head(database, identity) is None
+    assert await history.log_page(database, identity, after=0, limit=5) is None
+    assert await history.log(database, identity) == []
+    assert await conversations.end(database, identity) is None
+    assert not [page async for page in conversations.walk(database, identity, upto=99)]
+    assert await conversations.outlines(database, identity, upto=99, limit=9) == []
+    assert await conversations.names(database, identity, [started.id]) == {}
+    assert await conversations.name(database, identity) == ""
+    assert await conversations.call(database, identity, kind="tool", number=1) is None
+    assert await conversations.whole(database, identity, started.id, called) is None
+    assert await conversations.unknown(database, identity, upto=99, limit=9) == []
+    assert await stage_rows.courses(database, [identity]) == {}
+    assert await stage_rows.executions(database, identity) == []
+    assert await stage_rows.conclusions(database, identity, [started], upto=99, length=9) == {}
+    assert await changes.heads(database, [identity]) == {}
+    query = listing.Query(namespace="tarsy", namespace_uid="")
+    assert (await listing.page(database, query, limit=9)).items == []
+    assert await questions.subject(database, identity) is None
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
 
 
 async def test_of_twenty_purges_at_once_one_does_it(database: databases.Database) -> None:

@@ -29,7 +29,7 @@ async def create(
     cluster: client.Cluster, name: str, *, namespace: str = "", may: Mapping[str, Sequence[str]] | None = None
 ) -> str:
     """Make a ServiceAccount that `may` do that with our kinds in its namespace, by default the cluster's; its token."""
-    where = namespace or cluster.namespace
+    where = namespace or cluster.served.own
     path = f"/api/v1/namespaces/{where}/serviceaccounts"
     await calls.request(cluster, "POST", path, body={"metadata": {"name": name}})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": where}
@@ -39,7 +39,7 @@ async def create(
 
 async def token(cluster: client.Cluster, name: str, *, namespace: str = "", audience: str = "") -> str:
     """A token of a ServiceAccount, for the API server where no audience is named."""
-    path = f"/api/v1/namespaces/{namespace or cluster.namespace}/serviceaccounts/{name}/token"
+    path = f"/api/v1/namespaces/{namespace or cluster.served.own}/serviceaccounts/{name}/token"
     made = await calls.request(cluster, "POST", path, body={"spec": {"audiences": [audience] if audience else []}})
     return str(made["status"]["token"])
 
@@ -47,27 +47,27 @@ async def token(cluster: client.Cluster, name: str, *, namespace: str = "", audi
 async def grant(cluster: client.Cluster, name: str, *, may: Mapping[str, Sequence[str]], kind: str = "User") -> None:
     """Let a user, or a group, do that with our kinds in the cluster's namespace."""
     subject = {"kind": kind, "name": name, "apiGroup": _RBAC}
-    await _bind(cluster, name, subject=subject, namespace=cluster.namespace, may=may)
+    await _bind(cluster, name, subject=subject, namespace=cluster.served.own, may=may)
 
 
 async def revoke(cluster: client.Cluster, name: str) -> None:
     """Take the rights away again from an account, a user or a group."""
-    await calls.request(cluster, "DELETE", f"{_rbac(cluster.namespace)}/rolebindings/{name}")
-    await calls.request(cluster, "DELETE", f"{_rbac(cluster.namespace)}/roles/{name}")
+    await calls.request(cluster, "DELETE", f"{_rbac(cluster.served.own)}/rolebindings/{name}")
+    await calls.request(cluster, "DELETE", f"{_rbac(cluster.served.own)}/roles/{name}")
 
 
 async def delete(cluster: client.Cluster, name: str) -> None:
     """Delete a ServiceAccount of the cluster's namespace."""
-    await calls.request(cluster, "DELETE", f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{name}")
+    await calls.request(cluster, "DELETE", f"/api/v1/namespaces/{cluster.served.own}/serviceaccounts/{name}")
 
 
 async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right]) -> None:
     """Let an account of the cluster's namespace do exactly that from now on; the API server hears of it soon."""
     given = list(may)
-    subject = {"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}
-    local, everywhere = (f"{_RBAC}/v1/namespaces/{cluster.namespace}", f"{_RBAC}/v1")
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": cluster.served.own}
+    local, everywhere = (f"{_RBAC}/v1/namespaces/{cluster.served.own}", f"{_RBAC}/v1")
     for place, kind, here in ((local, "Role", False), (everywhere, "ClusterRole", True)):
-        full_name = f"{cluster.namespace}-{name}"
+        full_name = f"{cluster.served.own}-{name}"
         role, binding = _role(full_name, kind, subject, may={})
         role["rules"] = [
             {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}

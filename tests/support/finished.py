@@ -42,10 +42,10 @@ async def create(cluster: client.Cluster, database: databases.Database, *, count
         headers=credentials.as_http_headers(),
     ) as session:
         uids = await asyncio.gather(
-            *(_create(session, turns, namespace=cluster.namespace, name=name) for name in names)
+            *(_create(session, turns, namespace=cluster.served.own, name=name) for name in names)
         )
     async with database.begin() as connection:
-        given = {"ids": uids, "names": names, "namespace": cluster.namespace}
+        given = {"ids": uids, "names": names, "namespace": cluster.served.own}
         await connection.execute(sqlalchemy.text(_ROWS), given)
     return uids
 

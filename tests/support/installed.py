@@ -47,13 +47,13 @@ class Installed:
                 name = account(part)
                 token = await accounts.token(self._admin, name)
                 self._kubeconfigs[part] = self._plane.kubeconfig(
-                    namespace=self._admin.namespace, user=name, token=token
+                    namespace=self._admin.served.own, user=name, token=token
                 )
         return self._kubeconfigs[part]
 
     def uses(self, part: str = ALL) -> list[rights.Use]:
         """What that part has asked the API server for."""
-        return rights.used(self._plane.audit_log, account=account(part), namespace=self._admin.namespace)
+        return rights.used(self._plane.audit_log, account=account(part), namespace=self._admin.served.own)
 
     def refused(self) -> set[rights.Right]:
         """What any part was refused and the chart does not grant it: an API server that starts refuses all at first."""
@@ -70,7 +70,7 @@ class Installed:
 
     def granted(self, part: str = ALL) -> set[rights.Right]:
         """What the chart grants that part, once it has been asked for."""
-        return rights.granted(self._made[_release(part)], account=account(part), namespace=self._admin.namespace)
+        return rights.granted(self._made[_release(part)], account=account(part), namespace=self._admin.served.own)
 
     @contextlib.asynccontextmanager
     async def without(self, right: rights.Right, *, part: str) -> AsyncIterator[None]:
@@ -87,7 +87,7 @@ class Installed:
             await self._put(role)
 
     async def _put(self, role: rights.Manifest) -> None:
-        path = f"{_PATHS[role['kind']].format(namespace=self._admin.namespace)}/{role['metadata']['name']}"
+        path = f"{_PATHS[role['kind']].format(namespace=self._admin.served.own)}/{role['metadata']['name']}"
         await calls.request(self._admin, "PUT", path, body=role)
 
     async def remove(self) -> None:
@@ -104,7 +104,7 @@ class Installed:
 
     async def _make(self, release: str) -> None:
         if release not in self._made:
-            namespace = self._admin.namespace
+            namespace = self._admin.served.own
             self._made[release] = rendered(namespace, release=release)
             await asyncio.gather(
                 *(

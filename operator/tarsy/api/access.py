@@ -152,7 +152,7 @@ class Access:
     async def lists(self, request: HTTPConnection, namespace: Namespace = None) -> Scope:
         """Return the scope of a caller that may list the investigations of a namespace."""
         sender = await self._person(request)
-        name = self._cluster.namespace if namespace is None else namespace
+        name = self._cluster.served.default if namespace is None else namespace
         if not _NAMESPACE.fullmatch(name):
             raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         action = _of_investigations("list", name)
@@ -179,14 +179,16 @@ class Access:
     async def oversees(self, request: HTTPConnection) -> Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
         sender = await self._person(request)
-        await self._ensure(sender, reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.namespace))
+        await self._ensure(
+            sender, reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
+        )
         return _caller(sender)
 
     async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
         """Return a caller that may accept changed tools of an MCP server."""
         sender = await self._person(request)
         account = name if len(name) <= _NAME_MAX else ""
-        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.namespace, name=account)
+        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.served.own, name=account)
         await self._ensure(sender, action)
         return _caller(sender)
 
@@ -212,7 +214,7 @@ class Access:
 
     async def _creates(self, sender: callers.Sender) -> Caller:
         if sender.who != "webhook":
-            await self._ensure(sender, _of_investigations("create", self._cluster.namespace))
+            await self._ensure(sender, _of_investigations("create", self._cluster.served.default))
         return _caller(sender)
 
     async def _target(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
@@ -259,7 +261,7 @@ class Access:
 
     async def _absent(self, sender: callers.Sender, identity: str) -> problems.Problem:
         """The answer to who asks for what is not there, or not for them."""
-        action = _of_investigations("get", self._cluster.namespace)
+        action = _of_investigations("get", self._cluster.served.default)
         if not await self._may(sender, action):
             return _forbidden(sender, action)
         return problems.Problem(

@@ -60,7 +60,7 @@ class Chains:
         return listed
 
     async def _list(self, *, cached: bool) -> Served:
-        namespace = self._cluster.namespace
+        namespace = self._cluster.served.default
         listed, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace, cached=cached),
             objects.namespace_uid(self._cluster, namespace),

@@ -80,7 +80,7 @@ class Intake:
                 manifest.of_plain,
                 alert,
                 size=len(body),
-                namespace=self.cluster.namespace,
+                namespace=self.cluster.served.default,
                 author=caller.author,
                 idempotency_key=key,
                 mask=self.mask,
@@ -212,7 +212,7 @@ class Intake:
         """Return the verdict on a firing alert: which investigation it repeats, or that it begins one."""
         return await episodes.look_up(
             self.database,
-            namespace=self.cluster.namespace,
+            namespace=self.cluster.served.default,
             fingerprint=fingerprint,
             starts_at=alert.starts_at,
             rule=self._rule,
@@ -239,7 +239,7 @@ class Intake:
 
     def named(self, name: str) -> str:
         """`namespace/name`."""
-        return f"{self.cluster.namespace}/{name}"
+        return f"{self.cluster.served.default}/{name}"
 
 
 def _receipt_values(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:

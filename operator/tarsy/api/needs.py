@@ -101,7 +101,7 @@ class Cluster:
             await self._review()
             lists = not any((right.verb, right.resource) == ("list", chains.PLURAL) for right in self._lacking)
             if lists and chains.PLURAL not in unserved:
-                await objects.ping(self._cluster, namespace=self._cluster.namespace)
+                await objects.ping(self._cluster, namespace=self._cluster.served.own)
         except (client.ClusterDownError, objects.RefusedError) as error:
             self._reviewed = -math.inf  # it may be refused for a right that has been taken away
             return [Missing(what="the API server", needed_by=("api", "controller"), why=str(error))]
@@ -120,7 +120,7 @@ class Cluster:
             verbs = ", ".join(dict.fromkeys(right.verb for right in of_it))
             what = f"the right to {verbs} {' '.join(filter(None, (resource, name)))}"
             roles = {role for right in of_it for role in right.needed_by}
-            where = "in all namespaces" if of_it[0].everywhere else f"in namespace {self._cluster.namespace}"
+            where = "in all namespaces" if of_it[0].everywhere else f"in namespace {self._cluster.served.own}"
             yield Missing(what=what, needed_by=tuple(sorted(roles)), why=f"{what} {where}")
 
 

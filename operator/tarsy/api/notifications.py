@@ -216,7 +216,10 @@ class _Taking:
         intake = self._intake
         if alert.status == "resolved":
             resolved = await episodes.resolved(
-                intake.database, namespace=intake.cluster.namespace, fingerprint=fingerprint, starts_at=alert.starts_at
+                intake.database,
+                namespace=intake.cluster.served.default,
+                fingerprint=fingerprint,
+                starts_at=alert.starts_at,
             )
             if resolved is None:
                 self._ignore(index, alertname, "unknown", "resolved, and it was never investigated")
@@ -250,7 +253,7 @@ class _Taking:
         cluster = self._intake.cluster
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                uid = await objects.uid_of_investigation(cluster, namespace=cluster.namespace, name=episode.name)
+                uid = await objects.uid_of_investigation(cluster, namespace=cluster.served.default, name=episode.name)
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             self._cluster_is_away = True
             why = str(error) or type(error).__name__
@@ -291,7 +294,7 @@ class _Taking:
                 size=self._size,
                 sent_by=self._sent_by,
                 alert_type=alert_type,
-                namespace=intake.cluster.namespace,
+                namespace=intake.cluster.served.default,
                 author=self._caller.author,
                 mask=intake.mask,
             )
@@ -389,7 +392,7 @@ class _Taking:
                 alertname=alertname[:TOLD_MAX],
                 outcome=outcome,
                 id=episode and episode.investigation,
-                namespace=episode and self._intake.cluster.namespace,
+                namespace=episode and self._intake.cluster.served.default,
                 name=episode and episode.name,
                 reason=reason[:TOLD_MAX],
             )

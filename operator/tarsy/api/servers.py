@@ -142,7 +142,7 @@ class Tending:
             raise problems.Problem(HTTPStatus.NOT_FOUND, message)
         hashes = self._chosen(server, wanted)
         by = audit.Caller(who=caller.author, address=caller.address)
-        before = await pins.confirm(self.database, name, hashes, by=by, namespace=self.cluster.namespace)
+        before = await pins.confirm(self.database, name, hashes, by=by, namespace=self.cluster.served.own)
         tools = [AcceptedTool(tool=tool, before=before[tool], hash=hashes[tool]) for tool in sorted(before)]
         log_fields = {
             "action": "tools_accepted",

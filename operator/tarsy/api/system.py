@@ -314,7 +314,7 @@ class System:
         all_warnings = [*concerns.of_processes(facts), *concerns.of_logs(unreadable)]
         untaken = await unserved.read(self._database)
         try:
-            listed = await objects.list_all_chains(self._cluster, namespace=self._cluster.namespace)
+            listed = await objects.list_all_chains(self._cluster, namespace=self._cluster.served.own)
             readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
             all_warnings += concerns.of_chains(readable)
             unread = (warning for warning in listed if isinstance(warning, objects.Unreadable))
@@ -325,7 +325,7 @@ class System:
             takes = functools.partial(index.takes, default=self._ingest().default_alert_type)
             all_warnings += concerns.of_unserved(untaken, is_taken=takes)
         except (errors.TemporaryError, objects.RefusedError) as error:
-            all_warnings.append(concerns.Found(kind="api-server", name=self._cluster.namespace, message=str(error)))
+            all_warnings.append(concerns.Found(kind="api-server", name=self._cluster.served.own, message=str(error)))
         all_warnings.sort(key=lambda warning: (warning.kind, warning.name, warning.message))
         items = [
             Warning(
@@ -339,7 +339,7 @@ class System:
         return Warnings(items=items, total=len(all_warnings))
 
     async def _chains(self) -> list[chains.AgentChain]:
-        return await objects.list_chains(self._cluster, namespace=self._cluster.namespace)
+        return await objects.list_chains(self._cluster, namespace=self._cluster.served.own)
 
 
 def routes(system: System, may: access.Access) -> APIRouter:

@@ -130,7 +130,10 @@ class Duties:
 
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""
-        namespace = self._cluster.namespace
+        for namespace in self._cluster.served:
+            await self._expire_in(namespace)
+
+    async def _expire_in(self, namespace: str) -> None:
         for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
             outcome = await objects.delete_investigation(
                 self._cluster,
@@ -145,17 +148,21 @@ class Duties:
                 log.info("expired", extra={"action": "expired", **log_fields})
 
     async def resync(self) -> None:
-        """Have reconciled what differs between the namespace and the store."""
-        namespace = self._cluster.namespace
+        """Have reconciled what differs between the served namespaces and the store."""
         uid = await objects.cluster_uid(self._cluster)
         if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
         lists = self._watch_lists()
-        open_count, absent = await self._compare(everything=lists != self._looked_at_all)
-        if _alarming(open_count, absent):  # by what their objects' statuses say, which anybody may have written
-            open_count, absent = await self._compare(everything=True)
+        everything = lists != self._looked_at_all
+        for namespace in self._cluster.served:
+            await self._resync_in(namespace, everything=everything)
         self._looked_at_all = lists
+
+    async def _resync_in(self, namespace: str, *, everything: bool) -> None:
+        open_count, absent = await self._compare(namespace, everything=everything)
+        if _alarming(open_count, absent):  # by what their objects' statuses say, which anybody may have written
+            open_count, absent = await self._compare(namespace, everything=True)
         if _alarming(open_count, absent):
             log.critical(
                 "too many investigations have no object: none is stopped",
@@ -167,9 +174,8 @@ class Duties:
                 investigations.Key(namespace=namespace, name=investigation.name, uid=str(investigation.id))
             )
 
-    async def _compare(self, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
+    async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
         """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
-        namespace = self._cluster.namespace
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.
         open_investigations = await resyncs.open_in(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)

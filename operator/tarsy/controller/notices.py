@@ -57,7 +57,7 @@ class Notices:
             raise
 
     async def _post(self, at: datetime) -> None:
-        namespace = self._cluster.namespace
+        namespace = self._cluster.served.own
         index = self._index(await objects.list_chains(self._cluster, namespace=namespace), unusable_providers={})
         default = self._ingest().default_alert_type
         unserved_alerts = [

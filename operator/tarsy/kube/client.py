@@ -16,6 +16,7 @@ from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config
 
 from tarsy import errors, proxies
+from tarsy.resources import namespaces
 
 REQUEST_SECONDS = 10.0
 
@@ -33,11 +34,11 @@ class ClusterDownError(errors.TemporaryError):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The API client, and the namespace that the operator itself lives in."""
+    """The API client, and the namespaces that the process serves."""
 
     api: kubernetes.ApiClient
     configuration: kubernetes.Configuration
-    namespace: str
+    served: namespaces.Served
 
     async def credentials(self) -> kopf.ConnectionInfo:
         """The same credentials for kopf, which has a client of its own."""
@@ -55,7 +56,7 @@ class Cluster:
             certificate_path=configuration.cert_file,
             private_key_path=configuration.key_file,
             token=token or None,
-            default_namespace=self.namespace,
+            default_namespace=self.served.own,
             expiration=datetime.now(UTC) + _CREDENTIALS_LIVE,
         )
 
@@ -85,7 +86,7 @@ async def connect(kubeconfig: Path | None) -> Cluster:
         api = kubernetes.ApiClient(configuration)
     except (config.ConfigException, OSError, ValueError) as error:  # a bad certificate is one of the last two
         raise ConfigError(f"{source}: {error}") from error
-    return Cluster(api=api, configuration=configuration, namespace=namespace)
+    return Cluster(api=api, configuration=configuration, served=namespaces.Served.only(namespace))
 
 
 async def _load(configuration: kubernetes.Configuration, paths: str) -> str:

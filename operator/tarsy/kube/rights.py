@@ -97,7 +97,7 @@ async def _has(cluster: client.Cluster, right: Right) -> bool:
         "resource": resource,
         "subresource": subresource,
         "verb": right.verb,
-        "namespace": "" if right.everywhere else cluster.namespace,
+        "namespace": "" if right.everywhere else cluster.served.own,
         "name": right.name,
     }
     return await reviews.allowed(cluster, _REVIEWS, {"resourceAttributes": attributes})

@@ -40,20 +40,10 @@ HEADLINE_MAX = 120
 AUTHOR_MAX = 253
 """Characters of an author's name."""
 
-Phase = Literal[
-    "Queued",
-    "Running",
-    "Suspended",
-    "Cancelling",
-    "Completed",
-    "CompletedWithErrors",
-    "Failed",
-    "Cancelled",
-    "TimedOut",
-]
-UNFINISHED = ",".join(
-    f"status.phase!={phase}" for phase in ("Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut")
-)
+OpenPhase = Literal["Queued", "Running", "Suspended", "Cancelling"]
+EndedPhase = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
+Phase = Literal[OpenPhase, EndedPhase]
+UNFINISHED = ",".join(f"status.phase!={phase}" for phase in get_args(EndedPhase))
 """The field selector of objects whose status shows no end; those that have none yet are among them."""
 StagePhase = Literal[
     "Pending", "Running", "Completed", "CompletedWithErrors", "Failed", "TimedOut", "Cancelled", "Skipped"

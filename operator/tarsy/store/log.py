@@ -25,6 +25,9 @@ SEARCHED_MAX = 64 * 1024
 ERROR_SHOWN = 200
 """Characters of a provider's error that the status shows while its request is sent again."""
 
+SUMS_OF_STAGES = ("StagesCompleted", "StagesFailed")
+"""The reasons of a run that ended as its stages did."""
+
 Place = Callable[[str], tuple[int, str]]
 """From an execution's id to its run and stage."""
 
@@ -75,19 +78,19 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     SELECT investigation, execution, call_id, whole FROM fenced, {rows}""",
     ),
     "new_stages": (
-        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
+        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text", "cut_off": "boolean"},
         """
-    INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome, message, lacks)
+    INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome, message, lacks, cut_off)
     SELECT investigation, run, name, CASE WHEN outcome IS DISTINCT FROM 'Skipped' THEN fenced.at END,
-      CASE WHEN outcome IS NOT NULL THEN fenced.at END, outcome, message, CAST(lacks AS json)
+      CASE WHEN outcome IS NOT NULL THEN fenced.at END, outcome, message, CAST(lacks AS json), cut_off
     FROM fenced, {rows}""",
     ),
     "ended_stages": (
-        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
+        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text", "cut_off": "boolean"},
         """
     UPDATE stages
     SET ended_at = fenced.at, outcome = added.outcome, message = added.message,
-      lacks = CAST(added.lacks AS json)
+      lacks = CAST(added.lacks AS json), cut_off = added.cut_off
     FROM fenced, {rows}
     WHERE stages.investigation = fenced.investigation AND stages.run = added.run AND stages.name = added.name""",
     ),
@@ -257,10 +260,11 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
     return text(f"WITH {','.join(texts)} SELECT investigation FROM fenced")  # noqa: S608 - our own texts
 
 
-def _changes(added: Iterable[Prepared], *, log_seq: int, where: Place) -> _Changes:
+def _changes(added: Sequence[Prepared], *, log_seq: int, where: Place) -> _Changes:
     changes = _Changes()
+    cuts_off = _cuts_off(added)
     for seq, prepared in enumerate(added, log_seq + 1):
-        _move(changes, prepared.entry)
+        _move(changes, prepared.entry, cuts_off=cuts_off)
         run, stage, execution = _where(prepared.entry, changes.places, where)
         stored = prepared.stored
         changes.add(
@@ -308,7 +312,13 @@ def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: Place
             return run, stage, entry.execution
 
 
-def _move(changes: _Changes, entry: entries.Entry) -> None:
+def _cuts_off(added: Iterable[Prepared]) -> bool:
+    """Whether these entries end a run otherwise than by its stages: the stages that end with it are cut off."""
+    ends = (prepared.entry for prepared in added if isinstance(prepared.entry, entries.RunEnded))
+    return any(end.reason not in SUMS_OF_STAGES for end in ends)
+
+
+def _move(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
     """Note what `entry` changes beside the log."""
     match entry:
         case entries.StageStarted():
@@ -318,7 +328,12 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
             new = changes.find("new_stages", run=entry.run, name=entry.stage)
             if new is None:
                 new = changes.add("new_stages" if entry.outcome == "Skipped" else "ended_stages", row)
-            new |= {"outcome": entry.outcome, "message": entry.message, "lacks": json.dumps(entry.lacks)}
+            new |= {
+                "outcome": entry.outcome,
+                "message": entry.message,
+                "lacks": json.dumps(entry.lacks),
+                "cut_off": cuts_off,
+            }
         case entries.ExecutionStarted():
             changes.places[entry.execution] = (entry.run, entry.stage)
             changes.add("new_executions", _execution_row(entry))
@@ -389,7 +404,7 @@ def _retrying(entry: entries.ModelRetried) -> str:
 
 
 def _stage_row(run: int, name: str) -> Row:
-    return {"run": run, "name": name, "outcome": None, "message": "", "lacks": "[]"}
+    return {"run": run, "name": name, "outcome": None, "message": "", "lacks": "[]", "cut_off": None}
 
 
 def _execution_row(entry: entries.ExecutionStarted) -> Row:

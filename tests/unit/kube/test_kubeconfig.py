@@ -79,5 +79,5 @@ async def test_files_of_the_variable_are_laid_over_one_another(tmp_path: Path, m
     there = kubeconfigs.write(tmp_path / "there", server="http://127.0.0.1:1")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{there}")
     cluster = await client.connect(None)
-    assert (cluster.namespace, cluster.configuration.host) == ("tarsy", "http://127.0.0.1:1")
+    assert (cluster.served.own, cluster.configuration.host) == ("tarsy", "http://127.0.0.1:1")
     await cluster.close()

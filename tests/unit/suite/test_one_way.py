@@ -15,7 +15,7 @@ import pytest
 from support import apis
 from tarsy.api import investigations, shapes
 from tarsy.api.live import telling
-from tarsy.controller import projector
+from tarsy.controller import statuses
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
 
@@ -209,4 +209,4 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         log_seq=1,
     )
     assert investigations.facts(head).cost == told
-    assert projector.status_of(head.summary).usage.cost == told
+    assert statuses.build(head.summary).usage.cost == told

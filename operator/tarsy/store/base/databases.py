@@ -33,7 +33,7 @@ from tarsy.telemetry import logs
 if TYPE_CHECKING:
     from alembic import script
 
-NEWEST = "shown"
+NEWEST = "cut_off"
 """The newest migration."""
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0

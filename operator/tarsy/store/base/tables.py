@@ -209,8 +209,13 @@ stages = Table(
     _text("outcome", nullable=True),
     _text("message", default=""),
     Column("lacks", JSON, nullable=False, server_default="[]"),
+    Column("cut_off", Boolean),
 )
-"""The stages that have started, or were skipped; `lacks` is a list of sentences."""
+"""The stages that have started, or were skipped; `lacks` is a list of sentences.
+
+`cut_off` says whether the end of the run ended the stage. It is null while the stage is open, and where a build before
+the column ended it (`phase_rules.CUT_OFF`).
+"""
 
 executions = Table(
     "executions",

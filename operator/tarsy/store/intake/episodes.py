@@ -19,7 +19,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import investigations, naming
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, notify, readable
 from tarsy.store.queue import work
 
 SHORTEST_COOLDOWN = timedelta(minutes=1)
@@ -204,16 +204,16 @@ async def look_up(
     return verdict(await database.run(FACTS, **values), rule=rule)
 
 
-_COUNT = text("""
+_COUNT = text(f"""
   WITH held AS (
     SELECT investigation FROM work WHERE investigation = :id FOR NO KEY UPDATE
   ), counted AS (
     UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing'
     FROM held WHERE id = held.investigation
-    RETURNING id, purged_at
+    RETURNING id, {readable.CONDITION} AS is_readable
   )
-  UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id AND purged_at IS NULL
-""")
+  UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id AND is_readable
+""")  # noqa: S608 - our own text
 
 
 async def count(database: databases.Database, investigation: UUID) -> None:
@@ -222,7 +222,7 @@ async def count(database: databases.Database, investigation: UUID) -> None:
     await notify.send(database, (notify.STATUS, str(investigation)))
 
 
-_RESOLVE = text("""
+_RESOLVE = text(f"""
   WITH held AS (
     SELECT investigation FROM work
     WHERE investigation = (
@@ -234,12 +234,12 @@ _RESOLVE = text("""
   ), resolved AS (
     UPDATE investigations SET alert_status = 'resolved'
     FROM held WHERE id = held.investigation
-    RETURNING id, name, on_resolved, purged_at
+    RETURNING id, name, on_resolved, {readable.CONDITION} AS is_readable
   ), shown AS (
-    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND purged_at IS NULL
+    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND is_readable
   )
   SELECT * FROM resolved
-""")
+""")  # noqa: S608 - our own text
 
 
 async def resolved(

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chains
-from tarsy.store.base import audit, databases, notify
+from tarsy.store.base import audit, databases, notify, readable
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
 from tarsy.transcript import entries
@@ -39,10 +39,10 @@ class Subject:
     """Its object is known to be gone."""
 
 
-_SUBJECT = text("""
+_SUBJECT = text(f"""
   SELECT namespace, name, chain_name, chain_version, CAST(chain AS text) AS chain, gone_at
-  FROM investigations WHERE id = :id AND purged_at IS NULL
-""")
+  FROM investigations WHERE id = :id AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
 
 async def subject(database: databases.Database, investigation: UUID) -> Subject | None:
@@ -63,11 +63,11 @@ async def subject(database: databases.Database, investigation: UUID) -> Subject 
     )
 
 
-_ASK = text("""
+_ASK = text(f"""
   WITH held AS (
     SELECT work.investigation, run, state, gone_at IS NOT NULL AS gone
     FROM work JOIN investigations ON id = work.investigation
-    WHERE work.investigation = :investigation AND purged_at IS NULL
+    WHERE work.investigation = :investigation AND {readable.CONDITION}
     FOR NO KEY UPDATE OF work, investigations
   ), queued AS (
     SELECT count(*) AS others FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL
@@ -90,7 +90,7 @@ _ASK = text("""
     SELECT :who, :address, 'chat', id, namespace, name FROM asked JOIN investigations ON id = asked.investigation
   )
   SELECT held.run, held.state, held.gone, asked.run AS asked FROM held LEFT JOIN asked ON true
-""")
+""")  # noqa: S608 - our own text
 
 
 async def ask(
@@ -134,10 +134,10 @@ class Cancelled:
     phase: work.Cancelled
 
 
-_LATEST = text("""
+_LATEST = text(f"""
   SELECT run FROM work JOIN investigations ON id = investigation
-  WHERE investigation = :id AND purged_at IS NULL
-""")
+  WHERE investigation = :id AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
 
 async def cancel(

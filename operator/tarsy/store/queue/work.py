@@ -23,7 +23,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.resources import investigations
 from tarsy.store import log
-from tarsy.store.base import audit, databases, notify
+from tarsy.store.base import audit, databases, notify, readable
 from tarsy.store.queue import selection
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries
@@ -177,17 +177,17 @@ async def queued(database: databases.Database) -> int:
     return count
 
 
-_OBSERVE = text("""
+_OBSERVE = text(f"""
   WITH held AS (
     SELECT investigation, run, state FROM work
     WHERE investigation = :investigation
       AND EXISTS (
-        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND purged_at IS NULL
+        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND {readable.CONDITION}
       )
     FOR NO KEY UPDATE
   ), seen AS (
     UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
-    FROM held WHERE id = held.investigation AND generation < :generation AND purged_at IS NULL
+    FROM held WHERE id = held.investigation AND generation < :generation AND {readable.CONDITION}
     RETURNING id
   ), stopped AS (
     UPDATE runs SET suspended_at = coalesce(suspended_at, clock_timestamp())
@@ -197,7 +197,7 @@ _OBSERVE = text("""
   UPDATE work SET suspend = :suspend AND run = 0, revision = revision + 1, stale = true
   FROM seen WHERE investigation = id
   RETURNING investigation
-""")
+""")  # noqa: S608 - our own text
 
 
 async def observe(database: databases.Database, manifest: investigations.AlertInvestigation) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 
 MESSAGE_MAX = 1000
 """Characters of what a program could not read that are told."""
@@ -81,15 +81,15 @@ class Unreadable:
     since: datetime
 
 
-_UNREADABLE = text("""
+_UNREADABLE = text(f"""
   SELECT id, namespace || '/' || name AS name, left(unreadable, :longest) AS message,
     coalesce(suspended_at, queued_at) AS since
   FROM work JOIN investigations ON id = work.investigation
   LEFT JOIN runs ON runs.investigation = work.investigation AND number = run
-  WHERE unreadable IS NOT NULL AND state <> 'ended'
+  WHERE unreadable IS NOT NULL AND state <> 'ended' AND {readable.CONDITION}
   ORDER BY since, id
   LIMIT :limit
-""")
+""")  # noqa: S608 - our own text
 
 
 async def unreadable(database: databases.Database, *, limit: int) -> Sequence[Unreadable]:

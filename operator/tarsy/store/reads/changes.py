@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import history
 
 
@@ -33,11 +33,11 @@ class Head:
     """queued, running or ended: of its latest run."""
 
 
-_HEADS = text("""
+_HEADS = text(f"""
   SELECT investigation, log_seq, revision, run, state
   FROM work JOIN investigations ON id = investigation
-  WHERE investigation = ANY(CAST(:investigations AS uuid[])) AND purged_at IS NULL
-""")
+  WHERE investigation = ANY(CAST(:investigations AS uuid[])) AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
 
 async def heads(database: databases.Database, investigations: Collection[UUID]) -> Mapping[UUID, Head]:
@@ -64,12 +64,12 @@ class Changes:
 _MOMENT = """
     SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS settled_below,
       CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS future"""
-_OF_NAMESPACES = """
+_OF_NAMESPACES = f"""
     SELECT investigation, changed
     FROM work JOIN investigations AS whose ON whose.id = investigation
     JOIN unnest(CAST(:namespaces AS text[]), CAST(:uids AS text[])) AS asked (namespace, uid)
       ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
-    WHERE purged_at IS NULL AND changed >= greatest(CAST(:changed AS bigint), 1)"""
+    WHERE {readable.CONDITION} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
 
 # What is settled comes page by page, and none ends inside a transaction, so that the next one begins behind it. What
 # others are still changing beside comes with the last page, and once more with each that follows, until all that began

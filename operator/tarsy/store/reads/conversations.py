@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import history
 from tarsy.transcript import entries
 
@@ -105,23 +105,24 @@ class Call:
     """The number of the model call whose answer asks for this tool call; else 0."""
 
 
-_END = text("SELECT log_seq FROM work WHERE investigation = :id")
+_END = text(f"SELECT log_seq FROM work WHERE investigation = :id AND {readable.BY_ID}")  # noqa: S608 - our own text
 
 _WANTED = """investigation = :id AND seq > :after AND seq <= :upto
       AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))
       AND (CAST(:execution AS text) IS NULL OR execution = :execution)"""
 _PAGE = history.paged(_WANTED, columns=", messages, model_calls, tool_calls")
-_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED}) AS more")  # noqa: S608 - the same
-_BETWEEN = text("""
+_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED} AND {readable.BY_ID}) AS more")  # noqa: S608 - the same
+_BETWEEN = text(f"""
   SELECT execution, CAST(sum(messages) AS bigint) AS messages, CAST(sum(model_calls) AS bigint) AS model_calls,
     CAST(sum(tool_calls) AS bigint) AS tool_calls
-  FROM entries WHERE investigation = :id AND seq <= :after GROUP BY execution
-""")
-_AMONG = text("""
+  FROM entries WHERE investigation = :id AND seq <= :after AND {readable.BY_ID} GROUP BY execution
+""")  # noqa: S608 - our own text
+_AMONG = text(f"""
   SELECT seq, execution, messages, model_calls, tool_calls FROM entries
   WHERE investigation = :id AND seq > :after AND seq <= :upto AND messages + model_calls + tool_calls > 0
+    AND {readable.BY_ID}
   ORDER BY seq
-""")
+""")  # noqa: S608 - our own text
 
 
 async def end(database: databases.Database, investigation: UUID) -> int | None:
@@ -203,9 +204,10 @@ async def walk(
         after, more = entries_page.last, entries_page.more
 
 
-_NAMES = text("""
-  SELECT id, name FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
-""")
+_NAMES = text(f"""
+  SELECT id, name FROM executions
+  WHERE investigation = :id AND id = ANY(CAST(:executions AS text[])) AND {readable.BY_ID}
+""")  # noqa: S608 - our own text
 
 
 async def names(database: databases.Database, investigation: UUID, executions: Iterable[str]) -> Mapping[str, str]:
@@ -214,7 +216,7 @@ async def names(database: databases.Database, investigation: UUID, executions: I
     return {row.id: row.name for row in rows}
 
 
-_NAME = text("SELECT namespace || '/' || name AS name FROM investigations WHERE id = :id")
+_NAME = text(f"SELECT namespace || '/' || name AS name FROM investigations WHERE id = :id AND {readable.CONDITION}")  # noqa: S608 - our own text
 
 
 async def name(database: databases.Database, investigation: UUID) -> str:
@@ -223,7 +225,7 @@ async def name(database: databases.Database, investigation: UUID) -> str:
     return rows[0].name if rows else ""
 
 
-_OUTLINES = text("""
+_OUTLINES = text(f"""
   WITH ended AS (
     SELECT execution, max(at) AS at, bool_or(body->>'ungrounded' = 'true') AS ungrounded FROM entries
     WHERE investigation = :id AND seq <= :upto AND kind = 'ExecutionEnded' GROUP BY execution
@@ -237,11 +239,12 @@ _OUTLINES = text("""
   JOIN executions ON executions.investigation = entries.investigation AND executions.id = entries.execution
   LEFT JOIN ended ON ended.execution = entries.execution
   WHERE entries.investigation = :id AND seq <= :upto AND entries.kind = 'ExecutionStarted'
+    AND {readable.BY_ID}
     AND (CAST(:runs AS integer[]) IS NULL OR executions.run = ANY(CAST(:runs AS integer[])))
   ORDER BY executions.run, min(seq) OVER (PARTITION BY executions.run, executions.stage),
     executions.kind <> 'agent', executions.index, seq
   LIMIT :rows
-""")
+""")  # noqa: S608 - our own text
 
 
 async def outlines(
@@ -260,7 +263,7 @@ _FOUND = {
     kind: text(f"""
       SELECT seq, execution FROM (
         SELECT seq, execution, {column} AS told, sum({column}) OVER (ORDER BY seq) AS so_far
-        FROM entries WHERE investigation = :id
+        FROM entries WHERE investigation = :id AND {readable.BY_ID}
       ) AS counted
       WHERE told > 0 AND so_far >= CAST(:number AS bigint) AND so_far - told < CAST(:number AS bigint)
     """)  # noqa: S608 - our own text
@@ -268,18 +271,21 @@ _FOUND = {
 }
 _OF_EXECUTION = text(f"""
   SELECT {history.COLUMNS}, NULL
-  FROM entries WHERE investigation = :id AND execution = :execution AND seq BETWEEN :first AND :last ORDER BY seq
+  FROM entries
+  WHERE investigation = :id AND execution = :execution AND seq BETWEEN :first AND :last AND {readable.BY_ID}
+  ORDER BY seq
 """)  # noqa: S608 - the same
-_ASKED = text("""
+_ASKED = text(f"""
   WITH asked AS (
     SELECT max(seq) AS seq FROM entries
     WHERE investigation = :id AND execution = :execution AND kind = 'Answered' AND seq < :before
+      AND {readable.BY_ID}
   )
   SELECT seq, (
     SELECT CAST(sum(model_calls) AS bigint) FROM entries WHERE investigation = :id AND entries.seq <= asked.seq
   ) AS number
   FROM asked
-""")
+""")  # noqa: S608 - our own text
 
 
 async def call(database: databases.Database, investigation: UUID, *, kind: CallType, number: int) -> Call | None:
@@ -304,10 +310,10 @@ async def call(database: databases.Database, investigation: UUID, *, kind: CallT
     )
 
 
-_WHOLE = text("""
+_WHOLE = text(f"""
   SELECT whole FROM tool_results
-  WHERE investigation = :id AND execution = :execution AND call_id = :call_id
-""")
+  WHERE investigation = :id AND execution = :execution AND call_id = :call_id AND {readable.BY_ID}
+""")  # noqa: S608 - our own text
 
 
 async def whole(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
@@ -320,7 +326,7 @@ _SUMMARY = text(f"""
   SELECT {history.COLUMNS}, NULL
   FROM entries
   WHERE investigation = :id AND execution = :execution AND seq > :after AND kind = 'ToolSummarised'
-    AND body ->> 'call_id' = :call_id
+    AND body ->> 'call_id' = :call_id AND {readable.BY_ID}
 """)  # noqa: S608 - our own text
 
 
@@ -335,11 +341,12 @@ async def summary(
     )
 
 
-_UNKNOWN = text("""
+_UNKNOWN = text(f"""
   SELECT seq, kind, version FROM entries
   WHERE investigation = :id AND seq <= :upto AND NOT kind || '/' || version = ANY(CAST(:known AS text[]))
+    AND {readable.BY_ID}
   ORDER BY seq LIMIT :rows
-""")
+""")  # noqa: S608 - our own text
 
 
 async def unknown(

@@ -17,7 +17,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigations
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries, messages, timeline
 
@@ -44,6 +44,8 @@ class Stage:
     total_tokens: int
     unjoined: bool = False
     """Whether the synthesis of its agents' results failed."""
+    cut_off: bool = False
+    """Whether the end of the investigation ended it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +131,8 @@ class Summary:
     @property
     def progress(self) -> str:
         """Ended stages of all stages, such as 1/3."""
-        reason = self.reason if self.ended_at else None
-        ended = sum(
-            phase_rules.ended_by_itself(stage.outcome, says_the_same=stage.message == self.message, reason=reason)
-            for stage in self.stages
-        )
-        return f"{ended}/{len(self.stage_names)}"
+        ends = ((stage.outcome, stage.cut_off) for stage in self.stages)
+        return phase_rules.progress(ends, stages=len(self.stage_names))
 
     @property
     def current_stage(self) -> str | None:
@@ -164,10 +162,10 @@ class Whereabouts:
     name: str
 
 
-_WHEREABOUTS = text("""
+_WHEREABOUTS = text(f"""
   SELECT namespace, namespace_uid, name FROM investigations
-  WHERE id = :id AND (purged_at IS NULL OR (:purging AND gone_at IS NULL))
-""")
+  WHERE id = :id AND ({readable.CONDITION} OR (:purging AND gone_at IS NULL))
+""")  # noqa: S608 - our own text
 
 
 async def whereabouts(
@@ -213,6 +211,7 @@ SUMMARIES = f"""
         'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
         'completed', count(executions.id)
           FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
+        'cut_off', {phase_rules.CUT_OFF},
         'unjoined', coalesce(bool_or(executions.kind = 'synthesis' AND executions.outcome <> 'Completed'), false),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
         'total_tokens', coalesce(sum(total_tokens), 0)) AS text)
@@ -223,7 +222,7 @@ SUMMARIES = f"""
       GROUP BY stages.investigation, stages.run, stages.name
     ) AS stages
   FROM work
-  JOIN investigations AS known ON known.id = work.investigation
+  JOIN investigations AS known ON known.id = work.investigation AND {readable.CONDITION}
   JOIN runs ON runs.investigation = work.investigation AND runs.number = 0
   CROSS JOIN LATERAL (
     SELECT CAST(coalesce(sum(input_tokens), 0) AS bigint) AS input_tokens,
@@ -346,12 +345,12 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
     )
 
 
-_FACTS = text("""
+_FACTS = text(f"""
   SELECT alert_data, severity, fingerprint, runbook_url, CAST(chain AS text) AS chain, log_seq
-  FROM investigations JOIN work ON work.investigation = id WHERE id = :id
-""")
+  FROM investigations JOIN work ON work.investigation = id WHERE id = :id AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
-_RUNS = text("""
+_RUNS = text(f"""
   SELECT number, kind, attempts, started_at,
     CASE WHEN number = 0 THEN (SELECT ended_at FROM investigations WHERE id = investigation) ELSE ended_at END
       AS ended_at,
@@ -365,9 +364,9 @@ _RUNS = text("""
     UNION ALL
     (SELECT number FROM runs WHERE investigation = :id AND number > 0
      ORDER BY number DESC LIMIT CAST(:runs AS bigint) - 1)
-  )
+  ) AND {readable.BY_ID}
   ORDER BY number
-""")
+""")  # noqa: S608 - our own text
 
 
 def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
@@ -390,7 +389,7 @@ _LOG = text(f"""
   SELECT {COLUMNS},
     (SELECT final_analysis FROM runs
      WHERE entries.kind = 'RunEnded' AND runs.investigation = entries.investigation AND number = entries.run)
-  FROM entries WHERE investigation = :id ORDER BY seq
+  FROM entries WHERE investigation = :id AND {readable.BY_ID} ORDER BY seq
 """)  # noqa: S608 - our own text
 
 
@@ -398,6 +397,7 @@ _ASKED = text(f"""
   SELECT {COLUMNS}, NULL
   FROM entries
   WHERE investigation = :id AND kind IN ('RunStarted', 'ToolsSelected') AND run = ANY(CAST(:runs AS integer[]))
+    AND {readable.BY_ID}
   ORDER BY seq
 """)  # noqa: S608 - our own text
 
@@ -449,7 +449,7 @@ def paged(wanted: str, *, columns: str = "") -> TextClause:
   FROM (
     SELECT *, row_number() OVER in_order AS place,
       sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE {wanted} ORDER BY seq LIMIT :rows) AS following
+    FROM (SELECT * FROM entries WHERE {wanted} AND {readable.BY_ID} ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
   ) AS sized
   WHERE place = 1 OR bytes <= :bytes
@@ -470,22 +470,23 @@ _AROUND = text(f"""
   )
   SELECT {COLUMNS}, NULL
   FROM entries JOIN concerned ON execution = name
-  WHERE investigation = :id AND seq <= :upto
+  WHERE investigation = :id AND seq <= :upto AND {readable.BY_ID}
     AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
   ORDER BY seq
 """)  # noqa: S608 - our own text
 
-_KINDS = text("""
-  SELECT id, kind, strategy FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
-""")
+_KINDS = text(f"""
+  SELECT id, kind, strategy FROM executions
+  WHERE investigation = :id AND id = ANY(CAST(:executions AS text[])) AND {readable.BY_ID}
+""")  # noqa: S608 - our own text
 
-_LAST_ENTRY = text("""
-  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND purged_at IS NULL
-""")
+_LAST_ENTRY = text(f"""
+  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
-_CLAIM_BEFORE = text("""
-  SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
-""")
+_CLAIM_BEFORE = text(f"""
+  SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after AND {readable.BY_ID}
+""")  # noqa: S608 - our own text
 
 
 _LAST = 2**63 - 1

@@ -24,7 +24,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import history, phase_rules
 
 SUMMARY_MAX = 1024
@@ -251,7 +251,7 @@ _TOLD = f"""
      WHERE executions.investigation = known.id AND executions.run = 0) AS cost,
     ARRAY(
       SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'runs', stages.ended_at IS NULL,
-        'says_the_same', stages.message = coalesce(runs.message, '')) AS text)
+        'cut_off', {phase_rules.CUT_OFF}) AS text)
       FROM stages WHERE stages.investigation = known.id AND stages.run = 0
     ) AS stages,
     page.key
@@ -281,8 +281,8 @@ NEXT = 500
 """How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
 LOOKED_INTO = 1000
 """How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
-_SCOPE = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
-      AND purged_at IS NULL"""
+_SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
+      AND {readable.CONDITION}"""
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
 _PAGE_OF_FOUND = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
@@ -374,17 +374,13 @@ def _listed(row: Any) -> Listed:
         ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
     )
     stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
-    reason = (row.reason or "") if row.ended_at else None
-    ended = sum(
-        phase_rules.ended_by_itself(stage["outcome"], says_the_same=stage["says_the_same"], reason=reason)
-        for stage in stages.values()
-    )
+    ends = ((stage["outcome"], stage["cut_off"]) for stage in stages.values())
     running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
     waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
     return Listed(
         **{name: row[name] for name in _AS_STORED},
         phase=phase,
-        progress=f"{ended}/{len(row.stage_names)}",
+        progress=phase_rules.progress(ends, stages=len(row.stage_names)),
         current_stage=running[0] if running and not row.ended_at else None,
         previous=history.previous_of(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],

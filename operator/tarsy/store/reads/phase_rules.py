@@ -6,16 +6,17 @@ two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from tarsy.resources import investigations
+from tarsy.store import log
 from tarsy.transcript import entries
 
-ENDED: tuple[investigations.Phase, ...] = get_args(entries.Ending)
+ENDED: tuple[investigations.Phase, ...] = get_args(investigations.EndedPhase)
 """The phases of those that have ended: how they ended."""
-OPEN: tuple[investigations.Phase, ...] = tuple(one for one in get_args(investigations.Phase) if one not in ENDED)
+OPEN: tuple[investigations.Phase, ...] = get_args(investigations.OpenPhase)
 
 Cancellation = Literal["user", "deleted", "resolved"]
 """The reasons for which an investigation is cancelled."""
@@ -37,13 +38,11 @@ def phase(
     *, ending: str | None, state: str, cancel: str | None, suspend: bool, unreadable: str | None
 ) -> investigations.Phase:
     """Where it stands, in one word."""
-    match ending, state:
-        case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ended, _:
-            return ended
-        case _, "running":
-            return "Cancelling" if cancel else "Running"
-        case _:
-            return "Suspended" if suspend or unreadable else "Queued"
+    if ending in ENDED:
+        return cast("investigations.EndedPhase", ending)
+    if state == "running":
+        return "Cancelling" if cancel else "Running"
+    return "Suspended" if suspend or unreadable else "Queued"
 
 
 def waits_for(current_phase: investigations.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
@@ -76,11 +75,19 @@ def is_grounded(grounds: str | None) -> bool | None:
     return None if grounds is None else grounds in GROUNDED
 
 
-def ended_by_itself(outcome: str | None, *, says_the_same: bool, reason: str | None) -> bool:
-    """Whether a stage ran to an end of its own: what ended the investigation first says the same of both.
+CUT_OFF = f"""coalesce(stages.cut_off, stages.ended_at IS NOT NULL AND runs.ended_at IS NOT NULL
+          AND coalesce(runs.reason, '') NOT IN ({", ".join(f"'{reason}'" for reason in log.SUMS_OF_STAGES)})
+          AND stages.message = coalesce(runs.message, ''))"""
+"""Whether the end of the run cut a stage off, by the rows of `stages` and `runs`.
 
-    `reason` is why the investigation has ended, None where it has not; `says_the_same` is whether the messages of the
-    two are one.
+A stage that a build before the column ended has null there: it was cut off if the run's end says the same of both.
+"""
+
+
+def progress(ends: Iterable[tuple[str | None, bool]], *, stages: int) -> str:
+    """Return the ended stages of all `stages`, such as 1/3; a stage that was skipped or cut off counts as not ended.
+
+    `ends` has, for each stage that has begun or was skipped, its outcome and whether it was cut off (CUT_OFF).
     """
-    cut_off = reason not in (None, "StagesCompleted", "StagesFailed") and says_the_same
-    return outcome in ("Completed", "CompletedWithErrors", "Failed", "TimedOut") and not cut_off
+    ended = ("Completed", "CompletedWithErrors", "Failed", "TimedOut")
+    return f"{sum(outcome in ended and not cut_off for outcome, cut_off in ends)}/{stages}"

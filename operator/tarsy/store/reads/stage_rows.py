@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chains
-from tarsy.store.base import databases
+from tarsy.store.base import databases, readable
 from tarsy.store.reads import history, snapshots
 from tarsy.transcript import entries, record
 
@@ -65,7 +65,7 @@ class Execution:
     ended_at: datetime | None
 
 
-_COURSES = text("""
+_COURSES = text(f"""
   SELECT id, stage_names, chain_hash, CASE WHEN state = 'running' AND run = 0 THEN owner END AS owner,
     CASE WHEN state = 'running' AND run = 0 THEN
       (SELECT name FROM catalogue WHERE process = work.owner AND kind = 'process' LIMIT 1)
@@ -78,10 +78,13 @@ _COURSES = text("""
     ) END AS last_call_at,
     clock_timestamp() AS now
   FROM investigations JOIN work ON investigation = id
-  WHERE id = ANY(CAST(:ids AS uuid[])) AND purged_at IS NULL
-""")
+  WHERE id = ANY(CAST(:ids AS uuid[])) AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
-_CHAIN = text("SELECT CAST(chain AS text) AS chain, chain_version FROM investigations WHERE id = :id")
+_CHAIN = text(f"""
+  SELECT CAST(chain AS text) AS chain, chain_version
+  FROM investigations WHERE id = :id AND {readable.CONDITION}
+""")  # noqa: S608 - our own text
 
 
 async def courses(database: databases.Database, ids: Collection[UUID], *, calls: bool = False) -> Mapping[UUID, Course]:
@@ -118,11 +121,11 @@ async def _chain(database: databases.Database, investigation: UUID) -> chains.Sp
         return None
 
 
-_EXECUTIONS = text("""
+_EXECUTIONS = text(f"""
   SELECT id, stage, kind, index, name, strategy, outcome, error, started_at, ended_at
-  FROM executions WHERE investigation = :id AND run = 0
+  FROM executions WHERE investigation = :id AND run = 0 AND {readable.BY_ID}
   ORDER BY started_at, stage, kind <> 'agent', index LIMIT :rows
-""")
+""")  # noqa: S608 - our own text
 
 
 async def executions(database: databases.Database, investigation: UUID) -> list[Execution]:
@@ -130,15 +133,16 @@ async def executions(database: databases.Database, investigation: UUID) -> list[
     return [Execution(**row) for row in await database.run(_EXECUTIONS, id=investigation, rows=EXECUTIONS_MAX)]
 
 
-_CONCLUDING = text("""
+_CONCLUDING = text(f"""
   SELECT max(seq) AS seq FROM entries
   JOIN executions ON executions.investigation = entries.investigation AND executions.id = execution
   WHERE entries.investigation = :id AND entries.run = 0 AND entries.kind = 'Answered' AND seq <= :upto
-    AND outcome = 'Completed'
+    AND outcome = 'Completed' AND {readable.BY_ID}
   GROUP BY execution ORDER BY 1 LIMIT :rows
-""")
+""")  # noqa: S608 - our own text
 _READ = text(f"""
-  SELECT {history.COLUMNS}, NULL FROM entries WHERE investigation = :id AND seq = ANY(CAST(:seqs AS bigint[]))
+  SELECT {history.COLUMNS}, NULL FROM entries
+  WHERE investigation = :id AND seq = ANY(CAST(:seqs AS bigint[])) AND {readable.BY_ID}
 """)  # noqa: S608 - our own text
 
 

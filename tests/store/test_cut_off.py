@@ -1,0 +1,105 @@
+"""Stages that the end of the run ended: they are not counted as ended by themselves; on a real Postgres."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from support import queue, stories
+from tarsy.store.base import databases
+from tarsy.store.queue import work
+from tarsy.store.reads import listing
+from tarsy.transcript import entries
+
+STAGES = ("look", "think")
+LATE = "not finished within the 60 s of activeDeadlineSeconds"
+
+
+async def begun(database: databases.Database, *ends: entries.Entry) -> UUID:
+    """An investigation whose first stage has ended, and whose second one is open."""
+    chain = queue.chain(stages=[{"name": name, "agent": "KubernetesAgent"} for name in STAGES])
+    identity = await queue.admit(database, chain=chain)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started("look"))
+    await journal.commit(entries.StageEnded(stage="look", outcome="Failed", message=LATE))
+    await journal.commit(stories.stage_started("think"), stories.started(stage="think"))
+    if ends:
+        await journal.commit(*ends)
+    return identity
+
+
+def ends_by_deadline() -> tuple[entries.Entry, ...]:
+    return (
+        entries.ExecutionEnded(execution="one", outcome="TimedOut", error=LATE),
+        entries.StageEnded(stage="think", outcome="TimedOut", message=LATE),
+        entries.RunEnded(ending="TimedOut", reason="DeadlineExceeded", message=LATE),
+    )
+
+
+def ends_by_itself() -> tuple[entries.Entry, ...]:
+    return (
+        entries.ExecutionEnded(execution="one", outcome="Failed", error=LATE),
+        entries.StageEnded(stage="think", outcome="Failed", message=LATE),
+        entries.RunEnded(ending="Failed", reason="StagesFailed", message=LATE),
+    )
+
+
+async def stored(database: databases.Database) -> dict[str, bool | None]:
+    found: list[tuple[str, bool | None]] = await queue.rows(database, "SELECT name, cut_off FROM stages")
+    return dict(found)
+
+
+async def progress(database: databases.Database, identity: UUID) -> str:
+    (item,) = (await listing.page(database, listing.Query(namespace="tarsy", namespace_uid=""), limit=9)).items
+    assert item.progress == (await queue.summary(database, identity)).progress
+    return item.progress
+
+
+async def test_open_stage_is_neither(database: databases.Database) -> None:
+    identity = await begun(database)
+    assert await stored(database) == {"look": False, "think": None}
+    assert await progress(database, identity) == "1/2"
+
+
+async def test_deadline_cuts_off_what_is_open_and_no_stage_that_says_the_same(database: databases.Database) -> None:
+    identity = await begun(database, *ends_by_deadline())
+    assert await stored(database) == {"look": False, "think": True}
+    assert await progress(database, identity) == "1/2"
+
+
+async def test_stage_that_ends_together_with_its_run_ends_by_itself(database: databases.Database) -> None:
+    identity = await begun(database, *ends_by_itself())
+    assert await stored(database) == {"look": False, "think": False}
+    assert await progress(database, identity) == "2/2"
+
+
+async def test_cancel_without_a_worker_cuts_off_what_is_open(database: databases.Database) -> None:
+    identity = await begun(database)
+    await queue.let_leases_pass(database)
+    assert await work.cancel(database, identity, why="user") == "Cancelled"
+    assert await stored(database) == {"look": False, "think": True}
+    assert await progress(database, identity) == "1/2"
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [((), "1/2"), (ends_by_deadline(), "0/2"), (ends_by_itself(), "2/2")],
+    ids=["open", "deadline", "by itself"],
+)
+async def test_rows_of_older_builds_are_read_by_the_messages(
+    database: databases.Database, ends: tuple[entries.Entry, ...], expected: str
+) -> None:
+    identity = await begun(database, *ends)
+    await queue.execute(database, "UPDATE stages SET cut_off = NULL")
+    assert await progress(database, identity) == expected
+
+
+async def test_older_build_writes_stages_without_the_column(database: databases.Database) -> None:
+    """A build that does not know the column names those that it knows, and reads them."""
+    identity = await begun(database)
+    statement = (
+        "UPDATE stages SET ended_at = clock_timestamp(), outcome = 'Completed', message = '' WHERE name = 'think'"
+    )
+    await queue.execute(database, statement)
+    assert await stored(database) == {"look": False, "think": None}
+    assert await progress(database, identity) == "2/2"
