@@ -38,6 +38,13 @@ async def test_an_answer_comes_as_thoughts_text_calls_and_usage() -> None:
     assert usage.usage.total_tokens == told.input + told.output + told.thinking
 
 
+async def test_events_do_not_become_objects_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangChain asks by `_acreate`, which is ours: a fifth of a call less."""
+    monkeypatch.delattr("anthropic.resources.messages.AsyncMessages.create")
+    async with asking(LOOKS) as asked:
+        assert isinstance((await asked.events())[-1], provider.Finish)
+
+
 def _turn(body: JSON) -> model.Turn:
     turn, refused = wire.parse(path={}, headers={"x-api-key": "k", "anthropic-version": "2026-10-21"}, body=body)
     assert refused is None

@@ -376,6 +376,14 @@ async def test_what_some_servers_leave_out_of_a_chunk_is_not_missed() -> None:
     assert [event for event in events if isinstance(event, provider.Call)] == [provider.Call("a", "{}")]
 
 
+async def test_chunks_do_not_become_objects_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangChain asks by `async_client` and takes JSON: half of a call less."""
+    monkeypatch.delattr("openai.resources.chat.completions.AsyncCompletions.create")
+    body = b'data: {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
+    async with saying(body) as url, asked(url) as source:
+        assert provider.Text("ok") in [event async for event in source.stream(REQUEST)]
+
+
 async def test_a_packed_answer_is_not_unpacked() -> None:
     """It was not asked for, and may stand for any number of bytes."""
     packed = gzip.compress(stream(SEARCHED))

@@ -276,3 +276,9 @@ async def test_an_environment_without_credentials_says_so(bare: pytest.MonkeyPat
     async with model.serve(SAYS) as server, asking(server, None) as asked:
         found, _ = await failure(asked)
     assert found.text == ("vertex: the environment offers no credentials; set credentials_file of llm_providers.vertex")
+
+
+def test_a_quota_project_is_told_to_the_sdk() -> None:
+    bearer = vertexai._Bearer()
+    bearer.use("token", quota_project="billed")
+    assert bearer.quota_project_id == "billed"

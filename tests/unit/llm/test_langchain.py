@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core import exceptions
+from langchain_core.messages import content as types_of_content
 from support import pace
 from tarsy.llm import failures, langchain, names, provider
 from tarsy.transcript import messages, ports
@@ -222,6 +223,15 @@ def test_a_stream_that_ends_with_a_failure_is_no_answer(finish: str) -> None:
         langchain.Answer(finish=finish).is_whole()
 
 
+def test_an_integrations_client_is_guarded_where_only_a_private_name_shows_it() -> None:
+    import langchain_anthropic
+    from tarsy.llm import http, integrations
+
+    chat = langchain_anthropic.ChatAnthropic(model="claude-haiku-4-5", api_key="k")  # type: ignore[call-arg,arg-type]
+    integrations._guard_clients(chat)
+    assert http.bounded in chat._async_client._client.event_hooks["response"]
+
+
 async def test_an_integration_without_tools_says_so_at_once_and_answers_without() -> None:
     from langchain_core.language_models import fake_chat_models
     from tarsy.llm import integrations
@@ -235,6 +245,13 @@ async def test_an_integration_without_tools_says_so_at_once_and_answers_without(
     found = [event async for event in source.stream(ports.Request(tools=(), messages=prompt))]
     assert "".join(event.text for event in found if isinstance(event, provider.Text)) == "It is memory."
     assert isinstance(found[-1], provider.Finish)
+
+
+def test_names_of_block_types_are_gathered_once() -> None:
+    types_of_content._get_data_content_block_types.cache_clear()  # type: ignore[attr-defined]
+    for text in ("a", "b"):
+        assert not types_of_content.is_data_content_block({"type": "text", "text": text})
+    assert types_of_content._get_data_content_block_types.cache_info().misses == 1  # type: ignore[attr-defined]
 
 
 def test_a_citation_whose_url_is_no_text_is_told_all_the_same() -> None:
