@@ -49,7 +49,7 @@ async def subscribing(
     hub: hubs.Hub, identity: UUID, boxes: list[outbox.Outbox], *, places: int = 1
 ) -> AsyncIterator[set[outbox.Outbox]]:
     """One subscription for each of these (they may be the same), from so many places on; those that have caught up."""
-    channel = wire.Channel("investigation", str(identity))
+    channel = wire.Channel(str(identity))
     through: set[outbox.Outbox] = set()
 
     async def subscribe(box: outbox.Outbox, after: int) -> None:
@@ -69,7 +69,7 @@ async def subscribing(
 @contextlib.asynccontextmanager
 async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[outbox.Listener]:
     """Somebody who has caught up."""
-    listener = outbox.Listener(watching.box(hub.held), wire.Channel("investigation", str(identity)))
+    listener = outbox.Listener(watching.box(hub.held), wire.Channel(str(identity)))
     async with hub.listens(identity, listener, after=after):
         yield listener
 
@@ -222,7 +222,7 @@ async def test_who_has_waited_for_room_for_long_is_told_to_come_again(
         with pytest.raises(outbox.FullError, match="come again later"):
             async with subscribed(hub, identity):
                 pass
-        listener = outbox.Listener(watching.box(hub.held), wire.Channel("investigation", None))
+        listener = outbox.Listener(watching.box(hub.held), wire.Channel(None))
         with pytest.raises(outbox.FullError):
             async with hub.lists.listens(changing.Namespace(name="tarsy", uid="uid-of-tarsy"), listener, after=1):
                 pass

@@ -8,12 +8,14 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
+from tarsy.api.compat import events
 from tarsy.api.live import changing, outbox, wire
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
 TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")
-CHANNEL = wire.Channel("investigation", None)
+CHANNEL = wire.Channel(None)
+SESSIONS = events.Sessions()
 
 
 def listener(channel: wire.Channel = CHANNEL) -> outbox.Listener:
@@ -52,8 +54,8 @@ def steps(messages: list[dict[str, Any]]) -> list[str]:
 async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of_all_sessions(
     database: databases.Database,
 ) -> None:
-    lists = changing.Lists(database, outbox.Held())
-    sessions, ours = listener(wire.Channel("session", None)), listener()
+    lists = changing.Lists(database, outbox.Held(), SESSIONS)
+    sessions, ours = listener(wire.Channel(None, SESSIONS)), listener()
     begin = await changes.now(database)
     async with lists.listens(TARSY, sessions, after=None), lists.listens(TARSY, ours, after=None):
         identity = await queue.admit(database)
@@ -77,7 +79,7 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
     assert [one["stage_progress"][0]["agent"] for one in updates] == ["KubernetesAgent"] * 4
     assert (updates[-1]["status"], updates[-1]["result"], "id" in updates[-1]) == ("completed", "root cause", False)
     assert (found[-1]["type"], found[-1]["id"]) == ("session.completed", found[-1]["id"])
-    late = listener(wire.Channel("session", None))
+    late = listener(wire.Channel(None, SESSIONS))
     async with lists.listens(TARSY, late, after=begin):
         assert steps(await said(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
 

@@ -159,7 +159,7 @@ def bare() -> Application:
             mask=str,
             readiness=nothing,
             keeper=nothing,
-            hub=nothing,
+            hub=hubs.Hub(nothing),
             token="",
         )
     )
@@ -198,7 +198,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield chat.routes(asking, may)
     doing = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield actions.routes(doing, may)
-    yield paths.routes(taking, doing, listed, room, parts.database, may)
+    yield paths.register(parts.hub, taking, doing, listed, room, parts.database, may)
     yield system.routes(
         system.System(
             cluster=parts.cluster,

@@ -8,9 +8,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from tarsy.api import problems
+from tarsy.api.compat import events
 from tarsy.api.live import sockets, wire
 from websockets import frames
 
+SESSIONS = events.Sessions()
 ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
 
 
@@ -73,11 +75,11 @@ def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("investigations", wire.Channel("investigation", None)),
-        ("sessions", wire.Channel("session", None)),
-        (f"investigation:{ID}", wire.Channel("investigation", ID)),
-        (f"session:{ID}", wire.Channel("session", ID)),
-        ("investigation:", wire.Channel("investigation", "")),
+        ("investigations", wire.Channel(None)),
+        ("sessions", wire.Channel(None, SESSIONS)),
+        (f"investigation:{ID}", wire.Channel(ID)),
+        (f"session:{ID}", wire.Channel(ID, SESSIONS)),
+        ("investigation:", wire.Channel("")),
         ("investigation", None),
         ("Investigations", None),
         ("investigations:", None),
@@ -86,8 +88,14 @@ def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
     ],
 )
 def test_channels_have_these_names(name: str, found: wire.Channel | None) -> None:
-    assert wire.channel(name) == found
+    assert wire.channel(name, SESSIONS) == found
     assert found is None or found.name == name
+
+
+def test_a_client_is_told_the_names_of_all_channels() -> None:
+    assert wire.channel_names(None) == "investigations and investigation:<id>"
+    assert wire.channel_names(SESSIONS) == "investigations, investigation:<id>, sessions and session:<id>"
+    assert wire.channel("sessions", None) is None
 
 
 @pytest.mark.parametrize("text", ["", "é", "x" * 125, "x" * 126, "é" * 100, "x" * 65_535, "x" * 65_536])

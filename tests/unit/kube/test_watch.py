@@ -41,7 +41,7 @@ def shown(one: dict[str, Any]) -> Any:
 async def listening() -> Listening:
     watch = watching.Watch(ID)
     box = watchers.box()
-    watch.listeners.add(outbox.Listener(box, wire.Channel("investigation", str(ID))))
+    watch.listeners.add(outbox.Listener(box, wire.Channel(str(ID))))
     return Listening(watch, box)
 
 
@@ -77,9 +77,9 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
         (0, "not"),
         ("one.0.text", "final_analysis", "streaming", "note"),
     ]
-    assert [
-        shown(watchers.event(one.event(wire.Channel("investigation", "x")))) for one in listening.watch.begun()
-    ] == [("one.0.text", "final_analysis", "streaming", "note")]
+    assert [shown(watchers.event(one.event(wire.Channel("x")))) for one in listening.watch.begun()] == [
+        ("one.0.text", "final_analysis", "streaming", "note")
+    ]
 
 
 @pytest.mark.parametrize(

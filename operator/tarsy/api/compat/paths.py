@@ -7,12 +7,14 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request, Response
 
 from tarsy.api import access, actions, alerts, answers, described, intake, lists, strict
-from tarsy.api.compat import history, progress, sessions
+from tarsy.api.compat import events, history, progress, sessions
+from tarsy.api.live import hubs
 from tarsy.ingest import plain
 from tarsy.store.base import databases
 
 
-def routes(
+def register(
+    hub: hubs.Hub,
     taking: intake.Intake,
     doing: actions.Actions,
     pages: lists.Lists,
@@ -20,7 +22,8 @@ def routes(
     database: databases.Database,
     may: access.Access,
 ) -> APIRouter:
-    """All of them."""
+    """Add the translation of live events to `hub`, and return the routes."""
+    hub.add_translation(events.Sessions())
     router = strict.router(tag="compat")
     _alerts(router, taking, database, may)
     _sessions(router, doing, room, database, may)

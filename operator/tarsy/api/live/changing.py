@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from tarsy.api.compat import plans, progress
 from tarsy.api.live import outbox, telling, wire
 from tarsy.store.base import databases
 from tarsy.store.reads import changes, history, stage_rows
@@ -44,19 +43,33 @@ class _Told(NamedTuple):
     revision: int
     ended: bool
     updates: int
-    """How many updates of its stages, which only earlier clients are sent."""
+    """How many updates of the translation."""
 
 
 _NOTHING = _Told(-1, ended=False, updates=0)
-_Chains = Mapping[UUID, Sequence[plans.Plan]]
-"""The stages of investigations, for earlier clients; None where none listens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Updates:
+    """The updates of a translation, if there is a subscriber to its channel."""
+
+    translation: wire.Translation
+    courses: Mapping[UUID, stage_rows.Course]
+
+    def messages(self, summary: history.Summary, since: int) -> Iterator[wire.Message]:
+        """Yield those of an investigation behind the first `since` ones; -1: the latest alone."""
+        updates, _ = self.translation.updates_since(since, summary, self.courses.get(summary.id))
+        return telling.update_messages(updates, self.translation, of=summary.id)
 
 
 class Lists:
     """All lists that are watched through this process."""
 
-    def __init__(self, database: databases.Database, held: outbox.Held) -> None:
+    def __init__(
+        self, database: databases.Database, held: outbox.Held, translation: wire.Translation | None = None
+    ) -> None:
         """`held` is what all connections have: where it is too much, nothing is read for a catch-up."""
+        self.translation = translation
         self._database = database
         self._held = held
         self._listeners: dict[outbox.Listener, Namespace] = {}
@@ -104,14 +117,14 @@ class Lists:
                 if after is not None:
                     changed = await self._since(after, {namespace.name: namespace.uid}, limit=_PAGE)
                     left -= len(changed.summaries)
-                chains = await self._chains(changed.summaries if changed else (), [listener])
+                updates = await self._updates(changed.summaries if changed else (), [listener])
                 if changed is None or not changed.more or left <= 0:
-                    listener.put(_caught_up(changed, chains))
+                    listener.put(_caught_up(changed, updates))
                     self._replace(namespace)
                     self._listeners[listener] = namespace
                     return
             after = changed.horizon
-            rendered = listener.rendered(_messages(changed.summaries, changed.horizon, chains))
+            rendered = listener.rendered(_messages(changed.summaries, changed.horizon, updates))
             del changed  # what waits is counted as it is sent
             await listener.outbox.put_in_turn(rendered)
 
@@ -133,35 +146,36 @@ class Lists:
                     for listener in self._listeners:
                         listener.end("the database was restored from a backup: read the list again")
                     return
-                chains = await self._chains(changed.summaries, self._listeners)
+                updates = await self._updates(changed.summaries, self._listeners)
                 self._changed = changed.horizon
-                self._tell(changed, chains)
+                self._tell(changed, updates)
                 if not changed.more:
                     return
 
-    async def _chains(
+    async def _updates(
         self, summaries: Iterable[history.Summary], listeners: Iterable[outbox.Listener]
-    ) -> _Chains | None:
-        """The stages of these investigations; None where no earlier client is among the listeners."""
-        if not any(listener.channel.words == "session" for listener in listeners):
+    ) -> _Updates | None:
+        """Return the updates of these investigations, or None if none of the listeners is sent any."""
+        if self.translation is None or not any(listener.channel.translation for listener in listeners):
             return None
         courses = await stage_rows.courses(self._database, [summary.id for summary in summaries])
-        return {identity: plans.plans(summary) for identity, summary in courses.items()}
+        return _Updates(translation=self.translation, courses=courses)
 
-    def _tell(self, changed: changes.Changes, chains: _Chains | None) -> None:
+    def _tell(self, changed: changes.Changes, updates: _Updates | None) -> None:
         by_namespace: dict[str, list[history.Summary]] = defaultdict(list)
         for summary in changed.summaries:
             if self._told.get(summary.id, _NOTHING).revision < summary.revision:
                 by_namespace[summary.namespace].append(summary)
         messages_by_namespace = {
-            name: _messages(new, changed.horizon, chains, already_told=self._told) for name, new in by_namespace.items()
+            name: _messages(new, changed.horizon, updates, already_told=self._told)
+            for name, new in by_namespace.items()
         }
         for listener, namespace in self._listeners.items():
             if namespace.name in messages_by_namespace:
                 listener.put(messages_by_namespace[namespace.name])
         for summary in changed.summaries:
-            updates = progress.updates_since(-1, summary)[1]
-            self._told[summary.id] = _Told(summary.revision, ended=summary.ended_at is not None, updates=updates)
+            count = self.translation.updates_since(-1, summary, None)[1] if self.translation else 0
+            self._told[summary.id] = _Told(summary.revision, ended=summary.ended_at is not None, updates=count)
             self._told.move_to_end(summary.id)
         while len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
@@ -176,7 +190,7 @@ class Lists:
 def _messages(
     summaries: Sequence[history.Summary],
     horizon: int,
-    chains: _Chains | None,
+    updates: _Updates | None,
     *,
     already_told: Mapping[UUID, _Told] | None = None,
 ) -> list[wire.Message]:
@@ -188,11 +202,8 @@ def _messages(
     messages: list[wire.Message] = []
     for index, summary in enumerate(summaries, 1):
         before = None if already_told is None else already_told.get(summary.id, _NOTHING)
-        if chains is not None:
-            updates, _ = progress.updates_since(
-                -1 if before is None else before.updates, summary, chains.get(summary.id, ())
-            )
-            messages += (telling.update_message(update, of=summary.id) for update in updates)
+        if updates is not None:
+            messages += updates.messages(summary, -1 if before is None else before.updates)
         bodies = [*_bodies(summary, is_known_to_have_ended=before is not None and before.ended)]
         for number, (kind, body) in enumerate(bodies, 1):
             is_last = (index, number) == (len(summaries), len(bodies))
@@ -212,11 +223,11 @@ def _bodies(summary: history.Summary, *, is_known_to_have_ended: bool) -> Iterat
         yield "investigation.completed", named | telling.of_end(summary)
 
 
-def _caught_up(changed: changes.Changes | None, chains: _Chains | None) -> list[wire.Message]:
+def _caught_up(changed: changes.Changes | None, updates: _Updates | None) -> list[wire.Message]:
     """Return the last message of a catch-up, if there was one."""
     if changed is None:
         return []
-    messages = _messages(changed.summaries, changed.horizon, chains)
+    messages = _messages(changed.summaries, changed.horizon, updates)
     if changed.more:
         overflow = {"last_event_id": changed.horizon, "limit": AT_ONCE}
         messages.append(wire.Message("catchup.overflow", overflow, of=None))

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from tarsy.api.compat import plans
 from tarsy.api.live import changing, outbox, telling, watching, wire
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
@@ -60,8 +59,13 @@ class Hub:
         self.held = outbox.Held()
         """By all connections."""
         self.lists = changing.Lists(database, self.held)
+        self.translation: wire.Translation | None = None
         self.closing = asyncio.Event()
         """Set when this process stops: all subscriptions end."""
+
+    def add_translation(self, translation: wire.Translation) -> None:
+        """Serve the channels of a translation, too."""
+        self.translation = self.lists.translation = translation
 
     def hint(self, payload: str) -> bool:
         """Take what is said on `live.SAID`."""
@@ -175,7 +179,8 @@ class Hub:
             investigation=watch.investigation,
             after=after,
             summary=summary,
-            chain=watch.chain,
+            translation=self.translation,
+            course=watch.course,
             heard=heard,
         )
 
@@ -241,8 +246,7 @@ class Hub:
             raise GoneError(_PURGED)
         for event in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
             watch.tell(watch.settle(event))
-        if course := (await stage_rows.courses(self._database, [watch.investigation])).get(watch.investigation):
-            watch.chain = plans.plans(course)
+        watch.course = (await stage_rows.courses(self._database, [watch.investigation])).get(watch.investigation)
         await self._stand(watch)
         watch.last = head.log_seq
         watch.ready.set_result(None)

@@ -173,8 +173,8 @@ class Listener:
 
     def rendered(self, messages: Iterable[wire.Message]) -> deque[bytes]:
         """These, as they are sent here; without those that others get alone."""
-        words, render = self.channel.words, self.outbox.render
-        return deque(render(message, self.channel) for message in messages if message.only in (None, words))
+        channel, render = self.channel, self.outbox.render
+        return deque(render(message, channel) for message in messages if message.only in (None, channel.translation))
 
     def end(self, reason: str) -> None:
         """Tell that nothing more will come."""

@@ -254,7 +254,7 @@ class _Connection:
                 await self._unsubscribe(request)
 
     async def _subscribe(self, request: Subscribe, group: asyncio.TaskGroup) -> None:
-        channel = _channel(request.channel)
+        channel = self._channel(request.channel)
         if channel.name in self._subscriptions:
             raise NotUnderstoodError(f"{channel.name} is subscribed already: catchup goes on behind an event")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
@@ -264,18 +264,28 @@ class _Connection:
         self._begin(channel, request.namespace, request.last_event_id, group)
 
     async def _catch_up(self, request: CatchUp, group: asyncio.TaskGroup) -> None:
-        subscription = self._subscriptions.get(_channel(request.channel).name)
+        subscription = self._subscriptions.get(self._channel(request.channel).name)
         if subscription is None:
             raise NotUnderstoodError(f"{request.channel} is not subscribed: subscribe takes last_event_id as well")
         await _cancelled(subscription.task)
         self._begin(subscription.channel, subscription.namespace, request.last_event_id, group)
 
     async def _unsubscribe(self, request: Unsubscribe) -> None:
-        subscription = self._subscriptions.get(_channel(request.channel).name)
+        subscription = self._subscriptions.get(self._channel(request.channel).name)
         if subscription is None:
             raise NotUnderstoodError(f"{request.channel} is not subscribed")
         await _cancelled(subscription.task)
         self._say("unsubscription.confirmed", channel=subscription.channel.name)
+
+    def _channel(self, name: str) -> wire.Channel:
+        translation = self._attend.hub.translation
+        channel = wire.channel(name, translation)
+        if channel is None:
+            raise NotUnderstoodError(f"there is no channel {name}: there is {wire.channel_names(translation)}")
+        if channel.investigation is not None:
+            with suppress(ValueError):  # what is no id at all is answered as one that is not there
+                _ensure_spelling(channel.investigation, str(UUID(channel.investigation)))
+        return channel
 
     def _begin(self, channel: wire.Channel, namespace: str | None, after: int | None, group: asyncio.TaskGroup) -> None:
         wanted = attending.Wanted(channel=channel, namespace=namespace, after=after)
@@ -309,16 +319,6 @@ class _Connection:
             raise _EndError(POLICY, str(ended)) from ended
         except attending.EndedError as ended:
             self._say("subscription.ended", channel=name, reason=str(ended))
-
-
-def _channel(name: str) -> wire.Channel:
-    channel = wire.channel(name)
-    if channel is None:
-        raise NotUnderstoodError(f"there is no channel {name}: there is {wire.CHANNELS}")
-    if channel.investigation is not None:
-        with suppress(ValueError):  # what is no id at all is answered as one that is not there
-            _ensure_spelling(channel.investigation, str(UUID(channel.investigation)))
-    return channel
 
 
 def _ensure_spelling(spelling: str, right: str) -> None:

@@ -47,7 +47,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         header: _LastEventID = None,
     ) -> Response:
         """The live events of an investigation."""
-        channel = wire.Channel("investigation", str(target.id))
+        channel = wire.Channel(str(target.id))
         wanted = attending.Wanted(channel=channel, after=_after(header, last_event_id))
         attend.places.take(target.caller)
         return Stream(attend, await attend.ask(request, wanted), channel)
@@ -60,7 +60,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         header: _LastEventID = None,
     ) -> Response:
         """Which investigations of a namespace change, while they do."""
-        channel = wire.Channel("investigation", None)
+        channel = wire.Channel(None)
         wanted = attending.Wanted(channel=channel, namespace=scope.namespace, after=_after(header, last_event_id))
         attend.places.take(scope.caller)
         return Stream(attend, await attend.ask(request, wanted), channel)

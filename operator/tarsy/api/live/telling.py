@@ -7,15 +7,14 @@ received all of the entry, and one that was cut off within it receives it again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from tarsy.api import investigations
-from tarsy.api.compat import plans, progress
 from tarsy.api.live import wire
-from tarsy.store.reads import history, phase_rules
+from tarsy.store.reads import history, phase_rules, stage_rows
 from tarsy.transcript import entries, timeline
 
 
@@ -37,12 +36,13 @@ def of_page(
     investigation: UUID,
     after: int,
     summary: history.Summary | None,
-    chain: Sequence[plans.Plan] = (),
+    translation: wire.Translation | None = None,
+    course: stage_rows.Course | None = None,
     heard: Collection[str] = (),
 ) -> list[Told]:
     """Return the messages for a page of the log behind entry `after`: the events as they stood at its end.
 
-    `summary` is there if `frames(page, ...)`; `chain` names the agents, for earlier clients; `heard` are the ids of the
+    `summary` is there if `frames(page, ...)`; `course` is for the updates of `translation`; `heard` are the ids of the
     events that were sent while they were written.
     """
     log = [logged for logged in page.log if logged.seq <= page.last]
@@ -58,12 +58,17 @@ def of_page(
             *(_of_event(event, logged, is_new=event.created_seq > after and event.id not in heard) for event in own),
             *_of_frame(logged, summary),
         ]
+        updates = (
+            update_messages(translation.entry_updates(logged.entry, summary, course), translation, of=summary.id)
+            if translation and summary
+            else ()
+        )
         page_events.append(
             Told(
                 seq=logged.seq,
                 entry=logged.entry,
                 execution=logged.execution,
-                messages=[*_updates(logged, summary, chain), *_in_sequence(bodies, investigation, logged.seq)],
+                messages=[*updates, *_in_sequence(bodies, investigation, logged.seq)],
                 events=[event.id for event in own],
             )
         )
@@ -78,35 +83,23 @@ def frames(page: history.LogPage, *, after: int) -> bool:
     )
 
 
-_Body = tuple[str, dict[str, Any]]
-
-
-def _in_sequence(bodies: Sequence[_Body], investigation: UUID, seq: int) -> Iterator[wire.Message]:
+def _in_sequence(bodies: Sequence[wire.Body], investigation: UUID, seq: int) -> Iterator[wire.Message]:
     last = len(bodies) - 1
     for index, (kind, body) in enumerate(bodies):
         yield wire.Message(kind, body, of=investigation, id=seq if index == last else None)
 
 
-def _updates(
-    logged: entries.Logged, summary: history.Summary | None, chain: Sequence[plans.Plan]
-) -> Iterator[wire.Message]:
-    """Yield the messages for earlier clients about a chain and its stages."""
-    if summary:
-        for update in progress.alert_status_updates(logged.entry, summary, chain):
-            yield update_message(update, of=summary.id)
+def update_messages(updates: Iterable[wire.Body], translation: wire.Translation, *, of: UUID) -> Iterator[wire.Message]:
+    """Yield a translation's updates of an investigation, as messages for its channels alone."""
+    return (wire.Message(kind, body, of=of, only=translation) for kind, body in updates)
 
 
-def update_message(update: progress.AlertStatusUpdate, *, of: UUID) -> wire.Message:
-    """An update of an investigation's stages as the message that only earlier clients are sent."""
-    return wire.Message(update.type, update.model_dump(mode="json", exclude={"type"}), of=of, only="session")
-
-
-def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> _Body:
+def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> wire.Body:
     kind = "timeline_event.created" if is_new else "timeline_event.completed"
     return kind, {"run": logged.run, "event": investigations.Event.model_validate(event).model_dump(mode="json")}
 
 
-def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterator[_Body]:
+def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterator[wire.Body]:
     at = {"run": logged.run, "at": wire.moment(logged.at)}
     match logged.entry:
         case entries.StageStarted(stage=stage):

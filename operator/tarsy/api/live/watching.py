@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tarsy.api.compat import plans
 from tarsy.api.live import outbox, telling, wire
 from tarsy.store.live import deltas
+from tarsy.store.reads import stage_rows
 from tarsy.transcript import entries
 
 
@@ -54,8 +54,8 @@ class Watch:
         """Where it stands, as it was told."""
         self.is_behind = False
         """There is a newer revision, or may be."""
-        self.chain: Sequence[plans.Plan] = ()
-        """Its stages, for earlier clients."""
+        self.course: stage_rows.Course | None = None
+        """Its stages, for the updates of a translation."""
         self.moved = asyncio.Event()
         """There is something to read, or may be."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

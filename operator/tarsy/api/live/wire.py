@@ -1,53 +1,83 @@
-"""The messages for subscribers: channels, and messages in our words and the founding documents'.
+"""The messages for subscribers: channels, messages, and the translation of messages for clients with other names.
 
-A message is encoded once for each name of its channel and each way to send it, for all subscribers.
+A message is encoded once for each channel and each way to send it, for all subscribers.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from tarsy.api.compat import words
+from tarsy.store.reads import history, stage_rows
+from tarsy.transcript import entries
 
-Words = Literal["investigation", "session"]
-"""Ours, or the founding documents'."""
 Form = Literal["frame", "event"]
 """A WebSocket's text frame, or a Server-Sent Event."""
 
-_LISTS: dict[str, Words] = {"investigations": "investigation", "sessions": "session"}
-_ONES: dict[str, Words] = {"investigation": "investigation", "session": "session"}
-CHANNELS = "investigations, investigation:<id>, sessions and session:<id>"
-"""The channels, for a client that asks for another one."""
+_PREFIX = "investigation"
+Body: TypeAlias = tuple[str, dict[str, Any]]
+"""A message's type, and its fields."""
+
+
+class Translation(Protocol):
+    """The messages for clients that know them by other names, and the updates that only these clients are sent."""
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of their channels."""
+
+    def translate(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a message with their names."""
+
+    def entry_updates(
+        self, entry: entries.Entry | entries.Unreadable, summary: history.Summary, course: stage_rows.Course | None
+    ) -> Iterator[Body]:
+        """Yield the updates of an entry of the log; `summary` is read at the entry or later."""
+
+    def updates_since(
+        self, since: int, summary: history.Summary, course: stage_rows.Course | None
+    ) -> tuple[Sequence[Body], int]:
+        """Return the updates of an investigation behind the first `since` ones, and the number of all so far.
+
+        With `since` -1 only the latest is returned.
+        """
 
 
 @dataclass(frozen=True)
 class Channel:
     """A channel, under one of its names."""
 
-    words: Words
     investigation: str | None
     """The id as it was asked for; None is the list."""
+    translation: Translation | None = None
 
     @property
     def name(self) -> str:
         """As it was asked for."""
-        if self.investigation is None:
-            return f"{self.words}s"
-        return f"{self.words}:{self.investigation}"
+        prefix = self.translation.prefix if self.translation else _PREFIX
+        return f"{prefix}s" if self.investigation is None else f"{prefix}:{self.investigation}"
 
 
-def channel(name: str) -> Channel | None:
-    """The channel of that name; None where there is none."""
-    if name in _LISTS:
-        return Channel(_LISTS[name], None)
-    room, colon, identity = name.partition(":")
-    return Channel(_ONES[room], identity) if room in _ONES and colon else None
+def channel(name: str, translation: Translation | None) -> Channel | None:
+    """Return the channel of that name, or None."""
+    for candidate in (None, translation):
+        if name == (listed := Channel(None, candidate)).name:
+            return listed
+        if name.startswith(prefix := Channel("", candidate).name):
+            return Channel(name.removeprefix(prefix), candidate)
+    return None
+
+
+def channel_names(translation: Translation | None) -> str:
+    """Return the names of all channels, for a client that asks for another one."""
+    translations = [None, translation] if translation else [None]
+    *names, last = (Channel(identity, each).name for each in translations for identity in (None, "<id>"))
+    return f"{', '.join(names)} and {last}"
 
 
 class Frame(bytes):
@@ -70,7 +100,7 @@ def frame(text: str) -> Frame:
 
 
 class Message:
-    """Something that is told of an investigation, in any words."""
+    """A message about an investigation."""
 
     def __init__(
         self,
@@ -79,11 +109,11 @@ class Message:
         *,
         of: UUID | None,
         id: int | None = None,  # noqa: A002 - its name on the wire
-        only: Words | None = None,
+        only: Translation | None = None,
     ) -> None:
-        """`kind` is its type in our words; `of` is None of a list; `id` is where to go on behind it.
+        """`kind` is its type; `of` is None of a list; `id` is where to go on behind it.
 
-        `only` says that others do not get it.
+        With `only`, it is sent on the channels of this translation alone.
         """
         self.kind = kind
         self.body = body
@@ -96,39 +126,25 @@ class Message:
         """As a text frame for a channel."""
         encoded_frame = self._encoded.get((channel, "frame"))
         if encoded_frame is None:
-            encoded_frame = self._encoded[channel, "frame"] = frame(encoded(self._in_words(channel)))
+            encoded_frame = self._encoded[channel, "frame"] = frame(encoded(self._fields(channel)))
         return encoded_frame
 
     def event(self, channel: Channel) -> bytes:
         """As a Server-Sent Event for a channel."""
         encoded_event = self._encoded.get((channel, "event"))
         if encoded_event is None:
-            body = self._in_words(channel)
+            body = self._fields(channel)
             encoded_event = self._encoded[channel, "event"] = event(body["type"], body, id=self.id)
         return encoded_event
 
-    def _in_words(self, channel: Channel) -> dict[str, Any]:
-        head: dict[str, Any] = {"type": self.kind, "channel": channel.name}
+    def _fields(self, channel: Channel) -> dict[str, Any]:
+        fields: dict[str, Any] = {"type": self.kind, "channel": channel.name}
         if self.id is not None:
-            head["id"] = self.id
+            fields["id"] = self.id
         if self._of is not None:
-            head["investigation" if channel.words == "investigation" else "session_id"] = str(self._of)
-        if channel.words == "investigation":
-            return {**head, **self.body}
-        return head | {"type": _renamed(self.kind)} | _in_old_words(self.body)
-
-
-def _renamed(kind: str) -> str:
-    room, dot, rest = kind.partition(".")
-    return f"session{dot}{rest}" if room == "investigation" else kind
-
-
-def _in_old_words(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with the founding documents' status where there is a phase."""
-    phase = body.get("phase")
-    if phase is None:
-        return dict(body)
-    return {**body, "status": words.INVESTIGATIONS[phase].session, "has_errors": phase == "CompletedWithErrors"}
+            fields["investigation"] = str(self._of)
+        fields |= self.body
+        return channel.translation.translate(fields) if channel.translation else fields
 
 
 def moment(at: datetime) -> str:
