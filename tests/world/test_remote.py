@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support import certificates, leases, waiting
-from tarsy import process, slots
-from tarsy.config import inforce
+from tarsy import slots
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
 from tarsy.config.redact import known_secrets
 from tarsy.masking import given
+from tarsy.process import lifecycle
+from tarsy.process.runtime import platform_file
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import pool, toolbox
 from tarsy.transcript import messages, ports
@@ -157,14 +158,14 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
     async with served(kind, around=heads) as there:
         settings = {"type": kind, "url": there.url, "bearer_token_file": str(token)}
         file.write_text(json.dumps({"mcp_servers": {"tools": {"transport": settings}}}), encoding="utf-8")
-        watch = reload.Watch(file, environment={}, beside=process._beside)
-        now = inforce.InForce(watch, unusable=lambda _: {})
+        watch = reload.Watch(file, environment={}, beside=lifecycle._beside)
+        now = platform_file.PlatformFile(watch, unusable=lambda _: {})
         servers = pool.Pool(platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
 
-        async def prepare(found: platforms.Platform, _: inforce.Unusable) -> inforce.Prepared:
+        async def prepare(found: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
             tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
             await asyncio.wait_for(tools.settled(), 60)
-            return inforce.Prepared(exchange=lambda: servers.exchange(tools))
+            return platform_file.Prepared(exchange=lambda: servers.exchange(tools))
 
         now.prepare(prepare)
         owners = asyncio.create_task(servers.run())

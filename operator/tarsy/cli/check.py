@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from tarsy import process
 from tarsy.config.model import platforms
+from tarsy.process import lifecycle
 
 
-def servers(platform_file: platforms.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:
+def servers(platform_file: platforms.Platform) -> tuple[Sequence[lifecycle.ServerReport], Sequence[str]]:
     """Each MCP server of the platform, tried once; and what of its agents' choices of tools fits none of theirs."""
     logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
-    return asyncio.run(process.servers(platform_file))
+    return asyncio.run(lifecycle.servers(platform_file))

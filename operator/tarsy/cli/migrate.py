@@ -9,9 +9,9 @@ import signal
 
 import click
 
-from tarsy import process
 from tarsy.config.load import loader, settings
 from tarsy.config.model import fields
+from tarsy.process import lifecycle
 
 
 class _Patience(click.ParamType[float]):
@@ -50,8 +50,8 @@ def command(*, wait: float) -> None:
         click.echo(f"Waiting: {what}", err=True)
 
     try:
-        newer = asyncio.run(process.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
-    except (loader.ConfigError, process.StartError) as error:
+        newer = asyncio.run(lifecycle.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
+    except (loader.ConfigError, lifecycle.StartError) as error:
         raise click.ClickException(str(error)) from error
     if newer:
         message = (

@@ -9,9 +9,9 @@ from typing import cast, get_args
 import click
 import uvloop
 
-from tarsy import hardening, process
 from tarsy.config.load import loader, settings
 from tarsy.masking import given
+from tarsy.process import hardening, lifecycle
 from tarsy.telemetry import logs
 
 
@@ -76,6 +76,6 @@ def command(
             role=cast("settings.Role", role),
             insecure_dev=insecure_dev,
         )
-        uvloop.run(process.operator(process_settings))
-    except (loader.ConfigError, process.StartError) as error:
+        uvloop.run(lifecycle.operator(process_settings))
+    except (loader.ConfigError, lifecycle.StartError) as error:
         raise click.ClickException(str(error)) from error

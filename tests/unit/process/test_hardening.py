@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from tarsy import hardening
+from tarsy.process import hardening
 
 NOBODY = "65534"
 SECRET = "postgresql://u:s3cret@h/t"

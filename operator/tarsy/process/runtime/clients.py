@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from tarsy.config import inforce
 from tarsy.config.model import platforms
 from tarsy.llm import registry
+from tarsy.process.runtime import platform_file, versions
 from tarsy.store.fleet import pins, throttles
 from tarsy.telemetry import standing
 from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
-from tarsy.worker import eligibility, generations
+from tarsy.worker import eligibility
 
 if TYPE_CHECKING:
     from tarsy.tools.servers import pool as pools
@@ -33,10 +33,10 @@ SETTLE_SECONDS = 10.0
 
 
 @dataclass(kw_only=True)
-class Equipment:
+class Clients:
     """The models and tools of this process, as the platform file in force wants them."""
 
-    in_force: inforce.InForce
+    in_force: platform_file.PlatformFile
     throttle: throttles.Throttle
     pins: pins.Pins
     """The pins that tools are compared with."""
@@ -49,7 +49,7 @@ class Equipment:
     direct: aiohttp.ClientSession = field(init=False)
     models: registry.Models = field(init=False)
     pool: pools.Pool = field(init=False)
-    runtimes: generations.Generations = field(init=False)
+    runtimes: versions.Versions = field(init=False)
     eligible: eligibility.Eligibility = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Equipment:
         self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         read = await asyncio.to_thread(self._runbooks, now.platform)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
-        self.runtimes = generations.Generations(first, end=self.models.close)
+        self.runtimes = versions.Versions(first, end=self.models.close)
         stack.push_async_callback(self.runtimes.close)
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class Equipment:
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)
 
-    async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> inforce.Prepared:
+    async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> platform_file.Prepared:
         """Build what is new in a platform, and connect to it."""
         async with AsyncExitStack() as undo:
             models = await asyncio.to_thread(self._models, platform, before=self.models)
@@ -99,7 +99,7 @@ class Equipment:
             self.pool.exchange(tools)
             self.runtimes.exchange(self._runtime(models, tools, platform, unusable, read), end=models.close)
 
-        return inforce.Prepared(exchange=exchange, drop=made.aclose)
+        return platform_file.Prepared(exchange=exchange, drop=made.aclose)
 
     async def _settled(self, tools: pools.Tools) -> None:
         with suppress(TimeoutError):  # one that is away is in force as well

@@ -17,20 +17,20 @@ End = Callable[[], Awaitable[None]]
 
 
 @dataclass(eq=False, kw_only=True)
-class _Generation:
+class _Version:
     runtime: ports.Runtime
     end: End
     users: int = 1
     """Those who work with it, and one while it is in force."""
 
 
-class Generations:
+class Versions:
     """The runtimes of the platform files that there were."""
 
     def __init__(self, first: ports.Runtime, *, end: End) -> None:
         """`end` lets go of what `first` is made of."""
-        self._known = [_Generation(runtime=first, end=end)]
-        self._unused: asyncio.Queue[_Generation] = asyncio.Queue()
+        self._known = [_Version(runtime=first, end=end)]
+        self._unused: asyncio.Queue[_Version] = asyncio.Queue()
 
     @contextmanager
     def held(self) -> Iterator[ports.Runtime]:
@@ -45,7 +45,7 @@ class Generations:
     def exchange(self, runtime: ports.Runtime, *, end: End) -> None:
         """Have another one in force from now on."""
         before = self._known[-1]
-        self._known.append(_Generation(runtime=runtime, end=end))
+        self._known.append(_Version(runtime=runtime, end=end))
         self._let_go(before)
 
     async def run(self) -> None:
@@ -60,7 +60,7 @@ class Generations:
         while self._known:
             await self._known.pop().end()
 
-    def _let_go(self, generation: _Generation) -> None:
-        generation.users -= 1
-        if not generation.users:
-            self._unused.put_nowait(generation)
+    def _let_go(self, version: _Version) -> None:
+        version.users -= 1
+        if not version.users:
+            self._unused.put_nowait(version)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support import queue
-from tarsy.config import inforce
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
+from tarsy.process.runtime import platform_file
 
 CANARY = "canary-7f3a9b2c41"
 
@@ -21,31 +21,31 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def now(file: Path) -> inforce.InForce:
+def now(file: Path) -> platform_file.PlatformFile:
     watch = reload.Watch(file, environment={"SECRET": CANARY})
-    return inforce.InForce(watch, unusable=lambda found: dict.fromkeys(found.llm_providers, "it has no key"))
+    return platform_file.PlatformFile(watch, unusable=lambda found: dict.fromkeys(found.llm_providers, "it has no key"))
 
 
 def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-async def settle(now: inforce.InForce) -> None:
+async def settle(now: platform_file.PlatformFile) -> None:
     await now.refresh()
     await now.refresh()
 
 
-async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file: Path) -> None:
+async def test_all_is_exchanged_at_once_and_then_told(now: platform_file.PlatformFile, file: Path) -> None:
     story: list[tuple[str, bool, int]] = []
 
     def said(what: str) -> None:
         story.append((what, "mine" in now.platform.agents, now.number))
 
-    async def prepare(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def prepare(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
         assert "mine" in found.agents
         assert unusable.keys() == found.llm_providers.keys()
         said("prepared")
-        return inforce.Prepared(exchange=lambda: said("exchanged"))
+        return platform_file.Prepared(exchange=lambda: said("exchanged"))
 
     now.prepare(prepare)
     now.follow(lambda: said("followed"))
@@ -56,7 +56,7 @@ async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file
     assert len(story) == 3
 
 
-async def test_chains_are_checked_by_what_is_in_force(now: inforce.InForce, file: Path) -> None:
+async def test_chains_are_checked_by_what_is_in_force(now: platform_file.PlatformFile, file: Path) -> None:
     def problem(**unusable: str) -> str:
         (status,) = now.index([queue.CHAIN], unusable_providers=unusable).statuses.values()
         return status.problem.message if status.problem else ""
@@ -70,7 +70,7 @@ async def test_chains_are_checked_by_what_is_in_force(now: inforce.InForce, file
 
 
 async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
-    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+    now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(file, "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nagents: {mine: {}}\n")
     await settle(now)
@@ -86,7 +86,7 @@ async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
 
 
 async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_stands_there(
-    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+    now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     before = now.platform
@@ -100,7 +100,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     assert str(file) not in note, "the answer is for everybody"
     (fact,) = now.facts()
     messages = [one["message"] for one in fact.detail["problems"]]
-    assert len(messages) == inforce.TOLD_MAX + 1
+    assert len(messages) == platform_file.TOLD_MAX + 1
     assert f"{file}:1: " in messages[0]
     assert messages[-1].endswith("and 10 more: tarsy config check tells all")
     (told,) = (one for one in caplog.messages if "not in force" in one)
@@ -113,21 +113,21 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
 
 
 async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there_is_and_is_told(
-    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+    now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was made for it meanwhile is let go, and a later file is put in force as if nothing had been."""
     story: list[str] = []
 
-    async def made(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def made(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
         async def drop() -> None:
             story.append("dropped")
 
-        return inforce.Prepared(exchange=lambda: story.append("exchanged"), drop=drop)
+        return platform_file.Prepared(exchange=lambda: story.append("exchanged"), drop=drop)
 
-    async def fails(found: platforms.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+    async def fails(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
         if "bad" in found.agents:
             raise LookupError(f"what nobody expected, with {CANARY}")
-        return inforce.Prepared(exchange=lambda: story.append("exchanged as well"))
+        return platform_file.Prepared(exchange=lambda: story.append("exchanged as well"))
 
     for prepare in (made, fails):
         now.prepare(prepare)
@@ -153,19 +153,19 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
 
 
 async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -> None:
-    def judge(found: platforms.Platform) -> inforce.Unusable:
+    def judge(found: platforms.Platform) -> platform_file.Unusable:
         if "bad" in found.agents:
             raise RuntimeError("no judgement")
         return {}
 
-    now = inforce.InForce(reload.Watch(file, environment={}), unusable=judge)
+    now = platform_file.PlatformFile(reload.Watch(file, environment={}), unusable=judge)
     write(file, "agents: {bad: {}}\n")
     await settle(now)
     assert (now.number, len(now.notes())) == (0, 1)
 
 
 async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are_listed(
-    now: inforce.InForce, file: Path
+    now: platform_file.PlatformFile, file: Path
 ) -> None:
     write(file, "runbooks: {token_env: T_KEN}\n")
     await settle(now)

@@ -52,7 +52,7 @@ Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Prepared
 """Makes what a platform needs."""
 
 
-class InForce:
+class PlatformFile:
     """The platform in force."""
 
     def __init__(self, watch: reload.Watch, *, unusable: Callable[[platforms.Platform], Unusable]) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarsy import equipment
-from tarsy.config import inforce
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
+from tarsy.process.runtime import clients, platform_file
 from tarsy.store.base import databases
 from tarsy.store.fleet import pins, throttles
 from tarsy.transcript import ports
@@ -29,14 +28,16 @@ def written(folder: Path, *agents: str, **servers: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[equipment.Equipment]:
+async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[clients.Clients]:
     """That of a file with a provider and a server; nothing is connected, because its pool does not run."""
-    monkeypatch.setattr(equipment, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(clients, "SETTLE_SECONDS", 0.01)
     (tmp_path / "key").write_text("k")
     (tmp_path / "tarsy.yaml").write_text(str(written(tmp_path, kept="http://127.0.0.1:1/mcp")))
     database = databases.Database(NOBODY)
-    made = equipment.Equipment(
-        in_force=inforce.InForce(reload.Watch(tmp_path / "tarsy.yaml", environment={}), unusable=lambda _: {}),
+    made = clients.Clients(
+        in_force=platform_file.PlatformFile(
+            reload.Watch(tmp_path / "tarsy.yaml", environment={}), unusable=lambda _: {}
+        ),
         throttle=throttles.Throttle(database, {}),
         pins=pins.Pins(database),
         watched=lambda _: nullcontext(ports.UNWATCHED),
@@ -49,11 +50,11 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield made
 
 
-def users(made: equipment.Equipment) -> tuple[int, int]:
+def users(made: clients.Clients) -> tuple[int, int]:
     return made.models.sources["kept"].users, made.pool.tools.servers["kept"]._users
 
 
-async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: equipment.Equipment, tmp_path: Path) -> None:
+async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: clients.Clients, tmp_path: Path) -> None:
     before = equipped.models, equipped.pool.tools
     assert users(equipped) == (1, 1)
     other = platforms.Platform.model_validate(
@@ -69,7 +70,7 @@ async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: equipment.Eq
 
 
 async def test_what_fails_under_way_lets_go_of_what_there_was(
-    equipped: equipment.Equipment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    equipped: clients.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: platforms.Platform) -> None:
         raise LookupError("what nobody expected")

@@ -26,10 +26,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hubs
-from tarsy.config import inforce
 from tarsy.config.load import loader, reload, server_files, settings
 from tarsy.config.model import platforms, tool_filters
 from tarsy.config.redact import known_secrets
@@ -38,6 +36,7 @@ from tarsy.controller import chains, duties, investigations, notices, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
+from tarsy.process.runtime import clients, platform_file
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import pins, reporter, throttles
 from tarsy.store.live import deltas
@@ -192,10 +191,10 @@ def mask_by(loaded: platforms.Platform) -> None:
     given.KNOWN.replace(known_secrets.values(loaded, os.environ))
 
 
-async def _prepare_masking(next_in_force: platforms.Platform, _: inforce.Unusable) -> inforce.Prepared:
+async def _prepare_masking(next_in_force: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
     """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
     await asyncio.to_thread(mask_by, next_in_force)
-    return inforce.Prepared(exchange=lambda: None)
+    return platform_file.Prepared(exchange=lambda: None)
 
 
 def _stop(running: asyncio.Task[None]) -> None:
@@ -209,7 +208,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
     async with AsyncExitStack() as stack:
         # Keys and packages may be the workers' alone: no other process looks for them.
         judge = functools.partial(registry.unusable, environment=os.environ)
-        in_force = inforce.InForce(watched, unusable=judge if process.serves("worker") else lambda _: {})
+        in_force = platform_file.PlatformFile(watched, unusable=judge if process.serves("worker") else lambda _: {})
         early = await _answer(process, in_force, stack)
         async with asyncio.TaskGroup() as group:
             served = group.create_task(_endless(lambda: _held(asyncio.shield(early.serving))))
@@ -250,7 +249,7 @@ class _Early:
     """None where no role of the process asks an API server."""
 
 
-async def _answer(process: settings.Settings, in_force: inforce.InForce, stack: AsyncExitStack) -> _Early:
+async def _answer(process: settings.Settings, in_force: platform_file.PlatformFile, stack: AsyncExitStack) -> _Early:
     """Begin to answer whether the process lives, and whether it is ready, which it is not."""
     readiness = health.Readiness(process.roles, notes=in_force.notes)
     cluster = None
@@ -306,7 +305,7 @@ class _Parts:
     """The parts of this process, as its roles need them."""
 
     process: settings.Settings
-    in_force: inforce.InForce
+    in_force: platform_file.PlatformFile
     database: databases.Database
     early: _Early
     stack: AsyncExitStack
@@ -326,7 +325,7 @@ class _Parts:
         lease_manager = leases.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = deltas.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
-        equipped = equipment.Equipment(
+        equipped = clients.Clients(
             in_force=self.in_force,
             throttle=throttle,
             pins=pins.Pins(self.database),
@@ -478,14 +477,14 @@ class _Parts:
         await self.in_force.run()
 
 
-def _tell_unusable(now: inforce.InForce) -> None:
+def _tell_unusable(now: platform_file.PlatformFile) -> None:
     for name, why in now.unusable.items():
         if registry.is_worth_telling(name, now.platform):
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
 
 
 def _keeper(
-    process: settings.Settings, in_force: inforce.InForce, *, database: databases.Database, owner: uuid.UUID
+    process: settings.Settings, in_force: platform_file.PlatformFile, *, database: databases.Database, owner: uuid.UUID
 ) -> reporter.Keeper:
     """Return the reporter of this process and its configuration."""
     detail = {

@@ -11,9 +11,9 @@ import pytest
 from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.engine import investigation
+from tarsy.process.runtime import versions
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
-from tarsy.worker import generations
 
 LOOKS = messages.Message(
     role="assistant", text="I look.", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
@@ -40,7 +40,7 @@ class Ends:
     def __init__(self) -> None:
         self.of: list[str] = []
 
-    def __call__(self, name: str) -> generations.End:
+    def __call__(self, name: str) -> versions.End:
         async def end() -> None:
             self.of.append(name)
 
@@ -64,7 +64,7 @@ def saying(platform: platforms.Platform, instructions: str) -> platforms.Platfor
     return platform.model_copy(update={"agents": {**platform.agents, "KubernetesAgent": agent}})
 
 
-async def drained(known: generations.Generations) -> None:
+async def drained(known: versions.Versions) -> None:
     """Let those go that nobody has."""
     running = asyncio.create_task(known.run())
     for _ in range(10):
@@ -80,7 +80,7 @@ async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_
     old, new = Model(LOOKS, FOUND), Model(FOUND)
     boxes = {name: memory.DictToolbox({"k8s.get": name}) for name in ("old", "new")}
     first = replace(runtime, model=lambda _: old, toolbox=lambda *_: boxes["old"])
-    known = generations.Generations(first, end=ends("first"))
+    known = versions.Versions(first, end=ends("first"))
     second = replace(
         runtime,
         model=lambda _: new,
@@ -108,7 +108,7 @@ async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_plat
 ) -> None:
     """Its beginning is committed with that end; what changes with the commit comes too late for it."""
     old, new = Model(FOUND), Model(FOUND)
-    known = generations.Generations(replace(runtime, model=lambda _: old), end=ends("first"))
+    known = versions.Versions(replace(runtime, model=lambda _: old), end=ends("first"))
     commit = journal.commit
 
     async def committed(*added: entries.Entry) -> None:
@@ -128,7 +128,7 @@ async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_plat
 async def test_what_an_execution_of_many_files_ago_has_is_let_go_with_its_end_and_all_others_at_once(
     runtime: ports.Runtime, ends: Ends
 ) -> None:
-    known = generations.Generations(runtime, end=ends("0"))
+    known = versions.Versions(runtime, end=ends("0"))
     with known.held() as kept:
         for number in range(1, 51):
             known.exchange(replace(runtime), end=ends(str(number)))
