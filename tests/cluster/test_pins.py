@@ -17,7 +17,7 @@ from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import pins
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,12 +28,12 @@ ACCEPT = "/api/v1/system/mcp-servers/kube/accept"
 
 async def told(database: databases.Database, host: str, **stopped: str) -> None:
     """A worker says that these tools of `kube`, pinned at A, are something else now, and that `fine` is what it was."""
-    places = [{"tool": tool, "pinned": A, "offered": offered} for tool, offered in stopped.items()]
-    detail = {"problem": "", "missing": "has tools", "tools": 1, "stopped": places}
-    tools = [{"name": "fine", "description": "", "read_only": True, "hash": C}]
+    places = tuple(details.StoppedTool(tool=tool, pinned=A, offered=offered) for tool, offered in stopped.items())
+    detail = details.Server(missing="has tools", tools=1, stopped=places)
+    tools = details.Tools(tools=(details.OfferedTool(name="fine", read_only=True, hash=C),))
     facts = [
         standing.Fact(kind="server", name="kube", state="connected", since=NOON, detail=detail),
-        standing.Fact(kind="tools", name="kube", state="listed", since=NOON, detail={"tools": tools}),
+        standing.Fact(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
     ]
     kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker().text)
     kept.hear(lambda: facts)

@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.queue import work
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
@@ -46,7 +46,9 @@ async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -
 
 
 def fact(kind: standing.Kind, name: str, state: str, *, minute: int = 0, **detail: Any) -> standing.Fact:
-    return standing.Fact(kind=kind, name=name, state=state, since=NOON + timedelta(minutes=minute), detail=detail)
+    return standing.Fact(
+        kind=kind, name=name, state=state, since=NOON + timedelta(minutes=minute), detail=details.decode(kind, detail)
+    )
 
 
 def server(name: str, state: str, *, minute: int = 0, problem: str = "", missing: str = "") -> standing.Fact:
@@ -122,7 +124,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             "prom": ("unreachable", "12:02"),
             "spare": ("connected", "12:00"),
         }
-        assert servers["kube"]["tools"] == tools.detail["tools"]
+        assert servers["kube"]["tools"] == list(details.encode(tools.detail)["tools"])
         assert [one["host"] for one in servers["kube"]["processes"]] == ["a", "b"]
         providers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/providers"))["items"]}
         assert {name: (one["state"], one["since"][11:16]) for name, one in providers.items()} == {

@@ -12,7 +12,7 @@ import pytest
 from support import apis, queue
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 
@@ -20,7 +20,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def fact(kind: standing.Kind = "server", name: str = "tools", state: str = "connected", **detail: Any) -> standing.Fact:
-    return standing.Fact(kind=kind, name=name, state=state, since=NOON, detail=detail)
+    return standing.Fact(kind=kind, name=name, state=state, since=NOON, detail=details.decode(kind, detail))
 
 
 class Part:
@@ -63,7 +63,7 @@ async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_aga
     await kept.report()
     (server,) = await catalogue.read(database, "server")
     assert (server.process, server.host, server.state, server.since) == (kept.process, "here", "connected", NOON)
-    assert server.detail == {"problem": ""}
+    assert server.detail == details.Server()
 
     first = await written(database)
     await kept.report()
@@ -125,12 +125,18 @@ async def test_a_process_whose_rows_were_deleted_says_everything_again(
 async def test_the_tools_of_a_server_are_told_once_as_the_last_process_saw_them(database: databases.Database) -> None:
     def offers(name: str, minute: int) -> standing.Fact:
         since = NOON + timedelta(minutes=minute)
-        return standing.Fact(kind="tools", name="tools", state="listed", since=since, detail={"tools": [name]})
+        return standing.Fact(
+            kind="tools",
+            name="tools",
+            state="listed",
+            since=since,
+            detail=details.Tools(tools=(details.OfferedTool(name=name),)),
+        )
 
     for host, (name, minute) in {"a": ("old", 1), "b": ("new", 2), "c": ("older", 0)}.items():
         await heard(database, Part(offers(name, minute)), host=host).report()
     (found,) = await catalogue.tools(database, limit=10)
-    assert found.detail == {"tools": ["new"]}
+    assert [tool.name for tool in found.detail.tools] == ["new"]
 
 
 async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_hold_is_replaced(
@@ -141,14 +147,17 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
 
     kept = apis.keeping(database, mask=mask)
     said = fact(
-        name="canary 1", problem="\0 canary \ud800", tools=[{"description": "a canary"}], failure={"code": "canary"}
+        name="canary 1",
+        problem="\0 canary \ud800",
+        missing="a canary",
+        stopped=[{"tool": "canary", "pinned": "", "offered": "canary"}],
     )
     kept.hear(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
     await kept.report()
     stored = str(await queue.rows(database, "SELECT name, CAST(detail AS text) FROM catalogue"))
     assert "canary" not in stored
     (server,) = await catalogue.read(database, "server")
-    assert (server.name, server.detail["problem"]) == ("* 1", "\ufffd * \ufffd")
+    assert (server.name, server.detail.problem) == ("* 1", "\ufffd * \ufffd")
     assert len(await catalogue.read(database, "provider")) == 1
 
 

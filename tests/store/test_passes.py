@@ -15,6 +15,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter, unrunnable
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing
+from tarsy.telemetry import details
 from tarsy.transcript import entries
 from tarsy.worker import eligibility
 
@@ -48,7 +49,7 @@ class Worker:
             database,
             process=UUID(int=number),
             host=f"worker-{number}",
-            detail={"roles": ["worker"], "slots": 1, "version": "0", "build": queue.BUILD},
+            detail=details.Process(roles=("worker",), slots=1, version="0", build=queue.BUILD),
             mask=str,
         )
         self._kept.hear(self.eligible.facts)
@@ -231,7 +232,8 @@ async def test_a_worker_judges_again_when_its_platform_file_or_a_key_changes(
     worker = Worker(database)
     assert await worker.claim() is None, "its platform file does not have the provider yet"
     (fact,) = worker.eligible.facts()
-    assert fact.detail["agents"][0]["problem"].endswith(f"LLM provider 'new' cannot be used: {eligibility.ABSENT}")
+    assert isinstance(fact.detail, details.Passed)
+    assert fact.detail.agents[0].problem.endswith(f"LLM provider 'new' cannot be used: {eligibility.ABSENT}")
     worker.platform, worker.unusable = new, {"new": KEY}
     assert await worker.claim() is None
     worker.unusable = {}
@@ -273,7 +275,8 @@ async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
     worker = Worker(database)
     assert await worker.claim() is None
     (fact,) = worker.eligible.facts()
-    problem = fact.detail["agents"][0]["problem"]
+    assert isinstance(fact.detail, details.Passed)
+    problem = fact.detail.agents[0].problem
     assert problem.startswith("stage '")
     assert f"references unknown {missing}" in problem
     await wait_ten_minutes(database)

@@ -22,6 +22,7 @@ from tarsy.kube import client, rights
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
+from tarsy.telemetry import details
 
 
 def parts(
@@ -108,5 +109,5 @@ def keeping(
     database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
 ) -> reporter.Keeper:
     """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
-    detail = {"roles": ["api"], "version": "1", "build": "b", "slots": slots}
+    detail = details.Process(roles=("api",), version="1", build="b", slots=slots)
     return reporter.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

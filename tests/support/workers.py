@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 
 async def report(
@@ -18,11 +18,15 @@ async def report(
     now = datetime.now(UTC)
     facts = [
         standing.Fact(
-            kind="provider", name=name, state="unusable" if why else "usable", since=now, detail={"problem": why}
+            kind="provider",
+            name=name,
+            state="unusable" if why else "usable",
+            since=now,
+            detail=details.Provider(problem=why),
         )
         for name, why in problems.items()
     ]
-    detail = {"roles": list(roles)}
+    detail = details.Process(roles=tuple(roles))
     process = standing.Fact(kind="process", name=f"pod-{number}", state="running", since=now, detail=detail)
     await catalogue.write(database, UUID(int=number), [process, *facts])
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from tarsy.api import concerns
 from tarsy.cli.main import main
 from tarsy.store.fleet import catalogue
+from tarsy.telemetry import details
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 KEY = "mcp_servers.kube.tool_hashes.get"
@@ -98,11 +99,11 @@ def test_of_a_server_that_is_not_connected_nothing_is_known() -> None:
 
 def test_the_warning_says_whose_a_tool_is_to_change() -> None:
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    stopped = [
-        {"tool": "get", "pinned": A, "offered": B, "written": KEY},
-        {"tool": "list", "pinned": A, "offered": C, "written": ""},
-    ]
-    detail = {"problem": "", "missing": "", "tools": 0, "stopped": stopped}
+    stopped = (
+        details.StoppedTool(tool="get", pinned=A, offered=B, written=KEY),
+        details.StoppedTool(tool="list", pinned=A, offered=C),
+    )
+    detail = details.Server(stopped=stopped)
     said = catalogue.Said(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )

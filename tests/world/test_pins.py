@@ -14,6 +14,7 @@ import pytest
 from support import leases
 from tarsy import errors, slots
 from tarsy.config.model import platforms
+from tarsy.telemetry import details
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import pool, toolbox
@@ -107,9 +108,10 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             (problem,) = box.problems
             assert problem.endswith(f": say (pinned {pinned['odd', 'say'][:19]}, now {now[:19]})")
             fact = next(server.facts())
-            told = {"tool": "say", "pinned": pinned["odd", "say"], "offered": now, "written": ""}
-            assert fact.detail["stopped"] == [told]
-            assert (fact.state, fact.detail["missing"]) == ("connected", server.missing)
+            told = details.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
+            assert isinstance(fact.detail, details.Server)
+            assert fact.detail.stopped == (told,)
+            assert (fact.state, fact.detail.missing) == ("connected", server.missing)
 
             keep.pins["odd", "say"] = now  # somebody confirms it
             server.look_again()

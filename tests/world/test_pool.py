@@ -15,6 +15,7 @@ import pytest
 from support import leases, spoken, waiting
 from tarsy import slots
 from tarsy.config.model import platforms
+from tarsy.telemetry import details
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import health, pool, toolbox
 from tarsy.tools.transports import remote
@@ -139,8 +140,10 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
         server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server):
             (connected, offered) = server.facts()
-            assert (connected.state, connected.detail["problem"]) == ("connected", "")
-            reads = {tool["name"]: tool["read_only"] for tool in offered.detail["tools"]}
+            assert isinstance(connected.detail, details.Server)
+            assert isinstance(offered.detail, details.Tools)
+            assert (connected.state, connected.detail.problem) == ("connected", "")
+            reads = {tool.name: tool.read_only for tool in offered.detail.tools}
             assert (reads["lookup"], reads["restart"], reads["unannotated"]) == (True, False, False)
             await asyncio.sleep(0.3)  # six looks
             assert list(server.facts()) == [connected, offered]

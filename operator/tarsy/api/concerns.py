@@ -6,7 +6,7 @@ Pure, so that a warning ends when its cause does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -17,6 +17,7 @@ from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import backlog
+from tarsy.telemetry import details
 
 MESSAGE_MAX = 1024
 TOOLS_TOLD = 20
@@ -78,7 +79,7 @@ class Said(Stands, Protocol):
         ...
 
     @property
-    def detail(self) -> Mapping[str, Any]:
+    def detail(self) -> Any:
         """Further details."""
         ...
 
@@ -105,17 +106,15 @@ def of_processes(facts: Iterable[catalogue.Said]) -> Iterator[Found]:
     for fact in facts:
         by_kind.setdefault(fact.kind, []).append(fact)
     processes = by_kind.get("process", [])
-    if not any(fact.detail["slots"] for fact in processes):
+    if not any(fact.detail.slots for fact in processes):
         yield Found(kind="worker", name="workers", message="no worker is there: nothing is investigated")
-    yield from _differing(
-        "version", processes, [f"{fact.detail['version']} ({fact.detail['build']})" for fact in processes]
-    )
+    yield from _differing("version", processes, [f"{fact.detail.version} ({fact.detail.build})" for fact in processes])
     configured = by_kind.get("configuration", [])
     yield from _differing("configuration", configured, [fact.state for fact in configured])
     for fact in configured:
-        for problem in fact.detail.get("problems", ()):  # a process of an earlier version tells none
-            since = datetime.fromisoformat(problem["since"])
-            yield Found(kind="configuration", name=fact.name, message=f"{fact.host}: {problem['message']}", since=since)
+        for problem in fact.detail.problems:
+            since = datetime.fromisoformat(problem.since)
+            yield Found(kind="configuration", name=fact.name, message=f"{fact.host}: {problem.message}", since=since)
     for fact in by_kind.get("server", []):
         yield from _of_server(fact)
     yield from _of_tools(by_kind.get("server", []))
@@ -141,7 +140,7 @@ def _differing(
 
 
 def _of_server(fact: catalogue.Said) -> Iterator[Found]:
-    problems = [fact.detail["problem"] if fact.state != "connected" else "", fact.detail["missing"]]
+    problems = [fact.detail.problem if fact.state != "connected" else "", fact.detail.missing]
     if problem := "; ".join(filter(None, problems)):
         yield Found(kind="mcp-server", name=fact.name, message=f"{fact.host}: it {problem}", since=fact.since)
 
@@ -150,8 +149,8 @@ def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
     """Tools that are not what was pinned, each once: all processes see the same, as a rule."""
     stopped: dict[tuple[str, str, str, str, str], list[str]] = {}
     for fact in places:
-        for tool in fact.detail.get("stopped", ()):  # a process of an earlier version tells none
-            key = (fact.name, tool["tool"], tool["pinned"], tool["offered"], tool.get("written", ""))
+        for tool in fact.detail.stopped:
+            key = (fact.name, tool.tool, tool.pinned, tool.offered, tool.written)
             stopped.setdefault(key, []).append(fact.host)
     by_server = Counter(server for server, *_ in stopped)
     for server, count in by_server.items():
@@ -174,16 +173,16 @@ def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
 
 
 def _of_provider(fact: catalogue.Said) -> Iterator[Found]:
-    if fact.state == "unusable" and fact.detail["named"]:
+    if fact.state == "unusable" and fact.detail.named:
         yield Found(
             kind="provider",
             name=fact.name,
-            message=f"{fact.host}: it cannot be used: {fact.detail['problem']}",
+            message=f"{fact.host}: it cannot be used: {fact.detail.problem}",
             since=fact.since,
         )
     elif fact.state == "failing":
-        failure = fact.detail["failure"] or {"kind": "", "code": ""}
-        failure_text = ", ".join(filter(None, (failure["kind"], failure["code"])))
+        failure = fact.detail.failure or details.Failure()
+        failure_text = ", ".join(filter(None, (failure.kind, failure.code)))
         yield Found(
             kind="provider",
             name=fact.name,

@@ -197,7 +197,7 @@ class Health:
         return self._report(facts)
 
     def _report(self, facts: Sequence[concerns.Said]) -> Report:
-        live = [fact for fact in facts if fact.kind == "process" and fact.detail["slots"]]
+        live = [fact for fact in facts if fact.kind == "process" and fact.detail.slots]
         self._workers.be("present" if live else "absent")
         since = min((fact.since for fact in live), default=self._workers.since)
         watches = [fact for fact in facts if fact.kind == "watch"]
@@ -209,10 +209,10 @@ class Health:
                 state=self._workers.state,
                 since=since,
                 live=len(live),
-                slots=sum(fact.detail["slots"] for fact in live),
+                slots=sum(fact.detail.slots for fact in live),
             ),
             mcp_servers=_by_name(fact for fact in facts if fact.kind == "server"),
-            providers=_by_name(fact for fact in facts if fact.kind == "provider" and fact.detail["named"]),
+            providers=_by_name(fact for fact in facts if fact.kind == "provider" and fact.detail.named),
         )
         parts = (report.watch, report.workers, *report.mcp_servers.values(), *report.providers.values())
         if self._kept.database.state == "away":

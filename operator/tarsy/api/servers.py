@@ -19,6 +19,7 @@ from tarsy.ingest import payload
 from tarsy.kube import client
 from tarsy.store.base import audit, databases
 from tarsy.store.fleet import catalogue, pins
+from tarsy.telemetry import details
 
 BODY_MAX = 256 * 1024
 """Bytes; more than the names and hashes of all tools that a server may have."""
@@ -249,11 +250,11 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
             "state": worst.state,
             "since": worst.since,
             "processes": [{**system.place(fact), **_seen(fact.detail)} for fact in places],
-            "tools": offer.detail["tools"] if offer else [],
+            "tools": details.encode(offer.detail)["tools"] if offer else [],
         }
     )
 
 
-def _seen(detail: Mapping[str, object]) -> dict[str, object]:
-    """Return one process's facts of a server; an earlier version reports no stopped tools."""
-    return system.fields_of({"stopped": [], **detail}, "problem", "missing", "stopped")
+def _seen(detail: details.Server) -> dict[str, object]:
+    """Return one process's facts of a server."""
+    return system.fields_of(detail, "problem", "missing", "stopped")

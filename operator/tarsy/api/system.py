@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,6 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import backlog
+from tarsy.telemetry import details
 
 ITEMS_MAX = 1000
 """Items that are told, of whatever there is; `total` says how many there are."""
@@ -266,14 +267,14 @@ class System:
         """The queue, and who runs what is in it."""
         now = await backlog.count(self._database)
         hosts = {fact.process: fact for fact in await catalogue.read(self._database, "process")}
-        workers = [process for process, fact in hosts.items() if fact.detail["slots"]]
+        workers = [process for process, fact in hosts.items() if fact.detail.slots]
         lost = [process for process in now.running_by_process if process not in workers]
         places = [
             QueueProcess(
                 process=process,
                 host=hosts[process].name if process in hosts else "",
                 running=now.running_by_process.get(process, 0),
-                slots=hosts[process].detail["slots"] if process in hosts else 0,
+                slots=hosts[process].detail.slots if process in hosts else 0,
             )
             for process in (*workers, *lost)
         ]
@@ -301,7 +302,7 @@ class System:
                 processes=[
                     ConfigurationPlace(process=fact.process, host=fact.host, since=fact.since) for fact in places
                 ],
-                written=places[0].detail["written"],
+                written=places[0].detail.written,
             )
             for digest, places in sorted(by_digest.items(), key=lambda group: (-len(group[1]), group[0]))
         ]
@@ -409,9 +410,9 @@ def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
     )
 
 
-def _failure(detail: Mapping[str, Any]) -> dict[str, Any]:
-    failure = detail["failure"] or {}
-    return {"failure": failure.get("kind"), "failure_code": failure.get("code")}
+def _failure(detail: details.Provider) -> dict[str, Any]:
+    failure = detail.failure
+    return {"failure": failure and failure.kind, "failure_code": failure and failure.code}
 
 
 def place(fact: catalogue.Said) -> dict[str, Any]:
@@ -419,9 +420,10 @@ def place(fact: catalogue.Said) -> dict[str, Any]:
     return {"process": fact.process, "host": fact.host, "state": fact.state, "since": fact.since}
 
 
-def fields_of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def fields_of(detail: details.Detail, *names: str) -> dict[str, Any]:
     """Return the details with these names."""
-    return {name: detail[name] for name in names}
+    stored = details.encode(detail)
+    return {name: stored[name] for name in names}
 
 
 def _alert_type(name: str, chain: chains.AgentChain, index: chain_index.ChainIndex) -> AlertType:

@@ -38,7 +38,7 @@ def by_name(facts: Iterable[catalogue.Said]) -> Said:
 def states(facts: Said) -> Mapping[str, object]:
     """All of it that a verdict depends on."""
     return {
-        name: ([(fact.state, fact.detail["problem"]) for fact in places], _stopped(name, places))
+        name: ([(fact.state, fact.detail.problem) for fact in places], _stopped(name, places))
         for name, places in facts.items()
     }
 
@@ -51,7 +51,7 @@ def judged(needed: Sequence[str], facts: Said) -> Verdict:
         away = [fact for fact in places if fact.state == "unreachable"]
         if away:
             where = "" if len(away) == len(places) else f" (in {len(away)} of {len(places)} processes)"
-            down.append(f"MCP server '{name}'{where} {away[0].detail['problem']}")
+            down.append(f"MCP server '{name}'{where} {away[0].detail.problem}")
         elif not any(fact.state == "connected" for fact in places):
             silent.append(f"MCP server '{name}' has not been connected to yet")
     stopped = [problem for name in needed for problem in _stopped(name, facts.get(name, ()))]
@@ -67,8 +67,8 @@ def judged(needed: Sequence[str], facts: Said) -> Verdict:
 def _stopped(name: str, places: Iterable[catalogue.Said]) -> list[str]:
     """The tools of a server that are stopped, a sentence each, each said once."""
     problems = (
-        f"tool '{name}.{tool['tool']}' is stopped: pinned {tool['pinned'] or 'never'}, now {tool['offered']}"
+        f"tool '{name}.{tool.tool}' is stopped: pinned {tool.pinned or 'never'}, now {tool.offered}"
         for fact in places
-        for tool in fact.detail.get("stopped", ())  # a process of an earlier version tells none
+        for tool in fact.detail.stopped
     )
     return list(dict.fromkeys(problems))

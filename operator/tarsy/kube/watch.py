@@ -30,7 +30,7 @@ import kopf
 
 from tarsy.kube import client, objects
 from tarsy.resources import base, chains, investigations
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
@@ -162,7 +162,13 @@ class Watcher:
         elif self._standing.state == "open":
             self._standing.be("cut")
             self._standing.since -= timedelta(seconds=self.cut_for())
-        yield standing.Fact(kind="watch", name=self._namespace, state=self._standing.state, since=self._standing.since)
+        yield standing.Fact(
+            kind="watch",
+            name=self._namespace,
+            state=self._standing.state,
+            since=self._standing.since,
+            detail=details.Watch(),
+        )
 
     def _on_main(self, call: Callable[[], None]) -> None:
         # An empty context: the default would carry this thread's context variables into the main loop's tasks.

@@ -20,7 +20,7 @@ from tarsy.config.load import loader, secret_files
 from tarsy.config.model import platforms, providers
 from tarsy.config.redact import view
 from tarsy.llm import keyfiles, model, provider
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy.transcript import ports
 
 LIKE_A_KEY = 16
@@ -149,13 +149,13 @@ class Models:
         for name, asked in self._models.items():
             problem = problems.get(name, "")
             failed = asked.standing.failure
-            failure = failed and {"kind": failed.kind, "code": _word(failed.code)}
+            failure = details.Failure(kind=failed.kind, code=_word(failed.code)) if failed else None
             yield standing.Fact(
                 kind="provider",
                 name=name,
                 state="unusable" if problem else asked.standing.state,
                 since=asked.standing.since,
-                detail={**self._problem[name], "problem": problem, "failure": failure},
+                detail=details.Provider(**self._problem[name], problem=problem, failure=failure),
             )
 
     async def close(self) -> None:

@@ -40,7 +40,7 @@ from tarsy.process.runtime import clients, platform_file
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import pins, reporter, throttles
 from tarsy.store.live import deltas
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy.transcript import record
 from tarsy.worker import claimer, leases, run
 
@@ -148,22 +148,27 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
         await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
-    tools_by_server = {fact.name: tool_filters.tools_from_detail(fact.detail) for fact in facts if fact.kind == "tools"}
+    tools_by_server = {
+        fact.name: tool_filters.tools_from_detail(fact.detail)
+        for fact in facts
+        if isinstance(fact.detail, details.Tools)
+    }
     of_servers = (fact for fact in facts if fact.kind == "server")
     reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
     return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
 
 
 def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer) -> ServerReport:
-    stopped, is_connected = fact.detail["stopped"], fact.state == "connected"
-    names = {*(tool.name for tool in tools), *(stopped_tool["tool"] for stopped_tool in stopped)}
+    assert isinstance(fact.detail, details.Server)  # noqa: S101 - its kind
+    stopped, is_connected = fact.detail.stopped, fact.state == "connected"
+    names = {*(tool.name for tool in tools), *(stopped_tool.tool for stopped_tool in stopped)}
     differing = (
-        tool_filters.differs(stopped_tool["written"], says=stopped_tool["pinned"], offered=stopped_tool["offered"])
+        tool_filters.differs(stopped_tool.written, says=stopped_tool.pinned, offered=stopped_tool.offered)
         for stopped_tool in stopped
     )
     return ServerReport(
         name=fact.name,
-        problem=fact.detail["problem"] or fact.detail["missing"],
+        problem=fact.detail.problem or fact.detail.missing,
         is_connected=is_connected,
         tools=tuple(tool.name for tool in tools),
         not_offered=tuple(grants.of_tools(tools, settings, server=fact.name)),
@@ -487,12 +492,12 @@ def _keeper(
     process: settings.Settings, in_force: platform_file.PlatformFile, *, database: databases.Database, owner: uuid.UUID
 ) -> reporter.Keeper:
     """Return the reporter of this process and its configuration."""
-    detail = {
-        "roles": list(process.roles),
-        "version": metadata.version("tarsy"),
-        "build": record.build(),
-        "slots": in_force.platform.queue.slots if process.serves("worker") else 0,
-    }
+    detail = details.Process(
+        roles=tuple(process.roles),
+        version=metadata.version("tarsy"),
+        build=record.build(),
+        slots=in_force.platform.queue.slots if process.serves("worker") else 0,
+    )
     fact_reporter = reporter.Keeper(
         database,
         process=owner,

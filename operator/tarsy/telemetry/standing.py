@@ -6,12 +6,12 @@ they are masked all the same before they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
 
-Kind = Literal["process", "configuration", "server", "tools", "provider", "passed", "watch"]
+from tarsy.telemetry import details
+
+Kind = details.Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class Fact:
     state: str
     since: datetime
     """When the state began."""
-    detail: Mapping[str, Any] = field(default_factory=dict)
-    """Further details, as JSON."""
+    detail: details.Detail
+    """The shape of this kind."""
 
 
 class Standing:

@@ -18,7 +18,7 @@ from tarsy.config.model import platforms
 from tarsy.store.base import databases
 from tarsy.store.fleet import unrunnable
 from tarsy.store.queue import selection, work
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 ABSENT = "the worker's platform file does not have it"
 """The problem of a provider that a snapshot names, and the platform file does not."""
@@ -36,7 +36,7 @@ class _Judged:
     """A snapshot, and its agents that this worker cannot run, since when it could not."""
 
     snapshot: unrunnable.Snapshot
-    agents: Sequence[unrunnable.Agent]
+    agents: Sequence[details.UnrunnableAgent]
     since: datetime
 
 
@@ -90,7 +90,7 @@ class Eligibility:
         self._renew()
         for name, verdict in self._judged.items():
             if verdict.agents:
-                detail = unrunnable.detail(verdict.agents)
+                detail = details.Passed(agents=tuple(verdict.agents))
                 yield standing.Fact(kind="passed", name=name, state="passed", since=verdict.since, detail=detail)
 
     def _renew(self) -> None:
@@ -106,7 +106,7 @@ class Eligibility:
         since = former.since if former and former.agents == agents else datetime.now(UTC)
         return _Judged(snapshot=snapshot, agents=agents, since=since)
 
-    def _cannot_run(self, snapshot: unrunnable.Snapshot) -> Iterator[unrunnable.Agent]:
+    def _cannot_run(self, snapshot: unrunnable.Snapshot) -> Iterator[details.UnrunnableAgent]:
         assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
         platform, unusable = self._judged_by
         for number, stage in enumerate(snapshot.spec.stages):
@@ -115,12 +115,12 @@ class Eligibility:
                 problem = unusable.get(name, "") if name in platform.llm_providers else ABSENT
                 if name is not None and problem:
                     problem = f"stage '{stage.name}': LLM provider '{name}' cannot be used: {problem}"
-                    yield unrunnable.Agent(stage=number, index=index, reason=PROVIDER, problem=problem)
+                    yield details.UnrunnableAgent(stage=number, index=index, reason=PROVIDER, problem=problem)
                     continue
                 try:
                     resolve.agent_for(platform, chain_name="", chain=snapshot.spec, stage=stage, member=member)
                 except resolve.UnresolvedError as error:
                     problem = str(error)
-                    yield unrunnable.Agent(
+                    yield details.UnrunnableAgent(
                         stage=number, index=index, reason=REFERENCE, problem=problem, only_to_start=True
                     )

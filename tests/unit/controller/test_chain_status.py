@@ -16,6 +16,7 @@ from tarsy.masking import given
 from tarsy.resources import base
 from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
+from tarsy.telemetry import details
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
 NO_WORKER = worker_reports.Workers()
@@ -128,7 +129,7 @@ def test_the_hash_changes_with_the_spec_alone() -> None:
 
 
 def said(name: str, state: str, problem: str = "") -> catalogue.Said:
-    detail = {"problem": problem, "missing": "", "tools": 3}
+    detail = details.Server(problem=problem, tools=3)
     return catalogue.Said(
         process=UUID(int=0), host="pod", kind="server", name=name, state=state, since=NOW, detail=detail
     )
@@ -166,8 +167,8 @@ def test_all_servers_that_are_down_are_told() -> None:
 
 
 def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothing_from_being_reached() -> None:
-    stopped = {"tool": "say", "pinned": "sha256:a", "offered": "sha256:b"}
-    changed = replace(UP, detail={**UP.detail, "stopped": [stopped]})
+    stopped = details.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
+    changed = replace(UP, detail=replace(UP.detail, stopped=(stopped,)))
     told = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
     servers = reach.by_name([changed, changed])
     assert reach.judged(("k8s",), servers) == reach.Verdict(status="True", reason="ToolsStopped", message=told)

@@ -11,10 +11,11 @@ import fnmatch
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tarsy.config.model import platforms
 from tarsy.resources import chains, investigations
+from tarsy.telemetry import details
 
 _WILDCARD = re.compile(r"[*?\[]")
 NAMES_MAX = 20
@@ -50,9 +51,9 @@ class Filter:
         return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
 
 
-def tools_from_detail(detail: Mapping[str, Any]) -> list[Tool]:
+def tools_from_detail(detail: details.Tools) -> list[Tool]:
     """The tools of a server, by what a process says of it (its `standing.Fact` of kind tools)."""
-    return [Tool(name=tool["name"], read_only=tool["read_only"]) for tool in detail["tools"]]
+    return [Tool(name=tool.name, read_only=tool.read_only) for tool in detail.tools]
 
 
 def filters(*choices: chains.Tools | platforms.Tools | None) -> tuple[Filter, ...]:

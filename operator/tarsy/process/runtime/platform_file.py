@@ -19,7 +19,7 @@ from tarsy.config.load import loader, reload
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.resources import chains
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 LOOK_SECONDS = 1.0
 """How often the file is looked at; what has changed is in force after two looks."""
@@ -167,7 +167,7 @@ class PlatformFile:
             problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
         problems += [{"message": problem, "since": self._since} for problem in self.platform.runbooks.warnings]
         rendered = [
-            {"message": problem["message"], "since": f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}"}
+            details.Remark(message=str(problem["message"]), since=f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}")
             for problem in problems
         ]
         yield standing.Fact(
@@ -175,7 +175,7 @@ class PlatformFile:
             name="platform",
             state=self.shown.digest,
             since=self._since,
-            detail={"written": self.shown.written, "problems": rendered},
+            detail=details.Configuration(written=self.shown.written, problems=tuple(rendered)),
         )
 
 

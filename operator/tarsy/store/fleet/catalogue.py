@@ -8,10 +8,10 @@ database's clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from sqlalchemy import text
@@ -19,7 +19,7 @@ from sqlalchemy import text
 from tarsy.config.check import worker_reports
 from tarsy.config.model import tool_filters
 from tarsy.store.base import databases
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 
 FRESH = timedelta(seconds=30)
 """A process that has not been seen for so long is not there."""
@@ -48,7 +48,7 @@ async def write(database: databases.Database, process: UUID, facts: Collection[s
             "name": fact.name,
             "state": fact.state,
             "since": fact.since.isoformat(),
-            "detail": fact.detail,
+            "detail": details.encode(fact.detail),
         }
         for fact in facts
     ]
@@ -94,9 +94,12 @@ async def forget(database: databases.Database, *, within: timedelta = FORGOTTEN)
     await database.run(_FORGET, within=within)
 
 
+D = TypeVar("D")
+
+
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """The facts of a live process."""
+class Report(Generic[D]):
+    """A fact of a live process."""
 
     process: UUID
     host: str
@@ -105,8 +108,10 @@ class Said:
     name: str
     state: str
     since: datetime
-    detail: Mapping[str, Any]
+    detail: D
 
+
+Said: TypeAlias = Report[Any]
 
 _READ = text("""
   SELECT said.process, there.name AS host, said.kind, said.name, said.state, said.since, said.detail
@@ -133,7 +138,9 @@ _TOOLS = text("""
 """)
 
 
-async def tools(database: databases.Database, *, limit: int, within: timedelta = FRESH) -> Sequence[Said]:
+async def tools(
+    database: databases.Database, *, limit: int, within: timedelta = FRESH
+) -> Sequence[Report[details.Tools]]:
     """Return the tools of each MCP server, by name, as reported most recently; at most `limit` servers."""
     return [_from_row(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
@@ -147,9 +154,7 @@ async def offered(database: databases.Database) -> tool_filters.Catalogue:
     for report in await read(database, "server"):
         listed = tools_by_server.get(report.name, [])
         names = {tool.name for tool in listed}
-        stopped = {
-            stopped_tool["tool"] for stopped_tool in report.detail.get("stopped", ())
-        }  # a process of an earlier version tells none
+        stopped = {stopped_tool.tool for stopped_tool in report.detail.stopped}
         listed += [tool_filters.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
     return tools_by_server
 
@@ -180,12 +185,12 @@ async def workers(database: databases.Database, *, within: timedelta = FRESH) ->
 
 
 def _from_row(row: databases.Row) -> Said:
-    return Said(
+    return Report(
         process=row.process,
         host=row.host,
         kind=row.kind,
         name=row.name,
         state=row.state,
         since=row.since,
-        detail=json.loads(row.detail),
+        detail=details.decode(row.kind, json.loads(row.detail)),
     )

@@ -18,7 +18,7 @@ from uuid import UUID
 from tarsy import errors
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy.transcript import messages
 
 LOOK_SECONDS = 1.0
@@ -42,7 +42,7 @@ class Keeper:
         *,
         process: UUID,
         host: str,
-        detail: Mapping[str, Any],
+        detail: details.Process,
         mask: Callable[[str], str],
     ) -> None:
         """`detail` is said of the process itself, which runs on `host`; `mask` is applied to all text that is kept."""
@@ -114,8 +114,8 @@ class Keeper:
         masked_facts = {}
         for fact in facts:
             name = messages.storable(self._mask(fact.name))
-            detail = messages.storable_json(self._masked(fact.detail))
-            masked_facts[fact.kind, name] = replace(fact, name=name, detail=detail)
+            masked = messages.storable_json(self._masked(details.encode(fact.detail)))
+            masked_facts[fact.kind, name] = replace(fact, name=name, detail=details.decode(fact.kind, masked))
         return list(masked_facts.values())
 
     def _masked(self, value: Any) -> Any:

@@ -11,7 +11,7 @@ Agents are counted from 0 in their stage, and stages in their chain: names would
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -35,20 +35,6 @@ class Snapshot:
     hash: str
     spec: chains.Spec | None
     """None: this program cannot read it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agent:
-    """An agent of a chain that a worker cannot run."""
-
-    stage: int
-    index: int
-    reason: str
-    """The reason of an investigation that ends because no worker can run this agent."""
-    problem: str
-    """The missing part, with the stage."""
-    only_to_start: bool = False
-    """See `choice.Passed`."""
 
 
 _SNAPSHOT = text("""
@@ -175,8 +161,3 @@ def _message(problems: Iterable[str], *, patience: timedelta) -> str:
         "Give the workers what is missing, or name another in the chain or the platform file, and have it investigated "
         "again"
     )
-
-
-def detail(agents: Iterable[Agent]) -> dict[str, Any]:
-    """Return the detail of a fact of kind `passed`: all of each agent."""
-    return {"agents": [asdict(agent) for agent in agents]}

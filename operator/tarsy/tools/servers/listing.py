@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import mcp
 from mcp import types
 
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy.tools.calls import offered_tools, results
 from tarsy.tools.servers import toolbox
 from tarsy.tools.transports import bounds, wire
@@ -58,18 +58,20 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
 
 def offer_fact(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
     """Return the offer of a server as a fact; the same as `before` if it has not changed."""
-    tools = [
-        {
-            "name": tool.name,
-            "description": (tool.description or "")[:TOLD_MAX],
-            "read_only": offered_tools.reads_only(tool),
-            "hash": offer.hashes[tool.name],
-        }
+    tools = tuple(
+        details.OfferedTool(
+            name=tool.name,
+            description=(tool.description or "")[:TOLD_MAX],
+            read_only=offered_tools.reads_only(tool),
+            hash=offer.hashes[tool.name],
+        )
         for tool in offer.tools
-    ]
-    if before is not None and before.detail["tools"] == tools:
+    )
+    if before is not None and before.detail == details.Tools(tools=tools):
         return before
-    return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
+    return standing.Fact(
+        kind="tools", name=server, state="listed", since=datetime.now(UTC), detail=details.Tools(tools=tools)
+    )
 
 
 def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:

@@ -31,7 +31,7 @@ from tarsy.config.load import server_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.masking import masker
-from tarsy.telemetry import standing
+from tarsy.telemetry import details, standing
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import health, listing, toolbox
@@ -325,12 +325,12 @@ class Server:
 
     def facts(self) -> Iterator[standing.Fact]:
         """How it stands, and what it offers."""
-        detail = {
-            "problem": self.problem,
-            "missing": self.missing,
-            "tools": len(self.tools),
-            "stopped": [asdict(tool) for tool in self.stopped.values()],
-        }
+        detail = details.Server(
+            problem=self.problem,
+            missing=self.missing,
+            tools=len(self.tools),
+            stopped=tuple(details.StoppedTool(**asdict(tool)) for tool in self.stopped.values()),
+        )
         yield standing.Fact(
             kind="server", name=self.name, state=self.standing.state, since=self.standing.since, detail=detail
         )

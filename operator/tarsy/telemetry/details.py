@@ -1,0 +1,155 @@
+"""The details of component states, a shape for each kind; they are stored as JSON with these keys.
+
+What a process of an earlier version does not report has a default here; what one of a later version adds is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+Kind = Literal["process", "configuration", "server", "tools", "provider", "passed", "watch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """A process."""
+
+    roles: tuple[str, ...] = ()
+    version: str = ""
+    build: str = ""
+    """The log that it can read (`record.build`)."""
+    slots: int = 0
+    """The investigations that it runs at once; 0 if it is no worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A problem of a configuration."""
+
+    message: str
+    since: str
+    """A time (RFC 3339)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The configuration in force."""
+
+    written: Any = None
+    """The platform file, redacted, as JSON."""
+    problems: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppedTool:
+    """A tool that is not what was pinned (`tools.pins`)."""
+
+    tool: str
+    pinned: str
+    offered: str
+    written: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """An MCP server."""
+
+    problem: str = ""
+    missing: str = ""
+    tools: int = 0
+    """How many it offers."""
+    stopped: tuple[StoppedTool, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferedTool:
+    """A tool as its MCP server describes it."""
+
+    name: str
+    description: str = ""
+    read_only: bool = False
+    """Whether it says that it only reads."""
+    hash: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """The tools of an MCP server."""
+
+    tools: tuple[OfferedTool, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The last failure of a provider."""
+
+    kind: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """An LLM provider: its settings, redacted, and why it cannot be used."""
+
+    type: str = ""
+    model: str = ""
+    base_url: str | None = None
+    price: Any = None
+    limits: Any = None
+    named: bool = False
+    """Whether it is worth telling."""
+    problem: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrunnableAgent:
+    """An agent of a chain that a worker cannot run (`store.fleet.unrunnable`)."""
+
+    stage: int
+    index: int
+    reason: str
+    """The reason of an investigation that ends because no worker can run this agent."""
+    problem: str
+    """The missing part, with the stage."""
+    only_to_start: bool = False
+    """See `selection.Passed`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passed:
+    """A snapshot of a chain that a worker passes over."""
+
+    agents: tuple[UnrunnableAgent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """A watch of the cluster: its state says all."""
+
+
+Detail = Process | Configuration | Server | Tools | Provider | Passed | Watch
+
+_ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
+    "process": TypeAdapter(Process),
+    "configuration": TypeAdapter(Configuration),
+    "server": TypeAdapter(Server),
+    "tools": TypeAdapter(Tools),
+    "provider": TypeAdapter(Provider),
+    "passed": TypeAdapter(Passed),
+    "watch": TypeAdapter(Watch),
+}
+
+
+def encode(detail: Detail) -> dict[str, Any]:
+    """Return the detail as JSON."""
+    return asdict(detail)
+
+
+def decode(kind: Kind, stored: Mapping[str, Any]) -> Any:
+    """Return the detail of a fact of this kind, from JSON."""
+    return _ADAPTERS[kind].validate_python(stored)
