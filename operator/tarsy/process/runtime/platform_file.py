@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeAlias
 
 from tarsy.config.check import chain_index
-from tarsy.config.load import loader, reload
+from tarsy.config.load import loader, reload, server_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
+from tarsy.llm import registry
 from tarsy.resources import chains
 from tarsy.telemetry import standing
 
@@ -177,6 +180,12 @@ class PlatformFile:
             since=self._since,
             detail={"written": self.shown.written, "problems": rendered},
         )
+
+
+def files_beside(loaded: platforms.Platform) -> set[Path]:
+    """The files that a platform file names, and that are looked at with it."""
+    token = loaded.runbooks.token_file
+    return registry.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
 
 
 def _redacted(loaded: loader.Loaded) -> view.Shown:
