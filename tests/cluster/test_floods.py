@@ -17,13 +17,15 @@ import pytest
 from sqlalchemy import exc
 from support import apis, former, manifests, pace, queue
 from tarsy.api import notifications
+from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.process import lifecycle
+from tarsy.masking import masker
 from tarsy.resources import naming
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy_dev.controlplane import ControlPlane
 
+ALERT_MASKER = masker.InForce(platforms.AlertMasking().masker())
 BUSY_MAX = 0.5
 TICK = 0.005
 
@@ -72,7 +74,7 @@ async def api(
     parts = apis.parts(
         cluster=cluster,
         database=database,
-        mask=lambda text: lifecycle.ALERT_MASKER.text(text),  # as it is by then: a test may have put another one there
+        mask=lambda text: ALERT_MASKER.text(text),  # as it is by then: a test may have put another one there
     )
     async with apis.listening(parts) as url:
         yield API(int(url.rpartition(":")[2]))
@@ -218,7 +220,7 @@ class Defect:
 async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
     api: API, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, database: databases.Database
 ) -> None:
-    monkeypatch.setattr(lifecycle.ALERT_MASKER, "text", Defect("p01son", lifecycle.ALERT_MASKER.text))
+    monkeypatch.setattr(ALERT_MASKER, "text", Defect("p01son", ALERT_MASKER.text))
     bad: dict[str, Any] = {"annotations": {"note": "p01son"}}
     body = notification(alert(1), alert(2, **bad), alert(3), alert(4, **bad))
     status, receipt = await api.post(body)
@@ -233,7 +235,7 @@ async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
 async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_being_masked(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database
 ) -> None:
-    monkeypatch.setattr(lifecycle.ALERT_MASKER, "text", Defect("p01son", lifecycle.ALERT_MASKER.text))
+    monkeypatch.setattr(ALERT_MASKER, "text", Defect("p01son", ALERT_MASKER.text))
     status, receipt = await api.post(
         notification(alert(1), alert(2), groupLabels={"note": "p01son"}, receiver="p01son")
     )

@@ -25,7 +25,6 @@ import pytest
 from support import apis, manifests, queue, stories
 from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.process import lifecycle
 from tarsy.store.base import databases
 from tarsy_dev.controlplane import ControlPlane
 
@@ -179,7 +178,7 @@ async def url(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         cluster=cluster,
         database=database,
         token="the webhook's",
-        mask=lifecycle.ALERT_MASKER.text,
+        mask=platforms.AlertMasking().masker().text,
         settings=LIMITS,
     )
     async with apis.listening(parts) as found:

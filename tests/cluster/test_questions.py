@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 from support import apis, kubeconfigs, manifests, queue, stories
 from tarsy.api import chat
+from tarsy.config.model import platforms
 from tarsy.ingest import question as payloads
 from tarsy.kube import client
-from tarsy.process import lifecycle
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries
@@ -71,7 +71,7 @@ async def serve(editor: str) -> AsyncIterator[Serve]:
                 database=database,
                 token="the token",
                 max_queued=FULL,
-                mask=lambda text: lifecycle.ALERT_MASKER.text(text),
+                mask=lambda text: platforms.AlertMasking().masker().text(text),
             )
             return API(await stack.enter_async_context(apis.served(parts, headers=apis.bearer(editor))))
 

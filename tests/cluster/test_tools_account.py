@@ -22,7 +22,7 @@ from support import charts, installed
 from support.charts import Object
 from tarsy.config.load import loader
 from tarsy.kube import client
-from tarsy.process import lifecycle
+from tarsy.process import server_check
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
@@ -129,7 +129,7 @@ async def check_ours(url: str) -> None:
     text = rendered.replace("http://tarsy-mcp:8080/mcp", url)
     assert url in text
     loaded = loader.of_bytes(text.encode(), file="tarsy.yaml", environment={})
-    (report,), unfit = await lifecycle.servers(loaded.platform)
+    (report,), unfit = await server_check.servers(loaded.platform)
     assert (report.name, report.is_connected, report.problem, unfit) == ("kubernetes-server", True, "", [])
     assert {"pods_list", "pods_log", "resources_get", "events_list"} <= set(report.tools)
 

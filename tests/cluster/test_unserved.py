@@ -16,7 +16,6 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.controller import notices
 from tarsy.kube import client
-from tarsy.process import lifecycle
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 from tarsy_dev.controlplane import ControlPlane
@@ -29,7 +28,7 @@ DEPLOYMENT = "tarsy"
 
 @pytest.fixture
 async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[aiohttp.ClientSession]:
-    parts = apis.parts(cluster=cluster, database=database, mask=lifecycle.ALERT_MASKER.text)
+    parts = apis.parts(cluster=cluster, database=database, mask=platforms.AlertMasking().masker().text)
     async with apis.served(parts, headers=JSON) as session:
         yield session
 

@@ -16,7 +16,7 @@ import sqlalchemy
 from click.testing import CliRunner
 from tarsy.cli import main
 from tarsy.config.load import settings
-from tarsy.process import lifecycle
+from tarsy.process import migration
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import heartbeats
 from tarsy_dev import loopback
@@ -143,7 +143,7 @@ async def test_migrate_waits_for_what_is_not_there_yet_and_says_for_what(
     file, (address, _, name) = tmp_path / "uri", database_url.rpartition("/")
     url = settings.database_url({"DATABASE_URL_FILE": str(file)})
     told: asyncio.Queue[str] = asyncio.Queue()
-    migrating = asyncio.create_task(lifecycle.migrate(url, patience=60, waits=told.put_nowait))
+    migrating = asyncio.create_task(migration.migrate(url, patience=60, waits=told.put_nowait))
     try:
         assert await told.get() == "DATABASE_URL_FILE: the file that it names: No such file or directory"
         file.write_text(f"{address}/later_{name}")

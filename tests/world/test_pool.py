@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -251,11 +251,19 @@ async def running(servers: pool.Pool) -> AsyncIterator[None]:
             await tasks
 
 
-async def renew(servers: pool.Pool, settings: platforms.Platform) -> None:
+async def renew(servers: pool.Pool, settings: platforms.Platform) -> list[pool.Server]:
     tools = servers.prepared(settings)
     async with asyncio.timeout(60):
         await tools.settled()
+    former = [server for server in servers.tools.servers.values() if server not in tools.servers.values()]
     servers.exchange(tools)
+    return former
+
+
+async def close(former: Sequence[pool.Server]) -> None:
+    """End servers that no configuration version has any more."""
+    for server in former:
+        await server.close()
 
 
 async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_no_longer() -> None:
@@ -267,7 +275,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
         waiting = asyncio.create_task(servers.tools.settled())
         await asyncio.sleep(0.1)
         assert not waiting.done()
-        await renew(servers, of(one=mended.url))
+        await close(await renew(servers, of(one=mended.url)))
         async with asyncio.timeout(60):
             await waiting
         tasks.cancel()
@@ -283,14 +291,13 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
             before = dict(servers.tools.servers)
             kept = await before["same"].client()
             async with servers.tools.toolbox(["moved", "same"], lambda _: True) as box:
-                await renew(servers, of(same=one.url, moved=other.url, new=other.url))
+                former = await renew(servers, of(same=one.url, moved=other.url, new=other.url))
                 now = servers.tools.servers
                 assert now.keys() == {"same", "moved", "new"}
                 assert now["same"] is before["same"]
                 assert await now["same"].client() is kept, "it was not connected anew"
                 assert [fact.state for fact in servers.facts() if fact.kind == "server"] == ["connected"] * 3
-                await waiting.until(lambda: before["lost"] not in servers._owned)
-                assert before["moved"] in servers._owned, "it is used still"
+                assert set(former) == {before["moved"], before["lost"]}
                 assert now["moved"].slots is before["moved"].slots, "calls to both are counted together"
                 scope = ports.Scope(execution="e", ensure_lease=leases.clear)
                 call = messages.ToolCall(id="0", name="moved.lookup", arguments='{"key": "k"}')
@@ -299,7 +306,8 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
                 async with servers.tools.toolbox(["moved"], lambda _: True) as later:
                     await later.call(call, scope)
                 assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
-            await waiting.until(lambda: before["moved"] not in servers._owned)
+            await close(former)
+            await waiting.until(lambda: not {before["lost"], before["moved"]} & set(servers._owned))
             assert set(servers._owned) == set(now.values())
 
 
@@ -319,7 +327,7 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
         client, pid = await same.client(), (tmp_path / "pid").read_text()
         others = set()
         for number in range(2, 52):
-            await renew(servers, settings(number))
+            await close(await renew(servers, settings(number)))
             if number % 10 == 0:
                 others.add((tmp_path / "pid").read_text())
         await waiting.until(lambda: servers._owned == [same])

@@ -150,7 +150,7 @@ async def test_whoever_gives_up_before_a_server_is_there_leaves_nothing_behind()
                     await opening
                 await waiting.until(lambda: owners("own") == 1)
                 assert owners("one") == 1, number
-            assert servers.tools.servers["one"]._users == 1
+            assert not servers.tools.servers["one"]._closed.is_set()
 
 
 async def test_a_change_of_health_is_one_line_of_the_log(

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Sequence
 
 from tarsy.config.model import platforms
-from tarsy.process import lifecycle
+from tarsy.process import server_check
 
 
-def servers(platform_file: platforms.Platform) -> tuple[Sequence[lifecycle.ServerReport], Sequence[str]]:
+def servers(platform_file: platforms.Platform) -> tuple[Sequence[server_check.ServerReport], Sequence[str]]:
     """Each MCP server of the platform, tried once; and what of its agents' choices of tools fits none of theirs."""
     logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
-    return asyncio.run(lifecycle.servers(platform_file))
+    return asyncio.run(server_check.servers(platform_file))

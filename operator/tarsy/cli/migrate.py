@@ -11,7 +11,7 @@ import click
 
 from tarsy.config.load import loader, settings
 from tarsy.config.model import fields
-from tarsy.process import lifecycle
+from tarsy.process import errors, migration
 
 
 class _Patience(click.ParamType[float]):
@@ -50,8 +50,8 @@ def command(*, wait: float) -> None:
         click.echo(f"Waiting: {what}", err=True)
 
     try:
-        newer = asyncio.run(lifecycle.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
-    except (loader.ConfigError, lifecycle.StartError) as error:
+        newer = asyncio.run(migration.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
+    except (loader.ConfigError, errors.StartError) as error:
         raise click.ClickException(str(error)) from error
     if newer:
         message = (

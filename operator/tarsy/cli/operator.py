@@ -11,7 +11,7 @@ import uvloop
 
 from tarsy.config.load import loader, settings
 from tarsy.masking import given
-from tarsy.process import hardening, lifecycle
+from tarsy.process import errors, hardening, lifecycle
 from tarsy.telemetry import logs
 
 
@@ -77,5 +77,5 @@ def command(
             insecure_dev=insecure_dev,
         )
         uvloop.run(lifecycle.operator(process_settings))
-    except (loader.ConfigError, lifecycle.StartError) as error:
+    except (loader.ConfigError, errors.StartError) as error:
         raise click.ClickException(str(error)) from error

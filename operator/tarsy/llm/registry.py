@@ -78,13 +78,9 @@ class Source:
     provider: provider.Provider
     made_of: object = None
     """The settings that it was built from; a provider with the same settings shares this source."""
-    users: int = 0
 
-    async def let_go(self) -> None:
-        """Have one user less; close it behind the last."""
-        self.users -= 1
-        if self.users:
-            return
+    async def close(self) -> None:
+        """Close its SDK's client."""
         try:
             await self.provider.close()
         except Exception as error:  # noqa: BLE001 - the SDK's, of whatever class: nothing is lost that anybody has
@@ -111,7 +107,6 @@ class Models:
         }
         self._models: dict[str, model.LimitedModel] = {}
         for name, source in sources.items():
-            source.users += 1
             own = settings.llm_providers[name]
             is_limited = own.requests_per_minute is not None or own.tokens_per_minute is not None
             self._models[name] = model.LimitedModel(
@@ -158,11 +153,6 @@ class Models:
                 detail=details.Provider(**self._problem[name], problem=problem, failure=failure),
             )
 
-    async def close(self) -> None:
-        """Let go of all SDK clients; those without other users are closed."""
-        for source in self.sources.values():
-            await source.let_go()
-
 
 def _word(code: str) -> str:
     """A failure's code, if it is one: providers may say anything."""
@@ -201,7 +191,7 @@ def build(
     """Build what defaults and agents name, to speak over `http`; the others are built when a chain first asks them.
 
     One that cannot be used answers every question with why. `throttle` is what limits a minute are kept by. What is as
-    it was `before`, its key too, is taken from there, and only that is closed that neither has.
+    it was `before`, its key too, is taken from there.
     """
     first = {settings.defaults.llm_provider, *(agent.llm_provider for agent in settings.agents.values())}
     sources: dict[str, Source] = {}

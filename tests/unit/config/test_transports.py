@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tarsy.config.load import reload, server_files
 from tarsy.config.model import platforms
-from tarsy.process import lifecycle
+from tarsy.process.runtime import platform_file
 
 KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
@@ -37,7 +37,7 @@ def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[s
     settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
     found = {*files.values(), Path("/run/other")}
     assert server_files.all_files(settings) == found
-    assert found <= lifecycle._beside(settings), "a running process looks at them"
+    assert found <= platform_file.files_beside(settings), "a running process looks at them"
 
 
 @pytest.mark.parametrize("key", KEYS)

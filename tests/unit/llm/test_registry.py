@@ -18,6 +18,7 @@ from support import leases
 from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
 from tarsy.llm import provider, registry, vertexai
+from tarsy.process.runtime import versions
 from tarsy.telemetry import details
 from tarsy.transcript import messages, ports
 from tarsy_dev.model import tokens
@@ -88,7 +89,8 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
         models = registry.build(settings(), environment={}, http=http)
         with pytest.raises(ports.ModelError) as error:
             await models["google"].ask(REQUEST, SCOPE)
-        await models.close()
+        for one in models.sources.values():
+            await one.close()
     why = "the provider cannot be used: environment variable GOOGLE_API_KEY is not set"
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
@@ -146,7 +148,8 @@ async def test_options_that_an_integration_does_not_take_make_it_unusable(option
         models = registry.build(found, environment={"KEY": "k"}, http=http)
         with pytest.raises(ports.ModelError) as error:
             await models["mine"].ask(REQUEST, SCOPE)
-        await models.close()
+        for one in models.sources.values():
+            await one.close()
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
     assert "hot-secret" not in error.value.failure.text
@@ -207,7 +210,8 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
         impatient.cancel()
         go_on.set()
         assert [answer.message.text for answer in await asyncio.gather(*others)] == ["Yes.", "Yes."]
-        await models.close()
+        for one in models.sources.values():
+            await one.close()
     ((name, thread),) = built
     assert (name, thread == threading.main_thread().name) == ("mine", False)
     assert source.closed
@@ -219,7 +223,8 @@ def test_what_nothing_names_is_not_imported() -> None:
         "async def main():\n"
         "    async with registry.session() as http:\n"
         "        models = registry.build(loader.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
-        "        await models.close()\n"
+        "        for one in models.sources.values():\n"
+        "            await one.close()\n"
         "asyncio.run(main())\n"
         "assert 'google.genai' in sys.modules\n"
         "sys.exit(', '.join({'langchain_core', 'langchain', 'openai', 'anthropic'} & sys.modules.keys()) or 0)"
@@ -408,6 +413,10 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
     assert [fact.state for fact in models.facts({"lost": "no key"})] == ["failing", "answering"]
 
 
+def no_tools(*_: object) -> ports.Toolbox:
+    raise NotImplementedError
+
+
 class Closing(Source):
     """Counts how often it has been closed."""
 
@@ -451,21 +460,27 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         assert second["same"].slots is first["same"].slots
         assert (first["other"].slots.most, second["other"].slots is first["other"].slots) == (1, True)
         assert (second["same"].standing.state, second["other"].standing.state) == ("answering", "usable")
-        await first.close()
+        known = versions.Versions(
+            ports.Runtime(platform=file(), model=first.__getitem__, toolbox=no_tools), first.sources.values()
+        )
+
+        async def exchange(models: registry.Models) -> None:
+            former = known._in_force
+            known.exchange(known.prepared(models.sources.values()), replace(former.runtime, model=models.__getitem__))
+            await known._end(known._unused.get_nowait())
+
+        await exchange(second)
         assert (same.closings, other.closings) == (0, 1)
         await second["same"].ask(REQUEST, SCOPE)
 
         (tmp_path / "key").write_text("two")
         third = registry.build(file(same="m", other="n"), environment={}, http=http, before=second)
         assert len(made) == 5, "another key is another client"
-        await second.close()
+        await exchange(third)
         for number in range(50):
-            before, third = (
-                third,
-                registry.build(file(same="m", other=f"{number}"), environment={}, http=http, before=third),
-            )
-            await before.close()
-        await third.close()
+            third = registry.build(file(same="m", other=f"{number}"), environment={}, http=http, before=third)
+            await exchange(third)
+        await known.close()
     assert [one.closings for one in made] == [1] * len(made)
 
 
@@ -523,7 +538,8 @@ async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptu
     }
     everything = platforms.Platform(llm_providers=dict.fromkeys(sources, google))
     models = registry.Models(sources, settings=everything)
-    await models.close()
+    for one in models.sources.values():
+        await one.close()
     assert (first.closed, second.closed) == (1, 1)
     told = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "provider_not_closed"]
     assert told == [f"a client was not closed: {name}" for name in ("RuntimeError", "LookupError", "OSError")]

@@ -50,22 +50,25 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield made
 
 
-def users(made: clients.Clients) -> tuple[int, int]:
-    return made.models.sources["kept"].users, made.pool.tools.servers["kept"]._users
+async def closed(made: clients.Clients) -> None:
+    """Close what no version has any more."""
+    while not made.living._unused.empty():
+        await made.living._end(made.living._unused.get_nowait())
 
 
 async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: clients.Clients, tmp_path: Path) -> None:
     before = equipped.models, equipped.pool.tools
-    assert users(equipped) == (1, 1)
     other = platforms.Platform.model_validate(
         written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp", new="http://127.0.0.1:2/mcp")
     )
     prepared = await equipped.prepare(other, {})
-    assert users(equipped) == (2, 2)
+    assert len(equipped.living._living) == 2
     (new,) = (server for server in equipped.pool._owned if server.name == "new")
-    await prepared.drop()
-    assert users(equipped) == (1, 1)
-    assert new._unused.is_set()
+    prepared.drop()
+    await closed(equipped)
+    assert len(equipped.living._living) == 1
+    assert new._closed.is_set()
+    assert not equipped.pool.tools.servers["kept"]._closed.is_set()
     assert (equipped.models, equipped.pool.tools) == before
 
 
@@ -79,4 +82,6 @@ async def test_what_fails_under_way_lets_go_of_what_there_was(
     other = platforms.Platform.model_validate(written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp"))
     with pytest.raises(LookupError):
         await equipped.prepare(other, {})
-    assert users(equipped) == (1, 1)
+    await closed(equipped)
+    assert len(equipped.living._living) == 1
+    assert not equipped.pool.tools.servers["kept"]._closed.is_set()

@@ -122,10 +122,7 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
     story: list[str] = []
 
     async def made(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
-        async def drop() -> None:
-            story.append("dropped")
-
-        return platform_file.Prepared(exchange=lambda: story.append("exchanged"), drop=drop)
+        return platform_file.Prepared(exchange=lambda: story.append("exchanged"), drop=lambda: story.append("dropped"))
 
     async def fails(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
         if "bad" in found.agents:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from tarsy.config.model import platforms
 from tarsy.masking import given
-from tarsy.process import lifecycle
+from tarsy.process import supervision
+from tarsy.process.runtime import masking
 
 
 class Part:
@@ -30,20 +30,20 @@ class Part:
 async def test_a_part_that_returns_ends_the_process(ending: str) -> None:
     story: list[str] = []
     parts = {name: Part(name, story) for name in ("ground", "role")}
-    running = asyncio.create_task(lifecycle.supervise(ground=[parts["ground"].run], roles=[parts["role"].run]))
+    running = asyncio.create_task(supervision.supervise(ground=[parts["ground"].run], roles=[parts["role"].run]))
     async with asyncio.timeout(60):
         await parts["role"].started.wait()
         parts[ending].ends.set()
         with pytest.raises(ExceptionGroup) as error:
             await running
-    assert error.group_contains(lifecycle.PartEndedError, match=r"^Part\.run ended by itself$")
+    assert error.group_contains(supervision.PartEndedError, match=r"^Part\.run ended by itself$")
     assert sorted(story) == ["ground", "role"]
 
 
 async def test_the_ground_stops_after_the_roles() -> None:
     story: list[str] = []
     ground, role = Part("ground", story), Part("role", story)
-    running = asyncio.create_task(lifecycle.supervise(ground=[ground.run], roles=[role.run]))
+    running = asyncio.create_task(supervision.supervise(ground=[ground.run], roles=[role.run]))
     async with asyncio.timeout(60):
         await role.started.wait()
         running.cancel()
@@ -52,18 +52,10 @@ async def test_the_ground_stops_after_the_roles() -> None:
     assert story == ["role", "ground"]
 
 
-@pytest.fixture
-def masking_put_back() -> Iterator[None]:
-    yield
-    lifecycle.ALERT_MASKER.replace(platforms.AlertMasking().masker())
-    given.KNOWN.replace([])
-    given.KNOWN.replace([])
-
-
-@pytest.mark.usefixtures("masking_put_back")
 def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com at-the-gateway-7"
-    mask = lifecycle.ALERT_MASKER.text
+    process_masking = masking.Masking(known=given.KNOWN)  # every masker asks it
+    mask = process_masking.alerts.text
     assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
     monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
     loaded = platforms.Platform.model_validate(
@@ -72,7 +64,7 @@ def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.Mon
             "llm_providers": {"a": {"type": "openai", "model": "m", "api_key_env": "GATEWAY"}},
         }
     )
-    lifecycle.mask_by(loaded)
+    process_masking.adopt(loaded)
     assert mask(text) == "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com [MASKED:secret]"
-    lifecycle.mask_by(platforms.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
+    process_masking.adopt(platforms.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
     assert mask("password: hunter2x\nat-the-gateway-7") == "password: hunter2x\n[MASKED:secret]"

@@ -35,16 +35,24 @@ class Model(memory.ScriptedModel):
 
 
 class Ends:
-    """Remembers what was let go."""
+    """Remembers what was closed."""
 
     def __init__(self) -> None:
         self.of: list[str] = []
 
-    def __call__(self, name: str) -> versions.End:
-        async def end() -> None:
-            self.of.append(name)
+    def __call__(self, name: str) -> Closing:
+        return Closing(name, self.of)
 
-        return end
+
+class Closing:
+    """A client that says when it is closed."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self._name = name
+        self._closed = closed
+
+    async def close(self) -> None:
+        self._closed.append(self._name)
 
 
 @pytest.fixture
@@ -80,14 +88,14 @@ async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_
     old, new = Model(LOOKS, FOUND), Model(FOUND)
     boxes = {name: memory.DictToolbox({"k8s.get": name}) for name in ("old", "new")}
     first = replace(runtime, model=lambda _: old, toolbox=lambda *_: boxes["old"])
-    known = versions.Versions(first, end=ends("first"))
+    known = versions.Versions(first, [ends("first")])
     second = replace(
         runtime,
         model=lambda _: new,
         toolbox=lambda *_: boxes["new"],
         platform=saying(runtime.platform, "Say it in verse."),
     )
-    exchanged = iter([lambda: known.exchange(second, end=ends("second"))])
+    exchanged = iter([lambda: known.exchange(known.prepared([ends("second")]), second)])
     old.then = lambda: next(exchanged, lambda: None)()
 
     await investigation.run(runtime=replace(first, newest=known.held), journal=journal)
@@ -108,13 +116,13 @@ async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_plat
 ) -> None:
     """Its beginning is committed with that end; what changes with the commit comes too late for it."""
     old, new = Model(FOUND), Model(FOUND)
-    known = versions.Versions(replace(runtime, model=lambda _: old), end=ends("first"))
+    known = versions.Versions(replace(runtime, model=lambda _: old), [ends("first")])
     commit = journal.commit
 
     async def committed(*added: entries.Entry) -> None:
         await commit(*added)
         if any(isinstance(one, entries.ExecutionStarted) and one.kind == "summary" for one in added):
-            known.exchange(replace(runtime, model=lambda _: new), end=ends("second"))
+            known.exchange(known.prepared([ends("second")]), replace(runtime, model=lambda _: new))
             await drained(known)
             assert ends.of == []
 
@@ -128,10 +136,10 @@ async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_plat
 async def test_what_an_execution_of_many_files_ago_has_is_let_go_with_its_end_and_all_others_at_once(
     runtime: ports.Runtime, ends: Ends
 ) -> None:
-    known = versions.Versions(runtime, end=ends("0"))
+    known = versions.Versions(runtime, [ends("0")])
     with known.held() as kept:
         for number in range(1, 51):
-            known.exchange(replace(runtime), end=ends(str(number)))
+            known.exchange(known.prepared([ends(str(number))]), replace(runtime))
             with known.held():
                 pass
         await drained(known)
@@ -142,6 +150,25 @@ async def test_what_an_execution_of_many_files_ago_has_is_let_go_with_its_end_an
     await known.close()
     assert ends.of[-1] == "50"
     assert sorted(ends.of) == sorted(map(str, range(51))), "each once"
+
+
+async def test_client_is_closed_once_and_not_before_the_last_version_that_has_it(
+    runtime: ports.Runtime, ends: Ends
+) -> None:
+    shared, first, last = ends("shared"), ends("first"), ends("last")
+    known = versions.Versions(runtime, [shared, first])
+    with known.held():
+        known.exchange(known.prepared([shared]), replace(runtime))
+        prepared = known.prepared([shared, last])
+        await drained(known)
+        assert ends.of == []
+    await drained(known)
+    assert ends.of == ["first"]
+    known.release(prepared)
+    await drained(known)
+    assert ends.of == ["first", "last"]
+    await known.close()
+    assert ends.of == ["first", "last", "shared"]
 
 
 async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() -> None:

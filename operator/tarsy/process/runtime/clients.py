@@ -10,7 +10,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Clients:
     direct: aiohttp.ClientSession = field(init=False)
     models: registry.Models = field(init=False)
     pool: pools.Pool = field(init=False)
-    runtimes: versions.Versions = field(init=False)
+    living: versions.Versions = field(init=False)
     eligible: eligibility.Eligibility = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,39 +67,40 @@ class Clients:
         self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         read = await asyncio.to_thread(self._runbooks, now.platform)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
-        self.runtimes = versions.Versions(first, end=self.models.close)
-        stack.push_async_callback(self.runtimes.close)
+        self.living = versions.Versions(first, [*self.models.sources.values(), *self.pool.tools.servers.values()])
+        stack.push_async_callback(self.living.close)
 
     async def run(self) -> None:
-        """Keep servers connected, and close models without users, until cancelled."""
+        """Keep servers connected, and close clients that no version has, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pool.run())
-            group.create_task(self.runtimes.run())
+            group.create_task(self.living.run())
 
     async def settled(self) -> ports.Runtime:
         """Return the runtime for engines, once servers have been tried."""
         await self._settled(self.pool.tools)
-        with self.runtimes.held() as first:
-            return replace(first, newest=self.runtimes.held)
+        with self.living.held() as first:
+            return replace(first, newest=self.living.held)
 
     async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> platform_file.Prepared:
         """Build what is new in a platform, and connect to it."""
-        async with AsyncExitStack() as undo:
-            models = await asyncio.to_thread(self._models, platform, before=self.models)
-            undo.push_async_callback(models.close)
+        models = await asyncio.to_thread(self._models, platform, before=self.models)
+        version = self.living.prepared(models.sources.values())
+        with ExitStack() as undo:
+            undo.callback(self.living.release, version)
             tools = self.pool.prepared(platform)
-            undo.callback(self.pool.drop, tools)
+            version.clients += tools.servers.values()
             read = await asyncio.to_thread(self._runbooks, platform)
             await self._settled(tools)
-            made = undo.pop_all()
+            undo.pop_all()
 
         def exchange() -> None:
             self.models = models
             models.hold_at_once()
             self.pool.exchange(tools)
-            self.runtimes.exchange(self._runtime(models, tools, platform, unusable, read), end=models.close)
+            self.living.exchange(version, self._runtime(models, tools, platform, unusable, read))
 
-        return platform_file.Prepared(exchange=exchange, drop=made.aclose)
+        return platform_file.Prepared(exchange=exchange, drop=lambda: self.living.release(version))
 
     async def _settled(self, tools: pools.Tools) -> None:
         with suppress(TimeoutError):  # one that is away is in force as well

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeAlias
 
 from tarsy.config.check import chain_index
-from tarsy.config.load import loader, reload
+from tarsy.config.load import loader, reload, server_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
+from tarsy.llm import registry
 from tarsy.resources import chains
 from tarsy.telemetry import details, standing
 
@@ -34,17 +37,13 @@ Unusable: TypeAlias = Mapping[str, str]
 """Providers of a platform that cannot be used, and why."""
 
 
-async def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """The parts that were built for another platform."""
 
     exchange: Callable[[], None]
     """Puts it in the place of what there is."""
-    drop: Callable[[], Awaitable[None]] = _nothing
+    drop: Callable[[], None] = lambda: None
     """Lets go of it instead."""
 
 
@@ -114,11 +113,11 @@ class PlatformFile:
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
         rendered = await asyncio.to_thread(_redacted, loaded)
-        async with AsyncExitStack() as undo:
+        with ExitStack() as undo:
             exchanges = []
             for prepare in self._prepared_by:
                 prepared = await prepare(platform, unusable)
-                undo.push_async_callback(prepared.drop)
+                undo.callback(prepared.drop)
                 exchanges.append(prepared.exchange)
             undo.pop_all()
         # All at once: nothing is awaited from here on.
@@ -177,6 +176,12 @@ class PlatformFile:
             since=self._since,
             detail=details.Configuration(written=self.shown.written, problems=tuple(rendered)),
         )
+
+
+def files_beside(loaded: platforms.Platform) -> set[Path]:
+    """The files that a platform file names, and that are looked at with it."""
+    token = loaded.runbooks.token_file
+    return registry.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
 
 
 def _redacted(loaded: loader.Loaded) -> view.Shown:

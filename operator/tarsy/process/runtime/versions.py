@@ -1,66 +1,93 @@
-"""The runtime in force, and those that executions still use: a platform file may change while agents work.
+"""Configuration versions: the one in force, the one that is prepared, and those that executions still use.
 
-An execution keeps the runtime that it began with. So the parts of a runtime (SDK clients) are closed only once no
-execution has it any more.
+An execution keeps the runtime that it began with. So a client or a server is closed once no living version has it, and
+that is the only count of users.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from tarsy.transcript import ports
 
-End = Callable[[], Awaitable[None]]
+
+class Client(Protocol):
+    """A client of a provider, or the connection to an MCP server."""
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
 
 
-@dataclass(eq=False, kw_only=True)
-class _Version:
-    runtime: ports.Runtime
-    end: End
+@dataclass(eq=False)
+class Version:
+    """One configuration version."""
+
+    clients: list[Client]
+    runtime: ports.Runtime = field(init=False)
+    """Set once it is in force."""
     users: int = 1
-    """Those who work with it, and one while it is in force."""
+    """The executions that use it, and one while it is prepared or in force."""
+
+    def has(self, client: Client) -> bool:
+        """Whether `client` is one of its own."""
+        return any(own is client for own in self.clients)
 
 
 class Versions:
-    """The runtimes of the platform files that there were."""
+    """The configuration versions of a process that live."""
 
-    def __init__(self, first: ports.Runtime, *, end: End) -> None:
-        """`end` lets go of what `first` is made of."""
-        self._known = [_Version(runtime=first, end=end)]
-        self._unused: asyncio.Queue[_Version] = asyncio.Queue()
+    def __init__(self, runtime: ports.Runtime, clients: Iterable[Client]) -> None:
+        """`runtime`, which is made of `clients`, is in force."""
+        self._living: list[Version] = []
+        self._unused: asyncio.Queue[Version] = asyncio.Queue()
+        self._in_force = self.prepared(clients)
+        self._in_force.runtime = runtime
+
+    def prepared(self, clients: Iterable[Client]) -> Version:
+        """Return a version to be put in force or released; until then none of its clients is closed."""
+        version = Version(list(clients))
+        self._living.append(version)
+        return version
 
     @contextmanager
     def held(self) -> Iterator[ports.Runtime]:
-        """The one that is in force now, kept for as long as this is entered."""
-        now = self._known[-1]
-        now.users += 1
+        """The runtime that is in force now, kept for as long as this is entered."""
+        version = self._in_force
+        version.users += 1
         try:
-            yield now.runtime
+            yield version.runtime
         finally:
-            self._let_go(now)
+            self.release(version)
 
-    def exchange(self, runtime: ports.Runtime, *, end: End) -> None:
-        """Have another one in force from now on."""
-        before = self._known[-1]
-        self._known.append(_Version(runtime=runtime, end=end))
-        self._let_go(before)
+    def exchange(self, version: Version, runtime: ports.Runtime) -> None:
+        """Have a prepared version in force from now on."""
+        version.runtime = runtime
+        former, self._in_force = self._in_force, version
+        self.release(former)
 
-    async def run(self) -> None:
-        """End runtimes that no execution uses any more, until cancelled."""
-        while True:
-            unused = await self._unused.get()
-            self._known.remove(unused)
-            await unused.end()
-
-    async def close(self) -> None:
-        """End all runtimes, once no execution works any more."""
-        while self._known:
-            await self._known.pop().end()
-
-    def _let_go(self, version: _Version) -> None:
+    def release(self, version: Version) -> None:
+        """Have one user less."""
         version.users -= 1
         if not version.users:
             self._unused.put_nowait(version)
+
+    async def run(self) -> None:
+        """End versions without users, until cancelled."""
+        while True:
+            await self._end(await self._unused.get())
+
+    async def close(self) -> None:
+        """End all versions, once no execution works any more."""
+        while self._living:
+            await self._end(self._living[-1])
+
+    async def _end(self, version: Version) -> None:
+        self._living.remove(version)
+        for client in version.clients:
+            if not any(living.has(client) for living in self._living):
+                await client.close()

@@ -1,8 +1,7 @@
 """Connections to MCP servers: one per server and process, shared by all investigations, each with an owner task.
 
 Another platform file brings another set of servers. Servers with unchanged settings stay. A server with changed
-settings is another server beside the former one, which ends once it is used neither by the file in force nor by a
-toolbox.
+settings is another server beside the former one, which is closed once no configuration version has it.
 
 Only the owner enters and leaves the client's context; others call through it. A client that broke never heals, and a
 call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off that gives way
@@ -120,14 +119,13 @@ class Server:
         """Set where what it offers, or what was pinned, may have changed."""
         self._offered: standing.Fact | None = None
         """The offer as a fact."""
-        self._users = 0
-        self._unused = asyncio.Event()
+        self._closed = asyncio.Event()
 
     def is_as(self, settings: platforms.MCPServer) -> bool:
         """Whether it is, and stays, what these settings and files ask for, as far as its connection is concerned."""
         same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         is_same = settings.model_copy(update=same) == self._settings
-        return not self._unused.is_set() and is_same and server_files.digests(settings.transport) == self._files
+        return not self._closed.is_set() and is_same and server_files.digests(settings.transport) == self._files
 
     def lent(self, start: Callable[[Server], object]) -> Server:
         """Return the connection for one toolbox: itself, or one more of a stateful server, whose owner `start` runs."""
@@ -136,24 +134,24 @@ class Server:
         return _Own(self.name, self._settings, calls=self.slots, keep=self._keep, start=start)
 
     def hold(self) -> None:
-        """Have one more user."""
-        self._users += 1
+        """Begin to be used by a toolbox: it is there as long as a configuration version has it."""
 
     def let_go(self) -> None:
-        """Have one less; once it has none it ends."""
-        self._users -= 1
-        if not self._users:
-            self._unused.set()
+        """Be no longer used by a toolbox."""
+
+    async def close(self) -> None:
+        """End the connection: no configuration version has it any more."""
+        self._closed.set()
 
     async def serve(self) -> None:
-        """Keep the server connected until it has no user any more, or cancelled."""
+        """Keep the server connected until it is closed, or cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 owner = group.create_task(self.own())
                 try:
-                    await self._unused.wait()
+                    await self._closed.wait()
                 finally:
-                    self._unused.set()  # a cancellation alone may be lost on a client that is broken
+                    self._closed.set()  # a cancellation alone may be lost on a client that is broken
                     self._broken.set()
                     owner.cancel()
         finally:
@@ -162,7 +160,7 @@ class Server:
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
-        while not self._unused.is_set():
+        while not self._closed.is_set():
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
@@ -172,7 +170,7 @@ class Server:
             self.tried.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._least_backoff if self._waiting else self._backoff) as self._pausing:
-                    await self._unused.wait()
+                    await self._closed.wait()
             self._pausing = None
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
 
@@ -400,8 +398,11 @@ class _Own(Server):
 
     def hold(self) -> None:
         """Begin to connect."""
-        super().hold()
         self._start(self)
+
+    def let_go(self) -> None:
+        """End the connection."""
+        self._closed.set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,7 +448,6 @@ class Pool:
             for name, server_settings in settings.mcp_servers.items()
         }
         for server in servers.values():
-            server.hold()
             if server not in self._owned:
                 self._owned.append(server)
                 self._begin(server)
@@ -455,15 +455,9 @@ class Pool:
 
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
-        before, self.tools = self.tools, tools
-        self.drop(before)
+        self.tools = tools
         for server in tools.servers.values():
             server.slots.allow(tools.limits.server_calls)
-
-    def drop(self, tools: Tools) -> None:
-        """Release servers; those without other users end."""
-        for server in tools.servers.values():
-            server.let_go()
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""

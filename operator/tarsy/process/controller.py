@@ -1,0 +1,78 @@
+"""The controller role: it admits what appears in the cluster, and shows there what the store knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tarsy.api import needs
+from tarsy.controller import chains, duties, investigations, notices, projector
+from tarsy.kube import client, watch
+from tarsy.process import supervision
+from tarsy.process.shared import Shared
+from tarsy.resources import base
+from tarsy.store.base import notify
+
+RECONCILERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller:
+    """The parts of the role, and what the other roles of the process use of it."""
+
+    roles: list[supervision.Part]
+    watching: asyncio.Event
+    """Set once the watch is open."""
+    admitted: Callable[[base.ObjectMeta], None]
+
+
+def build(shared: Shared, cluster: client.Cluster) -> Controller:
+    """Build the role."""
+    reconciler = investigations.Reconciler(
+        cluster=cluster,
+        database=shared.database,
+        index=shared.in_force.index,
+        mask=shared.masking.alerts.text,
+        workers=RECONCILERS,
+    )
+    conditions = chains.Reconciler(
+        cluster=cluster, database=shared.database, index=shared.in_force.index, owner=shared.owner
+    )
+
+    def check_again() -> None:
+        for namespace in cluster.served:
+            conditions.check_again(namespace)
+
+    shared.in_force.follow(check_again)
+    watcher = watch.Watcher(
+        cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
+    )
+    shared.early.readiness.want(needs.Watch(watcher))
+    shared.kept.hear(watcher.facts)
+    projection = projector.Projector(cluster=cluster, database=shared.database)
+    due = duties.Duties(
+        cluster=cluster,
+        database=shared.database,
+        reconciler=reconciler,
+        owner=shared.owner,
+        dedup_window=lambda: shared.in_force.platform.ingest.dedup_window,
+        watch_lists=lambda: watcher.lists,
+        tell=_notices(shared, cluster).tell if shared.options.deployment else None,
+    )
+    shared.hear({notify.STATUS: projection.hint})
+    return Controller(
+        roles=[reconciler.run, conditions.run, watcher.run, projection.run, due.run],
+        watching=watcher.opened,
+        admitted=reconciler.made,
+    )
+
+
+def _notices(shared: Shared, cluster: client.Cluster) -> notices.Notices:
+    return notices.Notices(
+        cluster=cluster,
+        database=shared.database,
+        deployment=shared.options.deployment,
+        index=shared.in_force.index,
+        ingest=lambda: shared.in_force.platform.ingest,
+    )

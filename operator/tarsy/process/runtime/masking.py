@@ -1,0 +1,32 @@
+"""The masking that the platform file in force sets: of alerts, and of the secrets that this process was given."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+
+from tarsy.config.model import platforms
+from tarsy.config.redact import known_secrets
+from tarsy.masking import given, masker
+from tarsy.process.runtime import platform_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """The masking of one process."""
+
+    known: given.Given
+    """The secrets that this process was given."""
+    alerts: masker.InForce = field(default_factory=lambda: masker.InForce(platforms.AlertMasking().masker()))
+    """The masking of every alert before it is stored or sent."""
+
+    def adopt(self, loaded: platforms.Platform) -> None:
+        """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
+        self.alerts.replace(loaded.defaults.alert_masking.masker())
+        self.known.replace(known_secrets.values(loaded, os.environ))
+
+    async def prepare(self, next_in_force: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
+        """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
+        await asyncio.to_thread(self.adopt, next_in_force)
+        return platform_file.Prepared(exchange=lambda: None)

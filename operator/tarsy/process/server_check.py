@@ -1,0 +1,67 @@
+"""`tarsy config check --servers`: the MCP servers of a platform file, each tried once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarsy.config.model import platforms, tool_filters
+from tarsy.config.tool_selection import grants, ineffective
+from tarsy.telemetry import details, standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerReport:
+    """An MCP server that was tried once."""
+
+    name: str
+    problem: str
+    """Why it cannot be used, or what is missing of its tools; "" where nothing is."""
+    is_connected: bool
+    tools: tuple[str, ...]
+    not_offered: tuple[str, ...]
+    """A sentence for each group of tools that no agent is offered."""
+    warnings: tuple[str, ...] = ()
+    """The conflicts between the platform file and the tools: changed ones, and missing ones."""
+
+
+async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[str]]:
+    """Connect to each MCP server of the platform file once, as a worker does, and list its tools.
+
+    Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
+    """
+    from tarsy.tools.servers import pool
+
+    tools = pool.Pool(loaded)
+    async with asyncio.TaskGroup() as group:
+        connecting = group.create_task(tools.run())
+        await tools.tools.settled()
+        facts = list(tools.facts())
+        connecting.cancel()
+    tools_by_server = {
+        fact.name: tool_filters.tools_from_detail(fact.detail)
+        for fact in facts
+        if isinstance(fact.detail, details.Tools)
+    }
+    of_servers = (fact for fact in facts if fact.kind == "server")
+    reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+    return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
+
+
+def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer) -> ServerReport:
+    assert isinstance(fact.detail, details.Server)  # noqa: S101 - its kind
+    stopped, is_connected = fact.detail.stopped, fact.state == "connected"
+    names = {*(tool.name for tool in tools), *(stopped_tool.tool for stopped_tool in stopped)}
+    differing = (
+        tool_filters.differs(stopped_tool.written, says=stopped_tool.pinned, offered=stopped_tool.offered)
+        for stopped_tool in stopped
+    )
+    return ServerReport(
+        name=fact.name,
+        problem=fact.detail.problem or fact.detail.missing,
+        is_connected=is_connected,
+        tools=tuple(tool.name for tool in tools),
+        not_offered=tuple(grants.of_tools(tools, settings, server=fact.name)),
+        warnings=(*differing, *(grants.of_names(names, settings, server=fact.name) if is_connected else ())),
+    )

@@ -1,0 +1,88 @@
+"""The start of a process: it answers HTTP before anything else is there, and waits for what it needs.
+
+What it waits for is told by `/readyz`. The database and the secrets have to be there before the roles are built; the
+roles themselves wait for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+
+from tarsy.api import app, front, health, needs
+from tarsy.config.load import loader, settings
+from tarsy.kube import client, rights
+from tarsy.process import errors
+from tarsy.process.runtime import platform_file
+from tarsy.store.base import databases
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def start_errors() -> Iterator[None]:
+    """Raise what configuration and files are wrong with as a StartError."""
+    try:
+        yield
+    except (loader.ConfigError, client.ConfigError, OSError) as error:
+        raise errors.StartError(str(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Early:
+    """The parts that exist before any connection."""
+
+    readiness: health.Readiness
+    front: front.Front
+    serving: asyncio.Task[None]
+    cluster: client.Cluster | None
+    """None where no role of the process asks an API server."""
+
+
+async def answer(process: settings.Settings, in_force: platform_file.PlatformFile, stack: AsyncExitStack) -> Early:
+    """Begin to answer whether the process lives, and whether it is ready, which it is not."""
+    readiness = health.Readiness(process.roles, notes=in_force.notes)
+    cluster = None
+    if process.serves("controller") or process.serves("api"):
+        with start_errors():
+            cluster = await client.connect(process.kubeconfig)  # it reads files, and makes no calls
+        stack.push_async_callback(cluster.close)
+    host, port = process.listen_host, process.listen_port
+    try:
+        bound = app.bind(host, port)
+    except OSError as error:
+        raise errors.StartError(f"--listen: {host}:{port}: {error.strerror}") from error
+    stack.callback(bound.close)
+    answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
+    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness, settings=in_force.platform.api))
+    stack.push_async_callback(_end, serving)
+    log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
+    return Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def wait(
+    process: settings.Settings, early: Early, stack: AsyncExitStack
+) -> tuple[databases.Database, str | None]:
+    """Wait for the secrets and the database, and say what else is missing; the database, and the webhook's token."""
+    database: databases.Database | None = None
+    url = needs.Secret(process.database_url, needed_by=needs.EVERYBODY)
+    token = needs.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
+    wanted: list[needs.Need] = [url, *([token] if token else []), needs.Database(lambda: database)]
+    for need in wanted:
+        early.readiness.want(need)
+    if early.cluster:
+        needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
+        early.readiness.want(needs.Cluster(early.cluster, needed))
+    await early.readiness.provided(url)
+    database = databases.Database(url.value)
+    stack.push_async_callback(database.close)
+    await early.readiness.provided(*wanted)
+    return database, token.value if token else None
