@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,6 +24,9 @@ from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
 from tarsy.telemetry import details
+
+SEND_BUFFER = 128 * 1024
+"""Bytes of an answer that the system takes. Its own choice differs from machine to machine, up to megabytes."""
 
 
 def parts(
@@ -67,9 +71,10 @@ def ready(database: databases.Database, cluster: client.Cluster) -> health.Readi
 async def listening(given: app.Parts, *, application: FastAPI | None = None, hears: bool = False) -> AsyncIterator[str]:
     """Serve the API of these parts, or an `application` of the test's; its URL. `hears`: what is said live, as well."""
     bound = app.bind("127.0.0.1", 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     bound.listen(100)  # whoever connects before the server accepts waits
     listener = notify.Listener(given.database.url, {deltas.SAID: given.hub.hint}).run
-    serve = app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform().api)
+    serve = app.serve(application or app.build(given), bound, readiness=given.readiness)
     tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

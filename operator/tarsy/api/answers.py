@@ -2,33 +2,28 @@
 
 A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written
 piece by piece, each after the one before has gone (`in_pieces`; `protocol` cuts off a client that does not read). Until
-then it is held, and counted: by process, and by caller, so that a client that does not read keeps no other from
-reading. A caller beyond its limit is refused before anything is read for it.
+then it is held, and counted. If too much is held, a request is refused before anything is read for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel
 
-from tarsy.api import access, problems, rates
+from tarsy.api import problems
 
 PIECE = 64 * 1024
 """Bytes that are written at once; the next ones when nothing is left of them here."""
 HELD_MAX = 128 * 1024 * 1024
 """Bytes of all answers that have been made and not yet gone: a quarter of a pod of 512 MiB."""
-OWN_HELD_MAX = 32 * 1024 * 1024
-"""The bytes that one caller may hold: four of the largest answers."""
 MADE_MAX = 8
-OWN_MADE_MAX = 4
-"""Answers that are made at once, of all callers and of one: what they are made of is there several times meanwhile."""
+"""Answers that are made at once: what they are made of is there several times meanwhile."""
 TURN_SECONDS = 10.0
 """For so long an answer waits until it is made."""
 
@@ -38,15 +33,6 @@ Application = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Message
 """An ASGI application, like the two above."""
 
 
-@dataclass(kw_only=True)
-class _Own:
-    """One caller's part of the limits."""
-
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(OWN_MADE_MAX))
-    requests: int = 0
-    held: int = 0
-
-
 class Room:
     """The room for answers that a process has."""
 
@@ -54,69 +40,58 @@ class Room:
         self.held = 0
         """Bytes of answers that have not yet gone."""
         self._turns = asyncio.Semaphore(MADE_MAX)
-        self._callers: dict[str, _Own] = {}
 
-    async def answer(self, caller: access.Caller, find: Callable[[], Awaitable[BaseModel]]) -> Response:
-        """The response to `caller` with what `find` brings; a Problem where there is no room for it, or it takes long.
+    async def answer(self, find: Callable[[], Awaitable[BaseModel]]) -> Response:
+        """The response with what `find` brings; a Problem where there is no room for it, or it takes long.
 
         It is written in a thread: megabytes of it would hold the loop.
         """
-        holding = _Holding(self, caller)
-        async with self._turn(holding.own):
+        holding = _Holding(self)
+        async with self._turn():
             holding.add(0)
             content = await find()
             body = await asyncio.to_thread(lambda: content.model_dump_json().encode())
             holding.add(len(body))
         return Response(body, media_type="application/json")
 
-    def hold(self, caller: access.Caller, size: int) -> None:
+    def hold(self, size: int) -> None:
         """Hold so many bytes until the request under way is answered; a Problem where there is no room for them."""
-        _Holding(self, caller).add(size)
+        _Holding(self).add(size)
 
     @asynccontextmanager
-    async def _turn(self, own: _Own) -> AsyncIterator[None]:
+    async def _turn(self) -> AsyncIterator[None]:
         """Be one of those that are made."""
-        async with AsyncExitStack() as turns:
-            try:
-                async with asyncio.timeout(TURN_SECONDS):
-                    await turns.enter_async_context(own.turns)
-                    await turns.enter_async_context(self._turns)
-            except TimeoutError as error:
-                raise _later("too many answers are being made; ask again") from error
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise _later("too many answers are being made; ask again") from error
+        try:
             yield
+        finally:
+            self._turns.release()
 
 
 class _Holding:
     """The bytes held for one request, until it has been answered."""
 
-    def __init__(self, room: Room, caller: access.Caller) -> None:
+    def __init__(self, room: Room) -> None:
         self._room = room
-        self._key = f"{caller.author} {rates.place(caller.address)}"
         self._size = 0
-        self.own = room._callers.setdefault(self._key, _Own())
-        self.own.requests += 1
         answering = asyncio.current_task()
         assert answering  # noqa: S101 - each request has a task of its own
         answering.add_done_callback(self._give_back)
 
     def add(self, size: int) -> None:
         """Hold so many bytes more."""
-        for held, most, whose in (
-            (self._room.held, HELD_MAX, "answers"),
-            (self.own.held, OWN_HELD_MAX, "your answers"),
-        ):
-            if held and held + max(size, 1) > most:  # whatever is alone may be larger
-                raise _later(f"{most} bytes of {whose} wait to be read already; read those, and ask again")
+        held = self._room.held
+        if held and held + max(size, 1) > HELD_MAX:  # an answer that is alone may be larger
+            raise _later(f"{HELD_MAX} bytes of answers wait to be read already; read those, and ask again")
         self._size += size
-        self.own.held += size
         self._room.held += size
 
     def _give_back(self, _answered: asyncio.Task[object]) -> None:
         self._room.held -= self._size
-        self.own.held -= self._size
-        self.own.requests -= 1
-        if not self.own.requests:
-            del self._room._callers[self._key]
 
 
 def _later(detail: str) -> problems.Problem:

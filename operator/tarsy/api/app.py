@@ -227,7 +227,6 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    protocol.bound_what_is_unread(bound)
     try:
         bound.bind((host, port))
     except OSError:
@@ -236,17 +235,14 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(
-    app: types.ASGIApp, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API
-) -> None:
+async def serve(app: types.ASGIApp, bound: socket.socket, *, readiness: health.Readiness) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
-    places = protocol.Places(of_one=settings.connections_per_address, shared=settings.trusted_proxies)
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
-            http=cast("Any", functools.partial(protocol.Protocol, places=places)),
+            http=protocol.Protocol,
             ws=sockets_protocol.Protocol,
             ws_max_size=sockets_protocol.FRAME_MAX,
             ws_per_message_deflate=False,  # it costs memory and time for each of them

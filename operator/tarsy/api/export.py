@@ -72,7 +72,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """All of an investigation in one file: what it is, its conversations, calls and timeline."""
-        room.hold(target.caller, HELD)
+        room.hold(HELD)
         with transcripts.store_is_up():
             head = await history.head(database, target.id)
         if head is None:

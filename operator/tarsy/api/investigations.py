@@ -177,7 +177,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     @router.get("", operation_id="readInvestigation", response_model=Investigation)
     async def investigation(target: access.Known = Depends(may.reads)) -> Response:
         """Return an investigation and its state, with its newest 100 runs."""
-        return await room.answer(target.caller, lambda: read(database, target.id))
+        return await room.answer(lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
     async def timeline(
@@ -186,7 +186,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
         """Return the events of the timeline that changed after entry `after`, in their newest form."""
-        return await room.answer(target.caller, lambda: read_timeline(database, target.id, after=after, limit=limit))
+        return await room.answer(lambda: read_timeline(database, target.id, after=after, limit=limit))
 
     return router
 

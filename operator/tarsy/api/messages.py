@@ -57,9 +57,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         ] = None,
     ) -> Response:
         """Return the messages of its conversations behind entry `after` of its log."""
-        return await room.answer(
-            target.caller, lambda: read(database, target.id, after=after, limit=limit, execution=execution)
-        )
+        return await room.answer(lambda: read(database, target.id, after=after, limit=limit, execution=execution))
 
     return router
 

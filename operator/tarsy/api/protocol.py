@@ -1,44 +1,33 @@
 """HTTP on a connection, with limits that uvicorn lacks: the number of connections, and the pace of clients.
 
 Every program that reaches the port can open connections, before any token is asked for. One that is silent, or sends a
-byte now and then, costs a place for ten seconds at most. One that does not read its answer is cut off after thirty, and
-the answer is dropped. If all places are taken, an idle connection makes room for the next.
+byte now and then, is closed after ten seconds. One that does not read its answer is aborted after thirty, and the
+answer is dropped. If all places are taken, an idle connection makes room for the next. A process does not tell one
+address from another: that is an ingress's work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import itertools
 import json
 import operator
 import resource
-import socket
-import struct
-from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http import h11_impl
 
-from tarsy.api import answers, forwarded, framing, problems, rates
+from tarsy.api import answers, framing, problems
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
 READ_SECONDS = 30.0
-"""The seconds in which a written piece, of `answers.PIECE` bytes or less, has to be gone.
-
-So a client below about 3 KB/s counts as one that does not read.
-"""
-SEND_BUFFER = 128 * 1024
-"""Bytes that the system holds of what a connection has not read (Linux: twice that, with its own books); it would let
-them grow to megabytes, of which the process sees nothing."""
+"""The seconds in which a written piece, of `answers.PIECE` bytes or less, has to leave the process."""
 DISCARDED_MAX = 1024 * 1024
 """Bytes that still come of a body when its request has been answered: who closes at once may not be heard."""
 CONNECTIONS_MAX = 4096
-SHARED = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
-"""Addresses that several callers share: this machine's programs, and in a pod port-forwards and sidecars."""
 LOOKED_AT = 256
 """The connections that are looked at for an idle one, when all places are taken."""
 FILES_BESIDE = 1024
@@ -49,41 +38,14 @@ _SAID = (
 )
 
 
-class Places:
-    """The connections of each address that does not stand for many."""
-
-    def __init__(self, *, of_one: int, shared: Collection[forwarded.Network] = ()) -> None:
-        """An address may have `of_one`; those that are `shared`, such as proxies', as many as the process."""
-        self.of_one = of_one
-        self._shared = forwarded.Proxies([*shared, *SHARED])
-        self._taken: dict[str, set[Protocol]] = {}
-
-    def take(self, host: str, connection: Protocol) -> Collection[Protocol]:
-        """All that come from there now, with that one; none where it is shared."""
-        if self._shared.trusts(host):
-            return ()
-        own = self._taken.setdefault(_place(host), set())
-        own.add(connection)
-        return own
-
-    def give_back(self, host: str, connection: Protocol) -> None:
-        """It is open no more."""
-        own = self._taken.get(_place(host), set())
-        own.discard(connection)
-        if not own:
-            self._taken.pop(_place(host), None)
-
-
 class Protocol(h11_impl.H11Protocol):
     """One connection."""
 
-    def __init__(self, *, places: Places, **given: Any) -> None:
-        """All of a server share `places`; `given` is what uvicorn gives."""
-        super().__init__(**given)
+    def __init__(self, **arguments: Any) -> None:
+        """`arguments` are uvicorn's."""
+        super().__init__(**arguments)
         self.app = answers.in_pieces(self.app)
         self._lines = self.conn._receive_buffer = framing.Lines()
-        self._places = places
-        self._host = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._discarded = 0  # bytes of a body that came after the answer
@@ -92,16 +54,15 @@ class Protocol(h11_impl.H11Protocol):
         """Serve the connection, unless there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # so it is paused while anything is left
-        self._host = self.client[0] if self.client else ""
-        if why := self._crowded(self._places.take(self._host, self)):
-            self._end(HTTPStatus.SERVICE_UNAVAILABLE, why)
+        if len(self.connections) > CONNECTIONS_MAX and not self._make_room():
+            self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
         else:
             self._wait()
 
     def pause_writing(self) -> None:
         """Not all that was written is gone: have it read in time."""
         super().pause_writing()
-        self._unread = self.loop.call_later(READ_SECONDS, self._cut_off)
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It is."""
@@ -109,19 +70,11 @@ class Protocol(h11_impl.H11Protocol):
         self._read()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over; it keeps its place until it is lost."""
+        """Hand the connection over, without the deadlines of requests."""
         self._relax()
         self._read()
         self.transport.set_write_buffer_limits()
         super().handle_websocket_upgrade(event)
-        taken_over = self.transport.get_protocol()
-        its_own = taken_over.connection_lost
-
-        def lost(exc: Exception | None) -> None:
-            self._places.give_back(self._host, self)
-            its_own(exc)
-
-        taken_over.connection_lost = lost  # type: ignore[method-assign]
 
     def data_received(self, data: bytes) -> None:
         """Take what has come of a request."""
@@ -148,7 +101,6 @@ class Protocol(h11_impl.H11Protocol):
         """Forget the connection."""
         self._relax()
         self._read()
-        self._places.give_back(self._host, self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message is the same for all
@@ -173,13 +125,6 @@ class Protocol(h11_impl.H11Protocol):
             self._unread.cancel()
             self._unread = None
 
-    def _cut_off(self) -> None:
-        """Drop the connection and all that waits for it, also what the system has of it."""
-        self._unread = None
-        own: socket.socket = self.transport.get_extra_info("socket")
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
-
     def _late(self) -> None:
         self._deadline = None
         self._end(HTTPStatus.REQUEST_TIMEOUT, f"the request has to arrive within {REQUEST_SECONDS:g} s")
@@ -196,20 +141,10 @@ class Protocol(h11_impl.H11Protocol):
             self.transport.write(answer.encode())
         self.transport.close()
 
-    def _crowded(self, own: Collection[Protocol]) -> str:
-        """Why there is no place for it, if there is none and no other one makes room; `own` are its address's."""
-        if len(self.connections) > CONNECTIONS_MAX:
-            if not self._make_room(itertools.islice(self.connections, LOOKED_AT)):
-                return f"{CONNECTIONS_MAX} connections are open already"
-        elif len(own) > self._places.of_one and not self._make_room(own):
-            return f"{self._places.of_one} connections of this address are open already"
-        return ""
-
-    def _make_room(self, connections: Iterable[object]) -> bool:
+    def _make_room(self) -> bool:
         """Close the connection that has been idle for longest, if there is one; return whether there was."""
-        others = (
-            connection for connection in connections if isinstance(connection, Protocol) and connection is not self
-        )
+        looked_at = itertools.islice(self.connections, LOOKED_AT)
+        others = (connection for connection in looked_at if isinstance(connection, Protocol) and connection is not self)
         waiting = ((since, connection) for connection in others if (since := connection._waits_since()) is not None)
         _, first = min(waiting, key=operator.itemgetter(0), default=(None, None))
         if first is not None:
@@ -224,21 +159,6 @@ class Protocol(h11_impl.H11Protocol):
                 if timer is not None:
                     return rank, timer.when()
         return None
-
-
-def _place(host: str) -> str:
-    """Return the network of an address, which tells callers apart."""
-    return rates.place(str(forwarded.address(host) or host))
-
-
-def bound_what_is_unread(listening: socket.socket) -> None:
-    """Have the system hold little of what the connections to this socket do not read, and not for long.
-
-    What is left with it of a connection that we have closed it would try to bring for minutes.
-    """
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(READ_SECONDS * 1000))
 
 
 def allow_files() -> None:

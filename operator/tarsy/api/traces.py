@@ -154,17 +154,17 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         limit: paging.Limit = transcripts.ENTRIES_MAX,
     ) -> Response:
         """Its model calls and tool calls, a line each: those behind entry `after` of its log."""
-        return await room.answer(target.caller, lambda: read(database, target.id, after=after, limit=limit))
+        return await room.answer(lambda: read(database, target.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
     async def llm(n: Number, target: access.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
-        return await room.answer(target.caller, lambda: model_call(database, target.id, number=n))
+        return await room.answer(lambda: model_call(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
     async def tool(n: Number, target: access.Known = Depends(may.reads)) -> Response:
         """One tool call: its arguments and its result."""
-        return await room.answer(target.caller, lambda: called(database, target.id, number=n))
+        return await room.answer(lambda: called(database, target.id, number=n))
 
     return router
 

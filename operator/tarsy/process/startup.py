@@ -57,7 +57,7 @@ async def answer(process: settings.Settings, in_force: platform_file.PlatformFil
         raise errors.StartError(f"--listen: {host}:{port}: {error.strerror}") from error
     stack.callback(bound.close)
     answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
-    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness, settings=in_force.platform.api))
+    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness))
     stack.push_async_callback(_end, serving)
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
     return Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)

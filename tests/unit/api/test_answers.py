@@ -10,9 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tarsy.api import access, answers, problems
-
-ANN, BOB = (access.Caller(author=name, address="192.0.2.1") for name in ("ann", "bob"))
+from tarsy.api import answers, problems
 
 
 class Text(BaseModel):
@@ -67,7 +65,7 @@ async def test_what_has_no_body_goes_out_as_it_is() -> None:
 
 
 @pytest.mark.leaps
-async def test_one_caller_s_answers_are_made_a_few_at_a_time_and_another_s_beside_them(
+async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers, "TURN_SECONDS", 0.05)
@@ -78,58 +76,50 @@ async def test_one_caller_s_answers_are_made_a_few_at_a_time_and_another_s_besid
         await go.wait()
         return Text()
 
-    asked = [asyncio.create_task(room.answer(ANN, slow)) for _ in range(answers.OWN_MADE_MAX + 1)]
+    asked = [asyncio.create_task(room.answer(slow)) for _ in range(answers.MADE_MAX + 1)]
     (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
     with pytest.raises(problems.Problem, match="too many answers are being made") as told:
         await refused
     assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
-    assert len(making) == answers.OWN_MADE_MAX
-    assert (await asyncio.create_task(room.answer(BOB, nothing))).body == b'{"text":""}'
+    assert len(making) == answers.MADE_MAX
     go.set()
     await asyncio.gather(*set(asked) - {refused})
-    await asyncio.create_task(room.answer(ANN, nothing))
+    assert (await asyncio.create_task(room.answer(nothing))).body == b'{"text":""}'
 
 
-async def test_what_is_held_has_a_bound_for_each_and_for_all_and_is_given_back_with_the_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(answers, "HELD_MAX", 1500)
-    monkeypatch.setattr(answers, "OWN_HELD_MAX", 1000)
+async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "HELD_MAX", 1000)
     room, read, looked = answers.Room(), asyncio.Event(), []
 
     async def find(size: int) -> Text:
         looked.append(size)
         return Text(text="x" * (size - len('{"text":""}')))
 
-    async def request(caller: access.Caller, size: int) -> int:
-        response = await room.answer(caller, lambda: find(size))
+    async def request(size: int) -> int:
+        response = await room.answer(lambda: find(size))
         await read.wait()
         return len(response.body)
 
-    async def refused(caller: access.Caller, size: int) -> str:
-        with pytest.raises(problems.Problem) as told:
-            await asyncio.create_task(request(caller, size))
+    async def refused(size: int) -> None:
+        with pytest.raises(problems.Problem, match="1000 bytes of answers wait to be read already") as told:
+            await asyncio.create_task(request(size))
         assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
-        return told.value.detail
 
     async def until(held: int) -> None:
         while room.held != held:  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0)
 
-    large = asyncio.create_task(request(ANN, 1200))  # alone it may be larger
-    await until(1200)
+    small = asyncio.create_task(request(700))
+    await until(700)
+    await refused(400)
+    assert room.held == 700
+    other = asyncio.create_task(request(300))
+    await until(1000)
     looked.clear()
-    assert "1000 bytes of your answers wait to be read already" in await refused(ANN, 50)
+    await refused(50)
     assert looked == [], "nothing was read for it"
-    assert "1500 bytes of answers wait to be read already" in await refused(BOB, 400)
-    small = asyncio.create_task(request(BOB, 300))
-    await until(1500)
-    looked.clear()
-    assert "1500 bytes of answers" in await refused(BOB, 50)
-    assert looked == []
-    assert room.held == 1500
     read.set()
-    assert [await large, await small] == [1200, 300]
+    assert [await small, await other] == [700, 300]
     await until(0)
-    assert await asyncio.create_task(request(ANN, 900)) == 900
+    assert await asyncio.create_task(request(1200)) == 1200, "alone it may be larger"
     await until(0)

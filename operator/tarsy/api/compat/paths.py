@@ -60,7 +60,7 @@ def _sessions(
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(target: access.Known = Depends(may.reads)) -> Response:
         """An investigation and its state, with its stages and their agents."""
-        return await room.answer(target.caller, lambda: sessions.read(database, target.id))
+        return await room.answer(lambda: sessions.read(database, target.id))
 
     @router.post(
         "/api/v1/sessions/{identity}/cancel",
@@ -108,4 +108,4 @@ def _history(
     )
     async def detail(target: access.Known = Depends(may.reads)) -> Response:
         """An investigation with its stages, what they came to, and its events."""
-        return await room.answer(target.caller, lambda: history.read(database, target.id))
+        return await room.answer(lambda: history.read(database, target.id))

@@ -107,7 +107,8 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
     async def socket(websocket: WebSocket) -> None:
         try:
             _ensure_no_query(websocket)
-            attend.places.take(await may.connects(websocket))
+            await may.connects(websocket)
+            attend.places.take()
         except problems.Problem as problem:
             await websocket.send_denial_response(problems.response(problem))
             return

@@ -49,7 +49,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         """The live events of an investigation."""
         channel = wire.Channel(str(target.id))
         wanted = attending.Wanted(channel=channel, after=_after(header, last_event_id))
-        attend.places.take(target.caller)
+        attend.places.take()
         return Stream(attend, await attend.ask(request, wanted), channel)
 
     @router.get("/events", include_in_schema=False)
@@ -62,7 +62,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         """Which investigations of a namespace change, while they do."""
         channel = wire.Channel(None)
         wanted = attending.Wanted(channel=channel, namespace=scope.namespace, after=_after(header, last_event_id))
-        attend.places.take(scope.caller)
+        attend.places.take()
         return Stream(attend, await attend.ask(request, wanted), channel)
 
     return router

@@ -371,7 +371,7 @@ class API(Part):
     burst: Annotated[int, Field(ge=1)] = 2000
     """Requests that one caller may have had before, if it was silent for long enough."""
     connections_per_address: Annotated[int, Field(ge=1)] = 256
-    """That may be open at once, a process, but for trusted proxies and the loopback addresses of the machine."""
+    """Without effect, and refused from the next release on: an ingress limits connections by address."""
 
 
 SERVER_NAME = "^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"
