@@ -227,7 +227,7 @@ def test_an_integrations_client_is_guarded_where_only_a_private_name_shows_it() 
     import langchain_anthropic
     from tarsy.llm import http, integrations
 
-    chat = langchain_anthropic.ChatAnthropic(model="claude-haiku-4-5", api_key="k")  # type: ignore[call-arg,arg-type]
+    chat = langchain_anthropic.ChatAnthropic(model="claude-haiku-4-5", api_key="k")
     integrations._guard_clients(chat)
     assert http.bounded in chat._async_client._client.event_hooks["response"]
 
