@@ -52,7 +52,8 @@ class Summary:
         The start of its summary, or the run's end if there is none.
         """
         ended = self.ending(run)
-        if not self._is_wanted(run):
+        has_analysis = any(handover.analysis(stage) for stage in run.stages.values())
+        if not has_analysis or not self.journal.record.snapshot.chain.is_summarised:
             return (ended,)
         self._begun_with = self.held.enter_context(self.runtime.in_force())
         try:
@@ -73,10 +74,6 @@ class Summary:
 
     async def _run(self, time: timer.Timer) -> None:
         await self._execution.run(time.stopped, equipped=self._begun_with)
-
-    def _is_wanted(self, run: record.Run) -> bool:
-        has_analysis = any(handover.analysis(stage) for stage in run.stages.values())
-        return has_analysis and self.journal.record.snapshot.chain.is_summarised
 
     def _settings(self, platform_file: platforms.Platform) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot

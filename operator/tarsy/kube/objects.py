@@ -193,7 +193,7 @@ async def apply_status(
                 accept=METADATA,
             )
         except kubernetes.ApiException as error:
-            causes = _causes(error) if error.status == 422 else []
+            causes = (calls.status_of(error).get("details") or {}).get("causes") or [] if error.status == 422 else []
             if (error.status == 404 and calls.status_of(error)) or (error.status == 422 and not causes):
                 return "gone"
             if any(schema.SEQUENCE_FALLS in str(cause.get("message")) for cause in causes):
@@ -409,9 +409,3 @@ def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
         status=body.get("status") or {},
         cancel=body["spec"].get("cancel") is True,
     )
-
-
-def _causes(error: kubernetes.ApiException) -> list[Any]:
-    """The single faults of a 422: there are some when the object is at fault, none when a patch's test failed."""
-    causes: list[Any] = (calls.status_of(error).get("details") or {}).get("causes") or []
-    return causes

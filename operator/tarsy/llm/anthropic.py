@@ -145,7 +145,8 @@ class Claude(langchain.ChatModel):
             async with aclosing(streamed) as received:
                 async for chunk in received:
                     message: Any = chunk.message
-                    _move(message, by=before)
+                    for piece in (*message.content, *message.tool_call_chunks) if before else ():
+                        piece["index"] += before  # behind the blocks that the answer has
                     pieces += message.content
                     if message.usage_metadata:
                         message.usage_metadata = ai.add_usage(spent, message.usage_metadata)
@@ -337,12 +338,6 @@ def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
     if isinstance(plain_keys.get("required"), list):
         plain_keys["required"] = [key for key in plain_keys["required"] if key in taken]
     return {**plain_keys, "type": "object", "properties": taken}
-
-
-def _move(message: Any, *, by: int) -> None:
-    """Put the blocks of an answer that goes on behind those that it has."""
-    for piece in (*message.content, *message.tool_call_chunks) if by else ():
-        piece["index"] += by
 
 
 def _blocks(answer: langchain.Answer) -> list[Any]:

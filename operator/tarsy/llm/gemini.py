@@ -115,7 +115,7 @@ class Speaker:
         code = str(error.code or "")
         if error.code in _RETRYABLE:
             return provider.RetryableError(text, after=_retry_after(error), code=code)
-        if error.code in _UNAUTHORIZED or "API_KEY_INVALID" in _reasons(error):
+        if error.code in _UNAUTHORIZED or any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(error)):
             text = f"{text}; {self._unauthorized()}"
         elif error.code == 404:
             text = f"{text}; {self._unknown()}"
@@ -174,11 +174,6 @@ def _broken(error: Exception) -> str:
         why = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's own words have the address again
         return f"cannot connect to {below.host}:{below.port}: {why}"
     return str(error) or type(error).__name__
-
-
-def _reasons(error: errors.APIError) -> list[str]:
-    """The machine-readable reasons of an error (google.rpc.ErrorInfo)."""
-    return [str(detail.get("reason", "")) for detail in _details(error)]
 
 
 def _retry_after(error: errors.APIError) -> float | None:

@@ -287,7 +287,8 @@ class LimitedModel:
         try:
             yield
         finally:
-            if counted := _total(answer.usage):
+            used = answer.usage
+            if counted := used.total_tokens or used.input_tokens + used.output_tokens + used.thinking_tokens:
                 self._throttle.correct(taken, counted)
 
     async def _receive(self, request: ports.Request, answer: _Answer, stream: ports.Stream) -> None:
@@ -367,10 +368,6 @@ def _cost(usage: messages.Usage, price: providers.Price) -> float:
     """Return the cost of a request, by the price of a million tokens."""
     output = usage.output_tokens + usage.thinking_tokens
     return (usage.input_tokens * price.input + output * price.output) / 1e6
-
-
-def _total(usage: messages.Usage) -> int:
-    return usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.thinking_tokens
 
 
 def _tried(attempts: Sequence[entries.Attempt]) -> str:

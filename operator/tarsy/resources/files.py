@@ -127,7 +127,9 @@ def parse(text: str, *, file: str) -> list[Document]:
     try:
         while loader.check_node():
             nodes.append(loader.get_node())
-        if problems := [_marked(file, node, what) for root in nodes for node, what in _unfit(root)]:
+        if problems := [
+            Problem(file=file, line=_line(node), message=what) for root in nodes for node, what in _unfit(root)
+        ]:
             raise FileError(sorted(problems))
         values = [None if node is None else loader.construct_document(node) for node in nodes]
     except yaml.MarkedYAMLError as error:
@@ -283,10 +285,6 @@ def _below(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node, yaml.Nod
 
 def _line(node: yaml.Node | None) -> int:
     return node.start_mark.line + 1 if node is not None and node.start_mark else 1
-
-
-def _marked(file: str, node: yaml.Node, message: str) -> Problem:
-    return Problem(file=file, line=_line(node), message=message)
 
 
 def _what(error: yaml.MarkedYAMLError) -> str:

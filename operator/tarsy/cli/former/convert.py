@@ -206,7 +206,9 @@ class _Converter(common.Converting):
         for key in masking.data:
             source = masking.at(key)
             there: Iterable[str] = {"pattern_groups": patterns.GROUPS, "patterns": patterns.NAMES}.get(str(key), ())
-            if key == "enabled" or (key in ("pattern_groups", "patterns", "custom_patterns") and not _is_list(source)):
+            if key == "enabled" or (
+                key in ("pattern_groups", "patterns", "custom_patterns") and not isinstance(source.data, list)
+            ):
                 made[key] = source.data
             elif there:
                 made[key] = self._existing(source, there)
@@ -290,10 +292,6 @@ class _Converter(common.Converting):
         if str(source.place[-1]) in _TEXTS:
             return source.data
         return _renamed(source.data)
-
-
-def _is_list(source: Source) -> bool:
-    return isinstance(source.data, list)
 
 
 def _renamed(node: Any) -> Any:

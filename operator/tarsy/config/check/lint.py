@@ -141,11 +141,8 @@ def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
         if ineffective.never(pattern, platform.mcp_servers):
             message = f"{files.path_text(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
             meant = ineffective.right(platform.mcp_servers)
-            yield manifest.problem(("spec", *at), f"{message}: {meant}. {_available(platform)}")
-
-
-def _available(platform: platforms.Platform) -> str:
-    return f"Available MCP servers: {', '.join(sorted(platform.mcp_servers)) or 'none'}"
+            available = f"Available MCP servers: {', '.join(sorted(platform.mcp_servers)) or 'none'}"
+            yield manifest.problem(("spec", *at), f"{message}: {meant}. {available}")
 
 
 def _list(spec: dict[str, Any], key: str) -> list[Any]:

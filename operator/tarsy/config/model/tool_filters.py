@@ -106,7 +106,7 @@ def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tup
     """Names that the platform file writes out, as (key, names), and that no tool of a server with these `names` has."""
     written = {
         "tool_hashes": list(server.tool_hashes),
-        "write_tools": [pattern for pattern in server.write_tools if _is_name(pattern)],
+        "write_tools": [pattern for pattern in server.write_tools if not set(pattern) & set("*?[")],
     }
     for key, patterns in written.items():
         if missing := [name for name in patterns if name not in names]:
@@ -143,10 +143,6 @@ def listed(names: Sequence[str]) -> str:
 def differs(key: str, *, says: str, offered: str) -> str:
     """Return the message that a tool differs from the platform file at `key`, which only an edit there resolves."""
     return f"{key} says {says}, the server offers {offered}: change it there"
-
-
-def _is_name(pattern: str) -> bool:
-    return not set(pattern) & set("*?[")
 
 
 def _is_left_out(tool: Tool, server: platforms.MCPServer) -> bool:

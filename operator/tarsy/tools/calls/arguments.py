@@ -77,7 +77,8 @@ def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
         loaded = inputs.loads(text)
     except (ValueError, RecursionError) as error:
         if text.startswith('{"'):  # it is meant to be JSON
-            raise UnfitError(f"they are not JSON ({_first_line(error)}); {_expected(schema)}") from error
+            line = str(error).partition("\n")[0][:200]
+            raise UnfitError(f"they are not JSON ({line}); {_expected(schema)}") from error
         loaded = text
     if isinstance(loaded, str) and loaded != text and (parameters := inputs.read(loaded)) is not None:
         return parameters
@@ -89,10 +90,6 @@ def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
     if len(texts) != 1:
         raise UnfitError(f"they are neither JSON nor YAML nor pairs (name=value); {_expected(schema)}")
     return {texts[0]: loaded if isinstance(loaded, str) else text}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
 
 
 def _parameters(schema: schemas.Schema) -> dict[str, Said]:

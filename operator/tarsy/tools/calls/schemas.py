@@ -161,7 +161,8 @@ class Schema:
             faults += self._faults(value, self._target(schema["$ref"]), location)
             if self._is_older:  # then nothing beside it counts
                 return faults
-        if not _is_of(value, types(schema)):
+        accepted, own = types(schema), type_of(value)
+        if accepted and own not in accepted and not (own == "integer" and "number" in accepted):
             return [*faults, Fault(location, f"expected {wanted(schema)}, not {excerpt(value)}")]
         faults += self._choice(value, schema, location)
         faults += self._of_kind(value, schema, location)
@@ -329,11 +330,6 @@ def type_of(value: Any) -> str:
             return "object"
 
 
-def _is_of(value: Any, wanted: frozenset[str]) -> bool:
-    own = type_of(value)
-    return not wanted or own in wanted or (own == "integer" and "number" in wanted)
-
-
 def wanted(schema: Any) -> str:
     """Return the schema's demand in a few words."""
     if not isinstance(schema, dict):
@@ -350,12 +346,12 @@ def wanted(schema: Any) -> str:
     elif required := [name for name in _list(schema, "required")[:FAULTS_MAX] if isinstance(name, str)]:
         what = f"an object with {', '.join(map(_quoted, required))}"
     elif named == ["something else"] and (several := _list(schema, "anyOf") or _list(schema, "oneOf")):
-        what = " or ".join(dict.fromkeys(_NAMES[name] for option in several[:9] for name in sorted(_types_in(option))))
+        what = " or ".join(
+            dict.fromkeys(
+                _NAMES[name] for option in several[:9] if isinstance(option, dict) for name in sorted(types(option))
+            )
+        )
     return what or "something else"
-
-
-def _types_in(schema: Any) -> frozenset[str]:
-    return types(schema) if isinstance(schema, dict) else frozenset()
 
 
 def excerpt(value: Any) -> str:
