@@ -13,13 +13,14 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api import export, investigations, problems, shapes, traces
+from tarsy.api import export, investigations, problems, traces
 from tarsy.api import messages as api
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
+from tarsy.views import shapes
 
 CALLS = ("k8s.pods_log", "k8s.pods_log")
 STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
@@ -70,7 +71,7 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     journal = await queue.opened(database, await queue.claimed(database))
     said: list[shapes.Message] = []
     calls: list[traces.Line] = []
-    page, trace = api.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+    page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
     for size, committed in ((1, log[:5]), (2, log[5:20]), (3, log[20:30]), (500, log[30:])):
         await journal.commit(*committed)
         while page.messages or page.more:
@@ -121,7 +122,7 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
     identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
     for limit in (1, 2):
         events = investigations.Timeline(events=[], last=0, more=True)
-        page, trace = api.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+        page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
         while events.more:
             events = await investigations.read_timeline(database, identity, after=events.last, limit=limit)
             assert events.events or not events.more

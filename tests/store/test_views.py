@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 from support import exports, queue, stories
-from tarsy.api import shapes, transcripts
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import entries, messages
+from tarsy.views import shapes, transcripts
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")

@@ -17,10 +17,11 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, answers, investigations, markdown, shapes, strict, transcripts
+from tarsy.api import access, answers, investigations, reads, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, timeline
+from tarsy.views import markdown, shapes, transcripts
 
 VERSION = 2
 """The version of the JSON document; rises if programs that read it have to change."""
@@ -73,10 +74,10 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     ) -> StreamingResponse:
         """All of an investigation in one file: what it is, its conversations, calls and timeline."""
         room.hold(HELD)
-        with transcripts.store_is_up():
+        with reads.store_is_up():
             head = await history.head(database, target.id)
         if head is None:
-            raise transcripts.none_such(target.id)
+            raise reads.none_such(target.id)
         media_type, ending = _TYPES[format]
         name = f"{target.name}-{target.id}.{ending}"
         return StreamingResponse(

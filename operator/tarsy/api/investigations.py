@@ -13,11 +13,12 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 
-from tarsy.api import access, answers, lists, shapes, strict, transcripts
+from tarsy.api import access, answers, lists, reads, strict
 from tarsy.resources import chains, schema
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, phase_rules
 from tarsy.transcript import entries, timeline
+from tarsy.views import shapes, transcripts
 
 EVENTS_MAX = 500
 """Events of one page of a timeline."""
@@ -193,10 +194,10 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
 async def read(database: databases.Database, identity: UUID) -> Investigation:
     """Serve `GET /api/v1/investigations/{id}`; the id is the object's uid."""
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         head = await history.head(database, identity, runs=RUNS_MAX)
         if head is None:
-            raise transcripts.none_such(identity)
+            raise reads.none_such(identity)
         runs = [run.number for run in head.runs]
         outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
         unknown = await conversations.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
@@ -215,10 +216,10 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
     """
     entries_max = limit
     while True:
-        with transcripts.store_is_up():
+        with reads.store_is_up():
             log_page = await history.log_page(database, identity, after=after, limit=entries_max)
         if log_page is None:
-            raise transcripts.none_such(identity)
+            raise reads.none_such(identity)
         page = await asyncio.to_thread(_timeline, log_page, after=after, limit=limit)
         if log_page.last == after:  # there is no more, whatever the number of its last entry says
             return page.model_copy(update={"more": False})

@@ -24,10 +24,11 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 
 from tarsy import errors
-from tarsy.api import access, described, problems, shapes, strict
+from tarsy.api import access, described, problems, strict
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.reads import listing
+from tarsy.views import shapes
 
 PAGE_DEFAULT = 25
 PAGE_MAX = 100

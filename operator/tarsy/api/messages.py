@@ -9,9 +9,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, answers, problems, shapes, strict, transcripts
+from tarsy.api import access, answers, problems, reads, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
+from tarsy.views import shapes, transcripts
 
 _ID = r"^[\w./-]+$"
 """The form of an execution's id: nothing that Postgres would refuse."""
@@ -19,33 +20,15 @@ _NAMED = 20
 """Executions that are named where another one was asked for."""
 
 
-class Messages(shapes.Part):
-    """The messages that some entries of the log brought."""
-
-    messages: list[shapes.Message]
-    """By `seq`, and in an entry by `position`."""
-    last: int
-    """The value of `after` for the next page."""
-    more: bool
-    """Whether there are more already."""
-
-
-After = Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")]
-Limit = Annotated[
-    int,
-    Query(ge=1, le=transcripts.ENTRIES_MAX, description="Entries of the log; a page has fewer where they are large."),
-]
-
-
 def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
     """An investigation's messages."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.get("/messages", operation_id="listMessages", response_model=Messages)
+    @router.get("/messages", operation_id="listMessages", response_model=shapes.Messages)
     async def messages(
         target: access.Known = Depends(may.reads),
-        after: After = 0,
-        limit: Limit = transcripts.ENTRIES_MAX,
+        after: reads.After = 0,
+        limit: reads.Limit = reads.ENTRIES_MAX,
         execution: Annotated[
             str | None,
             Query(
@@ -64,26 +47,26 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
 async def read(
     database: databases.Database, identity: UUID, *, after: int, limit: int, execution: str | None = None
-) -> Messages:
+) -> shapes.Messages:
     """The messages that entries behind number `after` brought, `limit` entries of them at most.
 
     `execution`: its own alone. It is empty only where nothing follows. A Problem where there is no such investigation
     or execution.
     """
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         end = await conversations.end(database, identity)
         if end is None:
-            raise transcripts.none_such(identity)
+            raise reads.none_such(identity)
         if execution is not None and execution not in await conversations.names(database, identity, [execution]):
             raise _unknown(execution, await conversations.outlines(database, identity, upto=end, limit=_NAMED))
     while True:
-        with transcripts.store_is_up():
+        with reads.store_is_up():
             page = await conversations.page(
                 database, identity, kinds=conversations.SAYING, after=after, upto=end, limit=limit, execution=execution
             )
         page_messages = await asyncio.to_thread(_messages, page.placed)
         if page_messages or not page.more:
-            return Messages(messages=page_messages, last=page.last, more=page.more)
+            return shapes.Messages(messages=page_messages, last=page.last, more=page.more)
         after = page.last
 
 

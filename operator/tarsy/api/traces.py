@@ -17,11 +17,11 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.api import access, answers, problems, shapes, strict, transcripts
-from tarsy.api import messages as paging
+from tarsy.api import access, answers, problems, reads, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, ports, record
+from tarsy.views import shapes, transcripts
 
 _JSON = ["object", "array", "string", "number", "boolean", "null"]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
@@ -150,8 +150,8 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     @router.get("", operation_id="listCalls", response_model=Trace)
     async def trace(
         target: access.Known = Depends(may.reads),
-        after: paging.After = 0,
-        limit: paging.Limit = transcripts.ENTRIES_MAX,
+        after: reads.After = 0,
+        limit: reads.Limit = reads.ENTRIES_MAX,
     ) -> Response:
         """Its model calls and tool calls, a line each: those behind entry `after` of its log."""
         return await room.answer(lambda: read(database, target.id, after=after, limit=limit))
@@ -174,13 +174,13 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
 
     It is empty only where nothing follows.
     """
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         end = await conversations.end(database, identity)
     if end is None:
-        raise transcripts.none_such(identity)
+        raise reads.none_such(identity)
     kinds = {*conversations.ASKING, *conversations.CALLING}
     while True:
-        with transcripts.store_is_up():
+        with reads.store_is_up():
             page = await conversations.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
             names = await conversations.names(database, identity, (placed.logged.execution for placed in page.placed))
         lines = await asyncio.to_thread(_all_lines, page.placed, names)
@@ -198,7 +198,7 @@ async def model_call(database: databases.Database, identity: UUID, *, number: in
     call = await _find(database, identity, kind="llm", number=number)
     entry, beside = call.placed.logged.entry, None
     if isinstance(entry, entries.ToolSummarised):
-        with transcripts.store_is_up():
+        with reads.store_is_up():
             name = await conversations.name(database, identity)
             beside = (name, await conversations.whole(database, identity, entry.execution, entry.call_id))
     return await asyncio.to_thread(_model_call, call, beside)
@@ -208,7 +208,7 @@ async def called(database: databases.Database, identity: UUID, *, number: int) -
     """A tool call; a Problem where there is none of that number."""
     call = await _find(database, identity, kind="tool", number=number)
     call_id = _tool_call(number, call).tool_call_id
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         full_result = await conversations.whole(database, identity, call.placed.logged.execution, call_id)
         summary = await conversations.summary(database, identity, call.placed.logged, call_id)
     return await asyncio.to_thread(_called, number, call, full_result, summary)
@@ -217,7 +217,7 @@ async def called(database: databases.Database, identity: UUID, *, number: int) -
 async def _find(
     database: databases.Database, identity: UUID, *, kind: conversations.CallType, number: int
 ) -> conversations.Call:
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         call = await conversations.call(database, identity, kind=kind, number=number)
     if call is None:
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")

@@ -13,11 +13,12 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from support import apis
-from tarsy.api import investigations, shapes
+from tarsy.api import investigations
 from tarsy.api.live import telling
 from tarsy.controller import statuses
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
+from tarsy.views import shapes
 
 DESCRIPTION = apis.description()
 SCHEMAS: dict[str, dict[str, Any]] = DESCRIPTION["components"]["schemas"]

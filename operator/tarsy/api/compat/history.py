@@ -16,11 +16,12 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from tarsy.api import access, lists, problems, shapes, transcripts
+from tarsy.api import access, lists, problems, reads
 from tarsy.api.compat import outputs, plans, sessions, timeline, words
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, listing, stage_rows
 from tarsy.transcript import messages
+from tarsy.views import shapes
 
 PAGE_DEFAULT = 10
 PAGE_MAX = 100
@@ -215,7 +216,7 @@ async def read_list(
             "narrow the filters, or go on with /api/v1/investigations, whose cursors reach all"
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         _, matching = await pages.page(
             query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size
         )
@@ -229,11 +230,11 @@ async def read_list(
 
 async def read(database: databases.Database, identity: UUID) -> DashboardSessionDetail:
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         head = await history.head(database, identity, runs=1)
         course = (await stage_rows.courses(database, [identity])).get(identity)
         if head is None or course is None:
-            raise transcripts.none_such(identity)
+            raise reads.none_such(identity)
         executions = await stage_rows.executions(database, identity)
         conclusions = await stage_rows.conclusions(
             database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from pydantic import Field
 
-from tarsy.api import shapes, transcripts
+from tarsy.api import reads
 from tarsy.api.compat import plans, words
 from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy.transcript import entries
+from tarsy.views import shapes
 
 WITH_ITS_CHAIN = 20
 """Percent, once a worker has had it."""
@@ -63,10 +64,10 @@ class AlertStatusUpdate(shapes.Part):
 
 async def read(database: databases.Database, identity: UUID) -> ProcessingStatus:
     """Serve `GET /processing-status/{alert_id}`."""
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         summary = await history.summary(database, identity)
     if summary is None:
-        raise transcripts.none_such(identity)
+        raise reads.none_such(identity)
     return processing_status(summary)
 
 

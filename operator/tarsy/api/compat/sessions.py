@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from tarsy.api import access, actions, shapes, transcripts
+from tarsy.api import access, actions, reads
 from tarsy.api.compat import plans, words
 from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.reads import history, stage_rows
+from tarsy.views import shapes
 
 
 class AgentExecution(shapes.Part):
@@ -97,11 +98,11 @@ class CancelledSession(shapes.Part):
 
 async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
-    with transcripts.store_is_up():
+    with reads.store_is_up():
         head = await history.head(database, identity, runs=1)
         course = (await stage_rows.courses(database, [identity], calls=True)).get(identity)
         if head is None or course is None:
-            raise transcripts.none_such(identity)
+            raise reads.none_such(identity)
         executions = await stage_rows.executions(database, identity)
     return session(head, course, executions)
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tarsy.api import shapes, transcripts
 from tarsy.api.compat import plans, words
 from tarsy.store.reads import conversations, stage_rows
 from tarsy.transcript import entries, messages
+from tarsy.views import shapes, transcripts
 
 EVENTS_MAX = 1_000
 TEXT_MAX = 2_048

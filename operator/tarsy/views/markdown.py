@@ -1,7 +1,7 @@
 """An investigation in Markdown, for people to read, keep and send on.
 
 What it came to stands first, then what it is made of, agent by agent. Answers of models are shown as the Markdown that
-they are, everything else from outside as it is (`quoted`). What is long is folded; what is longer than anybody reads is
+they are, everything else from outside as it is (`escape`). What is long is folded; what is longer than anybody reads is
 cut, and says so, and where the whole is; what stood in another prompt before is left out, and it says where it stands.
 """
 
@@ -11,11 +11,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from tarsy.api import quoted, shapes, transcripts
-from tarsy.api.quoted import span
 from tarsy.resources import investigations
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, record, timeline
+from tarsy.views import escape, shapes, transcripts
 
 END = "---\n\nThe end of the transcript.\n"
 """The end of a complete document."""
@@ -47,14 +46,16 @@ class Document:
     def head(self) -> str:
         """Return the beginning of the document: the investigation and its result."""
         summary = self._found.summary
-        parts = [f"# Investigation {span(f'{summary.namespace}/{summary.name}')}\n\n"]
+        parts = [f"# Investigation {escape.span(f'{summary.namespace}/{summary.name}')}\n\n"]
         parts.append(_table(("", ""), _facts(self._found)))
         if summary.summary:
-            parts.append(f"## Summary\n\n{quoted.nested(summary.summary, below=2)}")
+            parts.append(f"## Summary\n\n{escape.markdown(summary.summary, below=2)}")
         parts.append("## Final analysis\n\n")
-        parts.append(quoted.nested(summary.final_analysis, below=2) if summary.final_analysis else "There is none.\n\n")
+        parts.append(
+            escape.markdown(summary.final_analysis, below=2) if summary.final_analysis else "There is none.\n\n"
+        )
         if summary.gaps:
-            rows = ((quoted.cell(gap["tool"]), quoted.cell(gap["reason"])) for gap in summary.gaps)
+            rows = ((escape.table_cell(gap["tool"]), escape.table_cell(gap["reason"])) for gap in summary.gaps)
             parts.append(f"## What could not be inspected\n\n{_table(('Tool', 'Reason'), rows)}")
         parts.append(f"## Alert\n\n{_folded('The alert', self._found.alert_data)}")
         return "".join(parts)
@@ -71,20 +72,20 @@ class Document:
             stages = (stage for stage in self._found.summary.stages if first.run == 0 and stage.name == first.stage)
             own_stage = next(stages, None)
             outcome_text = f" ({own_stage.outcome})" if own_stage and own_stage.outcome else ""
-            message = f"{span(own_stage.message)}\n\n" if own_stage and own_stage.message else ""
-            return f"## Stage {span(first.stage)}{outcome_text}\n\n{message}"
+            message = f"{escape.span(own_stage.message)}\n\n" if own_stage and own_stage.message else ""
+            return f"## Stage {escape.span(first.stage)}{outcome_text}\n\n{message}"
         asked = next((stage for stage in self._found.runs if stage.number == first.run), None)
         if asked is None or asked.kind == "investigation":
             return "## How it was summed up\n\n"
         ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
-        return f"## Question {first.run}\n\n{quoted.fence(asked.question)}{ended}"
+        return f"## Question {first.run}\n\n{escape.code_block(asked.question)}{ended}"
 
     def execution(self, outline: conversations.Outline) -> str:
         """Return the heading of an execution."""
         self._name, self._execution = outline.name, outline.id
         self._is_react = record.is_react(outline.strategy)
-        error = f"{span(outline.error)}\n\n" if outline.error else ""
-        return f"### {_KINDS.get(outline.kind, 'Execution')} {span(outline.name)}\n\n{error}"
+        error = f"{escape.span(outline.error)}\n\n" if outline.error else ""
+        return f"### {_KINDS.get(outline.kind, 'Execution')} {escape.span(outline.name)}\n\n{error}"
 
     def entry(self, placed: conversations.Placed) -> Iterator[str]:
         """Yield the text of an entry of the present execution."""
@@ -102,7 +103,7 @@ class Document:
                 yield self._call(placed)
             case entries.FellBack(provider=provider):
                 yield self._call(placed)
-                yield f"From here on {span(provider)} is asked.\n\n"
+                yield f"From here on {escape.span(provider)} is asked.\n\n"
             case entries.ContextCompacted() as compacted:
                 if compacted.call:
                     yield self._call(placed)
@@ -113,13 +114,14 @@ class Document:
             case entries.ToolSummarised() as summarised:
                 yield self._call(placed)
                 if summarised.text:
-                    yield f"A summary of the result of {span(summarised.call_id)}, which the agent reads instead:\n\n"
+                    call = escape.span(summarised.call_id)
+                    yield f"A summary of the result of {call}, which the agent reads instead:\n\n"
                     yield _folded("Summary", summarised.text)
             case entries.ExecutionEnded() as ended:
                 ungrounded = ", without having looked at anything" if ended.ungrounded else ""
                 yield f"Ended {_moment(logged.at)}: {ended.outcome}{ungrounded}\n\n"
             case entries.Unreadable() as unread:
-                yield f"Entry {logged.seq} cannot be read by this version of TARSy: {span(unread.problem)}\n\n"
+                yield f"Entry {logged.seq} cannot be read by this version of TARSy: {escape.span(unread.problem)}\n\n"
 
     def left_out(self, count: int) -> str:
         """Return the note on executions beyond the limit."""
@@ -127,9 +129,9 @@ class Document:
 
     def _started(self, started: entries.ExecutionStarted, placed: conversations.Placed) -> Iterator[str]:
         if agent := started.agent:
-            yield f"- Provider: {span(agent.provider)}\n- Strategy: {agent.strategy}\n"
+            yield f"- Provider: {escape.span(agent.provider)}\n- Strategy: {agent.strategy}\n"
             yield f"- Iterations: {agent.max_iterations} at most\n"
-            yield f"- Tools: {', '.join(span(tool.name) for tool in started.tools) or 'none'}\n\n"
+            yield f"- Tools: {', '.join(escape.span(tool.name) for tool in started.tools) or 'none'}\n\n"
         yield from map(self._message, transcripts.messages_of(placed))
 
     def _message(self, message: shapes.Message) -> str:
@@ -142,14 +144,14 @@ class Document:
             if other:
                 parts.append(f"Left out: {len(text):,} characters that stand in the prompt of {other}.\n\n")
             elif room > 0:
-                parts.append(quoted.fence(text[:room]))
+                parts.append(escape.code_block(text[:room]))
                 room -= len(text)
         if room < 0:
             parts.append(_cut(SHOWN_MAX, SHOWN_MAX - room, self._messages))
         for line in lines[: REMEMBERED_MAX - len(self._prompts)]:
-            self._prompts.setdefault(hash(line), f"{span(self._name)}, execution {span(self._execution)}")
+            self._prompts.setdefault(hash(line), f"{escape.span(self._name)}, execution {escape.span(self._execution)}")
         title, body = f"Prompt ({message.role})", "".join(parts)
-        return f"{title}:\n\n{body}" if _is_short(body) else quoted.folded(title, body)
+        return f"{title}:\n\n{body}" if _is_short(body) else escape.details(title, body)
 
     def _runs(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
         """Lines that follow one another, and in whose prompt they stood before, or ""."""
@@ -177,35 +179,35 @@ class Document:
         cost = f", cost {call.cost}" if call.cost is not None else ""
         parts = [
             f"#### Model call {call.n}\n\n",
-            f"{span(call.provider)}, {span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
+            f"{escape.span(call.provider)}, {escape.span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
         ]
         parts += [
-            f"- Failed attempt ({span(attempt.code or 'no code')}): {span(attempt.error)}\n"
+            f"- Failed attempt ({escape.span(attempt.code or 'no code')}): {escape.span(attempt.error)}\n"
             for attempt in call.failed_requests
         ]
         if call.failed_requests:
             parts.append("\n")
         if call.failure:
-            code = f", {span(call.failure_code)}" if call.failure_code else ""
-            parts.append(f"Failed ({call.failure}{code}):\n\n{quoted.fence(call.failure_text or '')}")
+            code = f", {escape.span(call.failure_code)}" if call.failure_code else ""
+            parts.append(f"Failed ({call.failure}{code}):\n\n{escape.code_block(call.failure_text or '')}")
         return "".join(parts)
 
     def _answered(self, answer: shapes.Message) -> Iterator[str]:
         if answer.thinking:
             yield _bounded("Thoughts", answer.thinking, self._messages)
         if answer.text:
-            yield quoted.fence(answer.text) if self._is_react else quoted.nested(answer.text, below=4)
+            yield escape.code_block(answer.text) if self._is_react else escape.markdown(answer.text, below=4)
         for result in answer.native_results:
             yield _bounded(f"By the provider's own tool {result.tool}", result.content, self._messages)
         for call in answer.tool_calls:
-            arguments = quoted.fence(call.arguments, language="json")
-            yield f"Calls {span(call.name)} ({span(call.id)}):\n\n{arguments}"
+            arguments = escape.code_block(call.arguments, language="json")
+            yield f"Calls {escape.span(call.name)} ({escape.span(call.id)}):\n\n{arguments}"
 
     def _result(self, call: shapes.ToolCall) -> str:
         failed = ", failed" if call.failed else ""
         doubted = ", in doubt" if call.in_doubt else ""
         name = ".".join(filter(None, (call.server_name, call.tool_name)))
-        title = f"#### Tool call {call.n}: {span(name)} ({span(call.tool_call_id)})"
+        title = f"#### Tool call {call.n}: {escape.span(name)} ({escape.span(call.tool_call_id)})"
         result = _bounded("Result", call.result, f"{self._path}/trace/tool/{call.n}")
         return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
@@ -214,22 +216,22 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     summary = head.summary
     yield "Phase", f"{summary.phase}{f' ({summary.reason})' if summary.reason else ''}"
     if summary.message:
-        yield "Message", quoted.cell(summary.message)
-    yield "Alert type", quoted.cell(summary.alert_type)
+        yield "Message", escape.table_cell(summary.message)
+    yield "Alert type", escape.table_cell(summary.alert_type)
     if head.severity:
-        yield "Severity", quoted.cell(head.severity)
+        yield "Severity", escape.table_cell(head.severity)
     if summary.alert_status:
         yield "Alert", summary.alert_status
     yield "Duplicates", f"{summary.duplicates:,}"
     if summary.previous:
-        yield "Follows", quoted.cell(f"{summary.namespace}/{summary.previous.name}")
+        yield "Follows", escape.table_cell(f"{summary.namespace}/{summary.previous.name}")
     if summary.chain_name:
-        yield "Chain", quoted.cell(f"{summary.chain_namespace}/{summary.chain_name}")
-    yield "Author", quoted.cell(summary.author) if summary.author else "nobody says"
+        yield "Chain", escape.table_cell(f"{summary.chain_namespace}/{summary.chain_name}")
+    yield "Author", escape.table_cell(summary.author) if summary.author else "nobody says"
     if head.runbook_url:
-        yield "Runbook", quoted.cell(head.runbook_url)
+        yield "Runbook", escape.table_cell(head.runbook_url)
     if head.mcp:
-        yield "Tools", quoted.cell(timeline.selection(head.mcp))
+        yield "Tools", escape.table_cell(timeline.selection(head.mcp))
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)
@@ -240,16 +242,16 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     used = (summary.input_tokens, summary.output_tokens, summary.thinking_tokens, summary.total_tokens)
     yield "Tokens", _tokens(*used)
     yield "Cost", "no price is known" if summary.cost is None else investigations.cost_text(summary.cost)
-    skipped = [quoted.cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
+    skipped = [escape.table_cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
     if skipped:
         yield "Skipped stages", ", ".join(skipped)
-    yield "Id", span(str(summary.id))
+    yield "Id", escape.span(str(summary.id))
     yield "Log", f"{head.log_seq:,} entries"
 
 
 def _numbers(outline: conversations.Outline) -> tuple[str, ...]:
     return (
-        quoted.cell(outline.name),
+        escape.table_cell(outline.name),
         outline.outcome or "running",
         _duration(outline.started_at, outline.ended_at),
         f"{outline.iterations:,}",
@@ -268,16 +270,16 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _folded(title: str, text: str) -> str:
     """A text as it is, folded where it is long."""
     if _is_short(text):
-        return quoted.fence(text)
-    return quoted.folded(f"{title}, {len(text):,} characters", quoted.fence(text))
+        return escape.code_block(text)
+    return escape.details(f"{title}, {len(text):,} characters", escape.code_block(text))
 
 
 def _bounded(title: str, text: str, path: str) -> str:
     """The beginning of a text under its title, and by which `path` the API has all of it, where that is more."""
     if len(text) <= SHOWN_MAX:
         return f"{title}:\n\n{_folded(title, text)}"
-    block = quoted.fence(text[:SHOWN_MAX]) + _cut(SHOWN_MAX, len(text), path)
-    return quoted.folded(f"{title}, {len(text):,} characters", block)
+    block = escape.code_block(text[:SHOWN_MAX]) + _cut(SHOWN_MAX, len(text), path)
+    return escape.details(f"{title}, {len(text):,} characters", block)
 
 
 def _is_short(text: str) -> bool:

@@ -3,9 +3,9 @@
 Documents are read in terminals, too, so control characters are written as `printable` shows them, everywhere.
 
 It stands there in one of three ways. As it is: in a fence that is longer than any run of backticks in it, and within a
-line in a span of code of the same kind. Or as the Markdown that models write (`nested`), without what could change the
-document around it or load anything: HTML, images, definitions of links, headings above its own place. That needs no
-parser: what could be read in two ways is written in one that all read alike, at worst as text.
+line in a span of code of the same kind. Or as the Markdown that models write (`markdown`), without what could change
+the document around it or load anything: HTML, images, definitions of links, headings above its own place. That needs
+no parser: what could be read in two ways is written in one that all read alike, at worst as text.
 
 Source: CommonMark 0.31, and GitHub's tables and bare links.
 """
@@ -19,7 +19,7 @@ import string
 from tarsy.transcript import printable
 
 _BACKTICKS = re.compile("`+")
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
+_CODE_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
 _CONTAINERS = r"((?:[ \t]|>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*)"
 """The prefix of a line in lists and quotes."""
 _HEADING = re.compile(rf"{_CONTAINERS}(#{{1,6}})(?=[ \t]|$)")
@@ -39,7 +39,7 @@ _CELL_MAX = 300
 """Characters of a text in a table."""
 
 
-def fence(text: str, *, language: str = "text") -> str:
+def code_block(text: str, *, language: str = "text") -> str:
     """`text` as a block of its own, as it is but for control characters."""
     text = printable.text(text)
     marks = "`" * max(3, _longest(text) + 1)
@@ -54,7 +54,7 @@ def span(text: str) -> str:
     return f"{marks}{room}{line}{room}{marks}"
 
 
-def cell(text: str) -> str:
+def table_cell(text: str) -> str:
     """`text` in a table, where not even a span of code holds a |; a long one is cut, and says so."""
     line = printable.text(" ".join(text.split()))
     if len(line) > _CELL_MAX:
@@ -64,13 +64,13 @@ def cell(text: str) -> str:
     return "".join(_entity(character) if character in string.punctuation else character for character in line)
 
 
-def folded(title: str, block: str) -> str:
+def details(title: str, block: str) -> str:
     """A `block` of Markdown that is opened by a click on its `title`, which is text."""
     text = html.escape(printable.text(" ".join(title.split())))
     return f"<details><summary>{text}</summary>\n\n{block}</details>\n\n"
 
 
-def nested(text: str, *, below: int) -> str:
+def markdown(text: str, *, below: int) -> str:
     """`text`, which is Markdown, below a heading of that level.
 
     Its headings are below that one, its blocks of code stand at the margin. Images are links, links have one word as
@@ -89,7 +89,7 @@ def nested(text: str, *, below: int) -> str:
                 code = None
             else:
                 code.append(written[min(indent, _indent(written)) :])
-        elif begins := _FENCE.fullmatch(line):
+        elif begins := _CODE_FENCE.fullmatch(line):
             code, opened, indent = [], begins[2], _indent(line)
             match = _LANGUAGE.match(begins[3])
             language, dedent = match[0] if match else "", indent
@@ -109,7 +109,7 @@ def _closes(line: str, opened: str, indent: int) -> bool:
 
 
 def _block(code: list[str], language: str) -> str:
-    return fence("\n".join(code), language=language).rstrip("\n")
+    return code_block("\n".join(code), language=language).rstrip("\n")
 
 
 def _indent(line: str) -> int:

@@ -233,6 +233,17 @@ class Message(Part):
     created_at: datetime
 
 
+class Messages(Part):
+    """The messages that some entries of the log brought."""
+
+    messages: list[Message]
+    """By `seq`, and in an entry by `position`."""
+    last: int
+    """The value of `after` for the next page."""
+    more: bool
+    """Whether there are more already."""
+
+
 class ModelCall(Part):
     """One model call: what it was asked with, what it cost, and why it brought nothing, if so."""
 

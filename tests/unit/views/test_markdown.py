@@ -1,7 +1,7 @@
 """An export for people: what it says of an investigation, in which order, and that nothing said in one can change it.
 
 `golden/export.md` is the document as it is sent: look at what has changed, then write it anew with
-`TARSY_GOLDEN=write pytest tests/unit/api/test_markdown.py`.
+`TARSY_GOLDEN=write pytest tests/unit/views/test_markdown.py`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import markdown_it
 import pytest
 from hypothesis import strategies
 from support import stories
-from tarsy.api import markdown
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
+from tarsy.views import markdown
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "export.md"
 BEGAN = datetime(2026, 11, 21, 3, 17, 40, tzinfo=UTC)

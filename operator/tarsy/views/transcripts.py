@@ -8,21 +8,15 @@ theirs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
+from collections.abc import Iterable
 from typing import Any, TypeAlias
-from uuid import UUID
 
-from tarsy import errors
-from tarsy.api import problems, shapes
 from tarsy.config import resolve
 from tarsy.masking import masker
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages
+from tarsy.views import shapes
 
-ENTRIES_MAX = 500
-"""Entries of the log whose messages or calls are on one page."""
 SUMMARY_MESSAGES = 2
 """Messages by which a summary of a tool's result is asked for: instructions, and what is to be summed up."""
 _MASKER = masker.Masker(groups=["security"])
@@ -266,17 +260,3 @@ def _message(logged: entries.Logged, message: messages.Message, *, position: int
         in_doubt=message.in_doubt,
         created_at=logged.at,
     )
-
-
-@contextmanager
-def store_is_up() -> Iterator[None]:
-    """Tell that the store is away as the problem that it is."""
-    try:
-        yield
-    except errors.TemporaryError as error:
-        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
-
-
-def none_such(identity: UUID) -> problems.Problem:
-    """Tell that there is no such investigation."""
-    return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")

@@ -7,8 +7,8 @@ import markdown_it
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.api import quoted
 from tarsy.transcript import printable
+from tarsy.views import escape
 
 PIECES = (
     *("`", "``", "```", "```sh\n", "~~~", "# ", "## x", "###### y", "=", "===", "-", "---", "- ", "1. ", "> ", "* "),
@@ -44,8 +44,8 @@ TERMINAL = strategies.lists(
 
 @hypothesis.given(TERMINAL)
 def test_no_control_character_reaches_a_document(text: str) -> None:
-    shown = [quoted.fence(text), quoted.span(text), quoted.cell(text), quoted.nested(text, below=2)]
-    document = "".join([*shown, quoted.folded(text, "")])
+    shown = [escape.code_block(text), escape.span(text), escape.table_cell(text), escape.markdown(text, below=2)]
+    document = "".join([*shown, escape.details(text, "")])
     assert not set(document) & set(CONTROLS) - {"\n", "\t"}
     assert printable.text(printable.text(text)) == printable.text(text)
 
@@ -60,7 +60,7 @@ def test_control_characters_are_shown_as_python_writes_them() -> None:
 @hypothesis.given(HOSTILE)
 def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
     read = printable.text(text)
-    assert leaves(f"before\n\n{quoted.fence(text)}behind\n") == [
+    assert leaves(f"before\n\n{escape.code_block(text)}behind\n") == [
         ("text", "before"),
         ("fence", f"{read}\n"),
         ("text", "behind"),
@@ -70,7 +70,7 @@ def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
 @hypothesis.given(HOSTILE)
 def test_a_span_holds_its_text_on_one_line(text: str) -> None:
     read = printable.text(" ".join(text.split())) or "(nothing)"
-    assert leaves(f"{quoted.span(text)}: x\n\n# y {quoted.span(text)}\n") == [
+    assert leaves(f"{escape.span(text)}: x\n\n# y {escape.span(text)}\n") == [
         ("code_inline", read),
         ("text", ": x"),
         ("heading_open", ""),
@@ -83,7 +83,7 @@ def test_a_span_holds_its_text_on_one_line(text: str) -> None:
 @hypothesis.given(HOSTILE)
 def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
     read = printable.text(" ".join(text.split())) or "(nothing)"
-    found = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {quoted.cell(text)} | x |\n")
+    found = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {escape.table_cell(text)} | x |\n")
     cells = [token for token in found if token.type == "inline"][2:]
     assert ["".join(one.content for one in token.children or ()) for token in cells] == [read, "x"]
     assert {one.type for token in cells for one in token.children or ()} <= {"text", "code_inline", "text_special"}
@@ -92,7 +92,7 @@ def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
 @hypothesis.settings(max_examples=500)
 @hypothesis.given(HOSTILE, strategies.sampled_from(sorted(READERS)))
 def test_markdown_from_outside_stays_below_its_heading(text: str, reader: str) -> None:
-    document = f"# one\n\n## two\n\n{quoted.nested(text, below=BELOW)}## three\n\n`four`\n"
+    document = f"# one\n\n## two\n\n{escape.markdown(text, below=BELOW)}## three\n\n`four`\n"
     found = READERS[reader].parse(document)
     tops = [token for token in found if token.type == "heading_open" and token.tag in ("h1", "h2")]
     assert [(token.tag, token.level) for token in tops] == [("h1", 0), ("h2", 0), ("h2", 0)]
@@ -106,7 +106,7 @@ def test_markdown_from_outside_stays_below_its_heading(text: str, reader: str) -
 @hypothesis.given(HOSTILE)
 def test_definitions_of_links_are_text(text: str) -> None:
     environment: dict[str, object] = {}
-    READERS["CommonMark"].parse(quoted.nested(text, below=BELOW), environment)
+    READERS["CommonMark"].parse(escape.markdown(text, below=BELOW), environment)
     assert not environment.get("references")
 
 
@@ -130,7 +130,7 @@ def test_definitions_of_links_are_text(text: str) -> None:
     ],
 )
 def test_markdown_is_shown_as_it_was_meant(text: str, shown: str) -> None:
-    assert quoted.nested(text, below=BELOW) == shown
+    assert escape.markdown(text, below=BELOW) == shown
 
 
 HUGE = {
@@ -147,4 +147,4 @@ HUGE = {
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
 def test_a_hostile_text_of_400_kb_is_told_in_seconds(text: str) -> None:
-    assert pace.within(1, lambda: quoted.nested(text, below=BELOW))
+    assert pace.within(1, lambda: escape.markdown(text, below=BELOW))
