@@ -15,7 +15,8 @@ from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
 from tarsy.resources import investigations
 from tarsy.store.reads import conversations, history
-from tarsy.transcript import entries, record, timeline
+from tarsy.transcript import entries, record
+from tarsy.transcript.kinds import runs
 
 END = "---\n\nThe end of the transcript.\n"
 """The end of a complete document."""
@@ -229,7 +230,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     if head.runbook_url:
         yield "Runbook", quoted.cell(head.runbook_url)
     if head.mcp:
-        yield "Tools", quoted.cell(timeline.selection(head.mcp))
+        yield "Tools", quoted.cell(runs.selection(head.mcp))
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)

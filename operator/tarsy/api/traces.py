@@ -22,6 +22,7 @@ from tarsy.api import messages as paging
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, ports, record
+from tarsy.transcript.kinds import registry
 
 _JSON = ["object", "array", "string", "number", "boolean", "null"]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
@@ -304,8 +305,8 @@ def _execution(before: Sequence[entries.Logged]) -> record.Execution:
         raise LookupError("its execution has not begun")
     execution = record.begun(first)
     for logged in before[1:]:
-        if isinstance(logged.entry, record.OfExecution):
-            execution.add(logged.entry)
+        if not isinstance(logged.entry, entries.Unreadable):
+            registry.add(execution, logged.entry)
     return execution
 
 
