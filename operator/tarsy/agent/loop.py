@@ -107,7 +107,7 @@ class Loop:
         beside: Sequence[entries.ServersAway] = (),
     ) -> None:
         """Commit what was said, what happened `beside` it, and the ends that it brings."""
-        log = [*self.execution.log, *(message for entry in said for message in registry.said(entry))]
+        log = [*self.execution.log, *(message for entry in said for message in registry.log_additions(entry))]
         match self._next_step(log):
             case steps.Done():
                 ungrounded = requests.rules(self.execution).must_look and not record.results(log)

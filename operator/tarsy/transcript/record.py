@@ -186,7 +186,7 @@ class Record:
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
     order: scopes.Scopes = field(default_factory=_first_run, compare=False, repr=False)
-    """What has begun and ended: the order that entries have to keep."""
+    """The scopes that have begun and ended: the order that entries have to keep."""
 
     @property
     def stages(self) -> dict[str, Stage]:

@@ -1,1 +1,1 @@
-"""What entries mean, kind by kind: their order, their effect on the record, their text, their events."""
+"""The meaning of entries, kind by kind: order, effect on the record, text, events."""

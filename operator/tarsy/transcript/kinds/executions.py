@@ -59,7 +59,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=lambda entry: entry.messages,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_left_out),
+        timeline=kind.timeline_with(_left_out),
         masked=("tools", "messages"),
     ),
     entries.ServersAway: kind.Kind(

@@ -15,7 +15,7 @@ Said: TypeAlias = Sequence[messages.Message | messages.Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class Effect(Generic[E]):
-    """What a kind adds to the record: to an execution's part of it, or to anything else in it."""
+    """The addition of a kind to the record: to an execution's part of it, or to anything else in it."""
 
     on_record: Callable[[record.Record, E], None] | None = None
     on_execution: Callable[[record.Execution, E], None] | None = None
@@ -28,14 +28,14 @@ class ModelCalls(Generic[E]):
     call: Callable[[E], entries.ModelCall | None]
     """None where this entry has none."""
     reply: Callable[[E], messages.Message | messages.Failure]
-    """What the call brought; an empty message where it brought nothing."""
+    """The reply to the call; an empty message where it brought nothing."""
     context: Callable[[E, int], int]
     """The messages that were sent, where so many stood in the conversation before the entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline(Generic[E]):
-    """What a kind brings to the timeline."""
+    """The events of a kind, and its effect on earlier ones."""
 
     events: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]
     closes: Callable[[E], entries.Outcome | None]
@@ -88,6 +88,6 @@ UNSEEN: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)
 """The timeline of a kind that shows nowhere in it."""
 
 
-def shown(show: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
+def timeline_with(show: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
     """Return the timeline of a kind that has events of its own and changes no others."""
     return Timeline(events=show, closes=none, last_text=none)

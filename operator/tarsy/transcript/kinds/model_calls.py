@@ -149,7 +149,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_retried),
+        timeline=kind.timeline_with(_retried),
         masked=("error", "code"),
     ),
     entries.Answered: kind.Kind(
@@ -199,7 +199,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             context=lambda _, before: before,
         ),
         tool_calls=kind.nothing,
-        timeline=kind.shown(_compacted),
+        timeline=kind.timeline_with(_compacted),
         masked=("failure", "call"),
     ),
 }

@@ -65,7 +65,7 @@ def add(execution: record.Execution, entry: entries.Entry) -> None:
         effect(execution, entry)
 
 
-def said(entry: entries.Entry) -> kind.Said:
+def log_additions(entry: entries.Entry) -> kind.Said:
     """Return the messages and failures that an entry adds to its execution's conversation."""
     return kind_of(entry).messages(entry)
 
@@ -74,7 +74,7 @@ def messages_of(entry: entries.Entry | entries.Unreadable) -> Sequence[messages.
     """Return the messages that an entry brings."""
     if isinstance(entry, entries.Unreadable):
         return ()
-    return [message for message in said(entry) if isinstance(message, messages.Message)]
+    return [message for message in log_additions(entry) if isinstance(message, messages.Message)]
 
 
 def model_call(entry: entries.Entry | entries.Unreadable) -> entries.ModelCall | None:

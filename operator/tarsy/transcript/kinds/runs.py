@@ -100,7 +100,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_question),
+        timeline=kind.timeline_with(_question),
         masked=("question",),
     ),
     entries.ToolsSelected: kind.Kind(
@@ -109,7 +109,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_selected),
+        timeline=kind.timeline_with(_selected),
         masked=("mcp",),
     ),
     entries.RunbookRead: kind.Kind(
@@ -118,7 +118,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_runbook),
+        timeline=kind.timeline_with(_runbook),
         masked=("url", "text", "problem"),
     ),
     entries.RunEnded: kind.Kind(
@@ -127,7 +127,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.shown(_ended),
+        timeline=kind.timeline_with(_ended),
         masked=("message", "final_analysis", "summary", "gaps"),
     ),
 }

@@ -71,7 +71,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=_results,
         model_calls=None,
         tool_calls=lambda entry: entry.runs,
-        timeline=kind.shown(_answered),
+        timeline=kind.timeline_with(_answered),
         masked=("runs",),
     ),
     entries.ToolSummarised: kind.Kind(
@@ -84,7 +84,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             context=lambda *_: _SUMMARY_MESSAGES,
         ),
         tool_calls=kind.nothing,
-        timeline=kind.shown(_summarised),
+        timeline=kind.timeline_with(_summarised),
         masked=("text", "failure", "call"),
     ),
 }
