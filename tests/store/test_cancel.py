@@ -16,6 +16,7 @@ from tarsy.store.operations import purge
 from tarsy.store.queue import work
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries, ports, record
+from tarsy.transcript.kinds import registry
 
 OTHER = UUID(int=2)
 OPEN: tuple[entries.Entry, ...] = (
@@ -53,7 +54,7 @@ async def assert_ended_in_the_log(database: databases.Database, identity: UUID, 
     """The log goes on where it was to the end of all that was open, and the narrow rows say the same."""
     log = [logged.entry for logged in await queue.log(database, identity)]
     assert log == [*OPEN, *ends_of_open("user")]
-    assert record.fold(before.snapshot, [entry for entry in log if not isinstance(entry, entries.Unreadable)]).ended
+    assert registry.fold(before.snapshot, [entry for entry in log if not isinstance(entry, entries.Unreadable)]).ended
     open_rows = "SELECT count(*) FROM {} WHERE ended_at IS NULL"
     for table in ("runs", "stages", "executions", "investigations"):
         assert await queue.rows(database, open_rows.format(table)) == [(0,)], table

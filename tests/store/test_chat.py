@@ -17,7 +17,8 @@ from tarsy.store.base import databases
 from tarsy.store.operations import resyncs, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import history
-from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
+from tarsy.transcript import admission, entries, memory, messages, ports, timeline
+from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
 
 MANY = 1000
@@ -156,7 +157,7 @@ async def test_questions_and_answers_at_once_make_runs_one_after_the_other(datab
     log = await queue.log(database, identity)
     assert [one.seq for one in log] == list(range(1, len(log) + 1))
     snapshot = (await queue.opened(database, await claimed_again(database, identity))).record.snapshot
-    folded = record.fold(snapshot, [one.entry for one in log if not isinstance(one.entry, entries.Unreadable)])
+    folded = registry.fold(snapshot, [one.entry for one in log if not isinstance(one.entry, entries.Unreadable)])
     assert [folded.runs[number].ended is not None for number in range(9)] == [True] * 9
 
 

@@ -26,7 +26,8 @@ from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
-from tarsy.transcript import admission, entries, memory, messages, ports, record
+from tarsy.transcript import admission, entries, memory, messages, ports, record, scopes
+from tarsy.transcript.kinds import registry
 from tarsy.worker import leases
 
 UID = "6f1c2f9e-3a55-4f0e-8c4e-0d6a7f0f4a11"
@@ -384,7 +385,7 @@ STORIES |= {
 
 
 def folded(story: Iterable[entries.Entry]) -> record.Record:
-    return record.fold(SNAPSHOT, story)
+    return registry.fold(SNAPSHOT, story)
 
 
 class Journals(Protocol):
@@ -689,7 +690,7 @@ async def test_an_entry_out_of_order_is_refused_and_leaves_nothing_behind(
     journal = await opened.open()
     for told in story:
         await journal.commit(told)
-    with pytest.raises(record.OutOfOrderError):
+    with pytest.raises(scopes.OutOfOrderError):
         await journal.commit(entry)
     assert journal.record == folded(story)
     assert (await opened.open()).record == folded(story)
@@ -703,5 +704,5 @@ async def test_nothing_follows_the_end_of_an_investigation(opened: Journals) -> 
     await journal.commit(end)
     assert journal.record.ended == end
     assert (await opened.open()).record.ended == end if isinstance(opened, MemoryJournals) else True
-    with pytest.raises(record.OutOfOrderError):
+    with pytest.raises(scopes.OutOfOrderError):
         await journal.commit(STAGE_ENDED)

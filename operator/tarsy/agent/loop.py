@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from tarsy import failpoints
 from tarsy.agent import prompts, requests, steps, summaries, templates, waits
 from tarsy.transcript import cuts, entries, messages, ports, record
+from tarsy.transcript.kinds import registry
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class Loop:
         beside: Sequence[entries.ServersAway] = (),
     ) -> None:
         """Commit what was said, what happened `beside` it, and the ends that it brings."""
-        log = [*self.execution.log, *(message for entry in said for message in record.messages_of(entry))]
+        log = [*self.execution.log, *(message for entry in said for message in registry.log_additions(entry))]
         match self._next_step(log):
             case steps.Done():
                 ungrounded = requests.rules(self.execution).must_look and not record.results(log)

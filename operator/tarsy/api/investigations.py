@@ -17,7 +17,7 @@ from tarsy.api import access, answers, lists, reads, strict
 from tarsy.resources import chains, schema
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, phase_rules
-from tarsy.transcript import entries, timeline
+from tarsy.transcript import entries, timeline, timeline_events
 from tarsy.views import shapes, transcripts
 
 EVENTS_MAX = 500
@@ -149,8 +149,8 @@ class Event(shapes.Part):
     id: str
     seq: int
     """The entry of the log that brought its last change."""
-    type: timeline.Type
-    status: timeline.Status
+    type: timeline_events.Type
+    status: timeline_events.Status
     stage: str
     execution: str
     content: str

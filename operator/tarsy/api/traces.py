@@ -21,6 +21,7 @@ from tarsy.api import access, answers, problems, reads, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, ports, record
+from tarsy.transcript.kinds import registry
 from tarsy.views import shapes, transcripts
 
 _JSON = ["object", "array", "string", "number", "boolean", "null"]
@@ -304,8 +305,8 @@ def _execution(before: Sequence[entries.Logged]) -> record.Execution:
         raise LookupError("its execution has not begun")
     execution = record.begun(first)
     for logged in before[1:]:
-        if isinstance(logged.entry, record.OfExecution):
-            execution.add(logged.entry)
+        if not isinstance(logged.entry, entries.Unreadable):
+            registry.add(execution, logged.entry)
     return execution
 
 

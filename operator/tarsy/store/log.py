@@ -18,6 +18,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.transcript import entries
+from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
 """Characters of the analysis, and of the summary, by which an investigation is found; `tarsy_words` takes no more."""
@@ -286,30 +287,20 @@ def _changes(added: Sequence[Prepared], *, log_seq: int, where: Place) -> _Chang
 
 def _counts(entry: entries.Entry) -> Row:
     """How many messages and calls an entry tells of."""
-    match entry:
-        case entries.ToolsAnswered():
-            return {"messages": len(entry.runs), "model_calls": 0, "tool_calls": len(entry.runs)}
-        case entries.ExecutionStarted():
-            return {"messages": len(entry.messages), "model_calls": 0, "tool_calls": 0}
-        case entries.Answered() | entries.Unanswered():
-            return {"messages": len(entry.messages), "model_calls": 1, "tool_calls": 0}
-        case entries.ToolSummarised():
-            return {"messages": 0, "model_calls": 1, "tool_calls": 0}
-        case entries.FellBack() | entries.ContextCompacted() if entry.call:
-            return {"messages": 0, "model_calls": 1, "tool_calls": 0}
-        case _:
-            return {"messages": 0, "model_calls": 0, "tool_calls": 0}
+    return {
+        "messages": len(registry.messages_of(entry)),
+        "model_calls": int(registry.model_call(entry) is not None),
+        "tool_calls": len(registry.tool_runs(entry)),
+    }
 
 
 def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: Place) -> tuple[int, str, str]:
-    match entry:
-        case entries.RunStarted() | entries.ToolsSelected() | entries.RunbookRead() | entries.RunEnded():
-            return entry.run, "", ""
-        case entries.StageStarted() | entries.StageEnded():
-            return entry.run, entry.stage, ""
-        case _:
-            run, stage = begun.get(entry.execution) or where(entry.execution)
-            return run, stage, entry.execution
+    if isinstance(entry, entries.OfRun):
+        return entry.run, "", ""
+    if isinstance(entry, entries.OfStage):
+        return entry.run, entry.stage, ""
+    run, stage = begun.get(entry.execution) or where(entry.execution)
+    return run, stage, entry.execution
 
 
 def _cuts_off(added: Iterable[Prepared]) -> bool:
@@ -320,7 +311,11 @@ def _cuts_off(added: Iterable[Prepared]) -> bool:
 
 def _move(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
     """Note what `entry` changes beside the log."""
+    if isinstance(entry, entries.OfExecution) and (call := registry.model_call(entry)):
+        _count(changes.execution(entry.execution), call)
     match entry:
+        case entries.FellBack():
+            changes.execution(entry.execution)["provider"] = entry.provider
         case entries.StageStarted():
             changes.add("new_stages", _stage_row(entry.run, entry.stage))
         case entries.StageEnded():
@@ -340,17 +335,6 @@ def _move(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
         case entries.ExecutionEnded():
             row = changes.execution(entry.execution)
             row |= {"outcome": entry.outcome, "error": entry.error}
-        case (
-            entries.Answered()
-            | entries.Unanswered()
-            | entries.FellBack()
-            | entries.ContextCompacted()
-            | entries.ToolSummarised()
-        ) if entry.call:
-            row = changes.execution(entry.execution)
-            _count(row, entry.call)
-            if isinstance(entry, entries.FellBack):
-                row["provider"] = entry.provider
         case entries.ToolsAnswered():
             _count_tools(changes, entry)
         case entries.ModelRetried():

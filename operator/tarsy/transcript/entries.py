@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import pydantic
 from pydantic import ConfigDict, TypeAdapter
@@ -353,13 +353,12 @@ class RunEnded:
     """None where there is no analysis that could stand on anything."""
 
 
-Entry: TypeAlias = (
-    RunStarted
-    | RunbookRead
-    | ToolsSelected
-    | StageStarted
-    | ExecutionStarted
-    | ServersAway
+OfRun: TypeAlias = RunStarted | ToolsSelected | RunbookRead | RunEnded
+"""The entries about a run."""
+OfStage: TypeAlias = StageStarted | StageEnded
+"""The entries about a stage."""
+OfExecution: TypeAlias = (
+    ServersAway
     | ModelRetried
     | Answered
     | Unanswered
@@ -368,9 +367,9 @@ Entry: TypeAlias = (
     | ToolsAnswered
     | ToolSummarised
     | ExecutionEnded
-    | StageEnded
-    | RunEnded
 )
+"""The entries that may follow the start of an execution."""
+Entry: TypeAlias = OfRun | OfStage | ExecutionStarted | OfExecution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,24 +410,7 @@ class Logged:
 
 _COLUMNS = ("run", "stage", "execution", "final_analysis")
 """The fields that are stored beside the body."""
-_KINDS: dict[str, type[Any]] = {
-    "RunStarted": RunStarted,
-    "ToolsSelected": ToolsSelected,
-    "RunbookRead": RunbookRead,
-    "StageStarted": StageStarted,
-    "ExecutionStarted": ExecutionStarted,
-    "ServersAway": ServersAway,
-    "ModelRetried": ModelRetried,
-    "Answered": Answered,
-    "Unanswered": Unanswered,
-    "FellBack": FellBack,
-    "ContextCompacted": ContextCompacted,
-    "ToolsAnswered": ToolsAnswered,
-    "ToolSummarised": ToolSummarised,
-    "ExecutionEnded": ExecutionEnded,
-    "StageEnded": StageEnded,
-    "RunEnded": RunEnded,
-}
+_KINDS: dict[str, type[Any]] = {shape.__name__: shape for shape in get_args(Entry)}
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
     "ExecutionStarted": 4,  # kinds beside agent; strategies; fallbacks, native tools; filters of tools, budget

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from tarsy.transcript import entries, messages, ports, record, turns
+from tarsy.transcript.kinds import registry
 
 
 class MemoryJournal:
@@ -14,7 +15,7 @@ class MemoryJournal:
 
     def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
         self.facts: list[entries.Entry] = list(facts)
-        self.record = record.fold(snapshot, facts)
+        self.record = registry.fold(snapshot, facts)
         self.passed = 0.0
         """Seconds that have passed on its clock beside those that really did."""
         self._turns = turns.Turns(self.record, prepare=lambda entry: entry, write=self._write)

@@ -1,23 +1,18 @@
-"""Folded entries: where an investigation stands. A new one and one that is taken over differ in nothing else."""
+"""The state of an investigation, which its log adds up to (`kinds`).
+
+A new investigation and one that is taken over differ in nothing else.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from tarsy.config import resolve
 from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, messages, react
-
-
-class OutOfOrderError(Exception):
-    """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
-
-
-SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
-"""The text that replaces a result with a summary."""
+from tarsy.transcript import entries, messages, react, scopes
 
 CHAIN_VERSION = 4
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
@@ -59,20 +54,6 @@ class Reported:
     """How many of the conversation's the request had."""
     compacted: Mapping[str, int]
     """See `Execution.compacted`: as it was then."""
-
-
-OfExecution: TypeAlias = (
-    entries.ServersAway
-    | entries.ModelRetried
-    | entries.Answered
-    | entries.Unanswered
-    | entries.FellBack
-    | entries.ContextCompacted
-    | entries.ToolsAnswered
-    | entries.ToolSummarised
-    | entries.ExecutionEnded
-)
-"""The entries that may follow the start of an execution."""
 
 
 @dataclass(kw_only=True)
@@ -132,45 +113,6 @@ class Execution:
         """Whether its answers are in the ReAct dialect."""
         return self.started.agent is not None and is_react(self.started.agent.strategy)
 
-    def add(self, entry: OfExecution) -> None:
-        """Add one fact of its own."""
-        match entry:
-            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                self.log.extend(messages_of(entry))
-                if isinstance(entry, entries.ToolsAnswered):
-                    self.cut |= {run.call.id: run.length for run in entry.runs if run.length is not None}
-                    self.due |= {run.call.id: run.summary for run in entry.runs if run.summary is not None}
-                else:
-                    self.reported = _reported(entry, self) or self.reported
-            case entries.ToolSummarised():
-                self._summarised(entry)
-            case entries.FellBack():
-                self.fallen.append(entry.provider)
-                self.given_up.append(entry.failure.text)
-                self.since = entry.turn
-            case entries.ContextCompacted():
-                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
-                self.compacted = {**self.compacted, **now}  # a new one: what was reported keeps the old
-            case entries.ServersAway():
-                self.away |= set(entry.servers)
-                self.unreached |= set(entry.calls)
-            case entries.ExecutionEnded():
-                self.ended = entry
-        if (call := getattr(entry, "call", None)) is not None:
-            self.retries += call.retries
-
-    def _summarised(self, entry: entries.ToolSummarised) -> None:
-        """Have the summary stand for the result, if there is one."""
-        due = self.due.pop(entry.call_id)
-        if not entry.text:
-            return
-        index, result = self.result(entry.call_id)
-        length = self.cut.get(entry.call_id, len(result.text))
-        if length <= due.reads:
-            self.cut.pop(entry.call_id, None)
-        summary = SUMMARY.format(length=length, text=entry.text)
-        self.log[index] = replace(result, text=summary)
-
     def result(self, call_id: str) -> tuple[int, messages.Message]:
         """The result of a call that has one, and its place in the log."""
         return next(
@@ -227,123 +169,10 @@ class Run:
         return sum(execution.retries for scope in scopes for execution in scope.executions.values())
 
 
-Scope: TypeAlias = tuple[str, ...]
-"""A scope that begins, ends, and lies in another: a run, a stage of it, an execution of that."""
-
-
-@dataclass(kw_only=True)
-class _Scopes:
-    """Which scopes have begun, and what is open in those that have not ended."""
-
-    begun: set[Scope] = field(default_factory=set)
-    open: dict[Scope, int] = field(default_factory=dict)
-    """To the number of open scopes in it."""
-    within: dict[Scope, Scope] = field(default_factory=dict)
-
-    def begin(self, scope: Scope, *, within: Scope | None = None) -> None:
-        if scope in self.begun:
-            raise OutOfOrderError(f"{_words(scope)} has started already")
-        if within is not None:
-            self.require(within)
-            self.open[within] += 1
-            self.within[scope] = within
-        self.begun.add(scope)
-        self.open[scope] = 0
-
-    def require(self, scope: Scope) -> None:
-        if scope not in self.open:
-            raise OutOfOrderError(f"{_words(scope)} has {'ended' if scope in self.begun else 'not started'}")
-
-    def end(self, scope: Scope) -> None:
-        self.require(scope)
-        if self.open[scope]:
-            inside = [_words(scope_open) for scope_open in self.open if self.within.get(scope_open) == scope]
-            raise OutOfOrderError(f"{_words(scope)} cannot end before {', '.join(inside)}")
-        del self.open[scope]
-        if scope in self.within:
-            self.open[self.within[scope]] -= 1
-
-    def add(self, entry: entries.Entry) -> None:
-        match entry:
-            case entries.RunStarted():
-                self.begin(_run(entry))
-            case entries.ToolsSelected():
-                self.require(_run(entry))
-            case entries.RunbookRead():
-                self.begin(_runbook(entry), within=_run(entry))
-                self.end(_runbook(entry))
-            case entries.StageStarted():
-                self.begin(_stage(entry), within=_run(entry))
-            case entries.ExecutionStarted():
-                self.begin(_execution(entry), within=_stage(entry) if entry.stage else _run(entry))
-            case (
-                entries.ServersAway()
-                | entries.ModelRetried()
-                | entries.Answered()
-                | entries.Unanswered()
-                | entries.FellBack()
-                | entries.ContextCompacted()
-                | entries.ToolsAnswered()
-                | entries.ToolSummarised()
-            ):
-                self.require(_execution(entry))
-            case entries.ExecutionEnded():
-                self.end(_execution(entry))
-            case entries.StageEnded(outcome="Skipped"):
-                self.begin(_stage(entry), within=_run(entry))
-                self.end(_stage(entry))
-            case entries.StageEnded():
-                self.end(_stage(entry))
-            case entries.RunEnded():
-                self.end(_run(entry))
-
-    def copied(self) -> _Scopes:
-        return _Scopes(begun=set(self.begun), open=dict(self.open), within=dict(self.within))
-
-
-def _run(
-    entry: entries.RunStarted
-    | entries.ToolsSelected
-    | entries.RunbookRead
-    | entries.StageStarted
-    | entries.ExecutionStarted
-    | entries.StageEnded
-    | entries.RunEnded,
-) -> Scope:
-    return ("run", str(entry.run))
-
-
-def _runbook(entry: entries.RunbookRead) -> Scope:
-    return ("the runbook of run", str(entry.run))
-
-
-def _stage(entry: entries.StageStarted | entries.StageEnded | entries.ExecutionStarted) -> Scope:
-    return ("stage", str(entry.run), entry.stage)
-
-
-def _execution(
-    entry: entries.ExecutionStarted
-    | entries.ServersAway
-    | entries.ModelRetried
-    | entries.Answered
-    | entries.Unanswered
-    | entries.FellBack
-    | entries.ContextCompacted
-    | entries.ToolsAnswered
-    | entries.ToolSummarised
-    | entries.ExecutionEnded,
-) -> Scope:
-    return ("execution", entry.execution)
-
-
-def _words(scope: Scope) -> str:
-    return f"{scope[0]} {scope[-1]!r}"
-
-
-def _first_run() -> _Scopes:
-    scopes = _Scopes()
-    scopes.begin(("run", str(entries.INVESTIGATION)))
-    return scopes
+def _first_run() -> scopes.Scopes:
+    begun_scopes = scopes.Scopes()
+    begun_scopes.begin(scopes.run(entries.INVESTIGATION))
+    return begun_scopes
 
 
 @dataclass(kw_only=True)
@@ -356,7 +185,8 @@ class Record:
     """All of them, by their ids."""
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
-    _scopes: _Scopes = field(default_factory=_first_run, compare=False, repr=False)
+    order: scopes.Scopes = field(default_factory=_first_run, compare=False, repr=False)
+    """The scopes that have begun and ended: the order that entries have to keep."""
 
     @property
     def stages(self) -> dict[str, Stage]:
@@ -367,49 +197,6 @@ class Record:
     def ended(self) -> entries.RunEnded | None:
         """How the investigation's own run ended."""
         return self.runs[entries.INVESTIGATION].ended
-
-    def check(self, added: Iterable[entries.Entry]) -> None:
-        """Raise an OutOfOrderError if these entries cannot follow: before they are written, not after."""
-        scopes = self._scopes.copied()
-        for entry in added:
-            scopes.add(entry)
-
-    def apply(self, entry: entries.Entry) -> None:
-        """Add one fact; an OutOfOrderError says what it lacks."""
-        self._scopes.add(entry)
-        match entry:
-            case entries.RunStarted():
-                self.runs[entry.run] = Run(question=entry.question)
-            case entries.ToolsSelected():
-                self.mcp = entry.mcp
-            case entries.RunbookRead():
-                self.runs[entry.run].runbook = entry
-            case entries.StageStarted():
-                self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
-            case entries.ExecutionStarted():
-                execution = begun(entry)
-                self.executions[entry.execution] = execution
-                run = self.runs[entry.run]
-                scope = run.stages[entry.stage] if entry.stage else run
-                scope.executions[entry.execution] = execution
-            case (
-                entries.ServersAway()
-                | entries.ModelRetried()
-                | entries.Answered()
-                | entries.Unanswered()
-                | entries.FellBack()
-                | entries.ContextCompacted()
-                | entries.ToolsAnswered()
-                | entries.ToolSummarised()
-                | entries.ExecutionEnded()
-            ):
-                self.executions[entry.execution].add(entry)
-            case entries.StageEnded(outcome="Skipped"):
-                self.runs[entry.run].stages[entry.stage] = Stage(started=None, ended=entry)
-            case entries.StageEnded():
-                self.runs[entry.run].stages[entry.stage].ended = entry
-            case entries.RunEnded():
-                self.runs[entry.run].ended = entry
 
     def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
         """The ends of all that is open in a run, from the inside out, but for the run's own."""
@@ -427,14 +214,6 @@ class Record:
                 ends += open_in(stage)
                 ends.append(entries.StageEnded(run=run, stage=name, outcome=outcome, message=message))
         return ends
-
-
-def fold(snapshot: Snapshot, log: Iterable[entries.Entry]) -> Record:
-    """The record that these entries add up to; an OutOfOrderError says which one cannot follow those before it."""
-    record = Record(snapshot=snapshot)
-    for entry in log:
-        record.apply(entry)
-    return record
 
 
 def begun(entry: entries.ExecutionStarted) -> Execution:
@@ -458,33 +237,6 @@ def conclusion(answer: str, *, strategy: str) -> str:
 def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:
     """Return the results of tools, without errors."""
     return [entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed]
-
-
-def messages_of(
-    entry: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
-) -> Sequence[messages.Message | messages.Failure]:
-    """Return the messages that an entry adds to its execution's log."""
-    match entry:
-        case entries.Answered():
-            return entry.messages
-        case entries.Unanswered():
-            return (*entry.messages, entry.failure)
-        case entries.ToolsAnswered():
-            return tuple(run.result for run in entry.runs)
-
-
-def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
-    """Return the provider's count of the request behind `entry`, which is in the log; None if there is none.
-
-    Answers with results of the provider's own tools have none either: the count includes what those tools read, each
-    time.
-    """
-    tokens = entry.call.usage.input_tokens
-    if tokens <= 0 or any(message.native for message in entry.messages):
-        return None
-    count = sum(isinstance(text, messages.Message) for text in execution.log)
-    sent = count - 1 if isinstance(entry, entries.Answered) else count
-    return Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarsy.masking import given
-from tarsy.transcript import messages, ports, react, record, timeline
+from tarsy.transcript import messages, ports, react, record, timeline_events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Shown:
 
     event: str
     """Its id."""
-    type: timeline.Type
+    type: timeline_events.Type
     """The type that a text usually turns out to have; only its end tells whether it concludes."""
     text: str
 
@@ -48,12 +48,12 @@ def events_of(
 def _all(call: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
     prefix = f"{call.execution}.{call.number}"
     if call.result:
-        event = timeline.summary_id(call.execution, call.result)
+        event = timeline_events.summary_id(call.execution, call.result)
         yield Shown(event=event, type="mcp_tool_summary", text=messages.storable(text))
         return
     yield Shown(event=f"{prefix}.thinking", type="llm_thinking", text=messages.storable(thinking))
     if not record.is_react(call.strategy):
-        kind: timeline.Type = "executive_summary" if call.kind == "summary" else "llm_response"
+        kind: timeline_events.Type = "executive_summary" if call.kind == "summary" else "llm_response"
         yield Shown(event=f"{prefix}.text", type=kind, text=messages.storable(text))
     elif len(text) <= react.READ_MAX:  # beyond it is refused
         reading = react.read(without_secrets(messages.storable(text)))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tarsy.transcript import entries, ports, record
+from tarsy.transcript.kinds import registry
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class Turns(Generic[T]):
         if self._lost:
             raise self._lost
         before = [entry for commit in (*self._batch, *self._waiting) for entry in commit.entries]
-        self._record.check([*before, *added])
+        registry.check(self._record, [*before, *added])
         own = _Commit(entries=added, prepared=[self._prepare(entry) for entry in added])
         self._waiting.append(own)
         await self._until_kept(own)
@@ -84,5 +85,5 @@ class Turns(Generic[T]):
                 for waiting in self._batch:
                     waiting.kept = True
                     for entry in waiting.entries:
-                        self._record.apply(entry)
+                        registry.apply(self._record, entry)
                 self._batch = []

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 from tarsy.resources import investigations
 from tarsy.store.reads import conversations, history
-from tarsy.transcript import entries, record, timeline
+from tarsy.transcript import entries, record
+from tarsy.transcript.kinds import runs
 from tarsy.views import escape, shapes, transcripts
 
 END = "---\n\nThe end of the transcript.\n"
@@ -231,7 +232,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     if head.runbook_url:
         yield "Runbook", escape.table_cell(head.runbook_url)
     if head.mcp:
-        yield "Tools", escape.table_cell(timeline.selection(head.mcp))
+        yield "Tools", escape.table_cell(runs.selection(head.mcp))
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tarsy.config import resolve
 from tarsy.masking import masker
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages
+from tarsy.transcript.kinds import registry
 from tarsy.views import shapes
 
-SUMMARY_MESSAGES = 2
-"""Messages by which a summary of a tool's result is asked for: instructions, and what is to be summed up."""
 _MASKER = masker.Masker(groups=["security"])
 
 
@@ -111,16 +110,9 @@ class Ends:
 
 def messages_of(placed: conversations.Placed) -> list[shapes.Message]:
     """The messages that an entry brings."""
-    match placed.logged.entry:
-        case entries.ExecutionStarted() | entries.Answered() | entries.Unanswered() as entry:
-            entry_messages = entry.messages
-        case entries.ToolsAnswered() as entry:
-            entry_messages = tuple(run.result for run in entry.runs)
-        case _:
-            entry_messages = ()
     return [
         _message(placed.logged, message, position=index)
-        for index, message in enumerate(entry_messages, placed.messages)
+        for index, message in enumerate(registry.messages_of(placed.logged.entry), placed.messages)
     ]
 
 
@@ -131,13 +123,6 @@ def model_call(placed: conversations.Placed) -> shapes.ModelCall | None:
     if entry is None or entry.call is None:
         return None
     call, failure = entry.call, failed(entry)
-    match entry:
-        case entries.Answered() | entries.Unanswered():
-            context = placed.messages + len(entry.messages) - isinstance(entry, entries.Answered)
-        case entries.ToolSummarised():
-            context = SUMMARY_MESSAGES
-        case _:
-            context = placed.messages
     return shapes.ModelCall(
         n=placed.model_calls + 1,
         seq=logged.seq,
@@ -148,7 +133,7 @@ def model_call(placed: conversations.Placed) -> shapes.ModelCall | None:
         tool_call_id=entry.call_id if isinstance(entry, entries.ToolSummarised) else "",
         provider=call.provider,
         model=call.model,
-        context_messages=context,
+        context_messages=registry.context_messages(entry, before=placed.messages),
         seconds=call.seconds,
         input_tokens=call.usage.input_tokens,
         output_tokens=call.usage.output_tokens,
@@ -171,35 +156,24 @@ Called: TypeAlias = (
 
 def called(entry: entries.Entry | entries.Unreadable) -> Called | None:
     """The entry, if it tells of a model call."""
-    match entry:
-        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ToolSummarised():
-            return entry
-        case entries.ContextCompacted() if entry.call:
-            return entry
-        case _:
-            return None
+    return cast("Called", entry) if registry.model_call(entry) else None
 
 
 def failed(entry: Called) -> messages.Failure | None:
     """Why a call brought nothing; None where it did."""
-    return None if isinstance(entry, entries.Answered) else entry.failure
+    reply = registry.reply(entry)
+    return reply if isinstance(reply, messages.Failure) else None
 
 
 def answer(entry: Called) -> messages.Message:
     """Return the model's message; an empty one if it brought nothing."""
-    match entry:
-        case entries.Answered():
-            return entry.messages[-1]
-        case entries.ToolSummarised():
-            return messages.Message(role="assistant", text=entry.text)
-        case _:
-            return messages.Message(role="assistant")
+    reply = registry.reply(entry)
+    return reply if isinstance(reply, messages.Message) else messages.Message(role="assistant")
 
 
 def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
     """The tool calls that an entry tells of."""
     logged = placed.logged
-    runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()
     return [
         shapes.ToolCall(
             n=number,
@@ -216,7 +190,7 @@ def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
             seconds=run.seconds,
             created_at=logged.at,
         )
-        for number, run in enumerate(runs, placed.tool_calls + 1)
+        for number, run in enumerate(registry.tool_runs(logged.entry), placed.tool_calls + 1)
     ]
 
 

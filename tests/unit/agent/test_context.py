@@ -14,6 +14,7 @@ from support import pace, stories
 from tarsy.agent import context, dialects
 from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import cuts, entries, messages, ports, record, size
+from tarsy.transcript.kinds import registry
 
 ALERT = stories.PROMPT
 AGAIN = messages.Message(role="user", text="Conclude now.")
@@ -52,7 +53,7 @@ def execution(snapshot: record.Snapshot, turns: Sequence[Turn], *, strategy: str
             for call, length in zip(calls, turn.results, strict=True)
         ]
         facts.append(entries.ToolsAnswered(execution="one", runs=tuple(runs)))
-    return record.fold(snapshot, facts)
+    return registry.fold(snapshot, facts)
 
 
 def result(call: messages.ToolCall, length: int) -> messages.Message:
@@ -66,10 +67,11 @@ def of(found: record.Record, *added: messages.Message) -> context.Context:
 
 def compact(found: record.Record, due: context.Compaction) -> None:
     """Note what gave way, as the loop does."""
-    found.apply(
+    registry.apply(
+        found,
         entries.ContextCompacted(
             execution="one", turn=9, results=due.results, cut=due.cut, shown=due.shown, tokens=due.tokens, limit=0
-        )
+        ),
     )
 
 
@@ -189,7 +191,7 @@ def test_what_gave_way_is_not_in_what_the_provider_counted_afterwards(snapshot: 
     assert of(found).tokens == pytest.approx(shown, rel=0.03)
     call = replace(stories.CALL, usage=messages.Usage(input_tokens=20_000))
     said = messages.Message(role="assistant", text="so")
-    found.apply(entries.Answered(execution="one", turn=2, messages=(said,), call=call))
+    registry.apply(found, entries.Answered(execution="one", turn=2, messages=(said,), call=call))
     assert of(found).tokens == pytest.approx(whole, rel=0.03), "twice as many a character as by estimate"
 
 
@@ -328,8 +330,8 @@ def test_whoever_takes_over_sends_the_same(
         )
         read = entries.decode(entries.encode(compacted), run=0, stage="analysis", execution="one")
         assert isinstance(read, entries.ContextCompacted)
-        found.apply(compacted)
-        again.apply(read)
+        registry.apply(found, compacted)
+        registry.apply(again, read)
         assert of(again, *added).visible() == of(found, *added).visible()
 
 

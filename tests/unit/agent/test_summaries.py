@@ -18,6 +18,7 @@ from tarsy.agent import loop, prompts, requests, summaries, waits
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import cuts, entries, memory, messages, ports, record, streams, timeline
+from tarsy.transcript.kinds import registry, tool_calls
 
 ID = "e0"
 LONG = "".join(f"web-{number % 7} restarted at {number}\n" for number in range(2000))
@@ -159,7 +160,7 @@ async def test_the_model_reads_the_summary_and_the_whole_is_kept(
 ) -> None:
     execution = await run(journal, model, summariser, toolbox)
     assert execution.analysis == "It is out of memory."
-    told = record.SUMMARY.format(length=len(LONG), text=SUMMED_UP)
+    told = tool_calls.SUMMARY.format(length=len(LONG), text=SUMMED_UP)
     assert (
         told == f"[a summary of {len(LONG):,} characters; to read their own words, ask for less of them]\n{SUMMED_UP}"
     )
@@ -450,8 +451,7 @@ async def test_what_was_asked_for_is_told_from_the_log_word_for_word(
             )
             assert sent[request.messages[-1].text] == request
             told += 1
-        assert isinstance(fact, record.OfExecution)
-        execution.add(fact)
+        registry.add(execution, fact)
     assert told == len(sent) == 5
 
 

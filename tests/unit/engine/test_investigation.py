@@ -14,7 +14,8 @@ from tarsy.agent import loop, prompts, quoting
 from tarsy.config.model import platforms
 from tarsy.engine import handover, investigation, runbook
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.transcript import entries, memory, messages, ports, record, scopes
+from tarsy.transcript.kinds import registry
 
 FIRST_STAGE = 1 + 6
 """Its start with its execution's, and six of the loop, the last one with both ends."""
@@ -599,7 +600,7 @@ async def test_what_has_started_or_ended_cannot_again(
     assert len(once) == 9
     for fact in once:
         so_far = journal.facts[: journal.facts.index(fact) + 1]
-        with pytest.raises(record.OutOfOrderError, match=r"has (started|ended)"):
+        with pytest.raises(scopes.OutOfOrderError, match=r"has (started|ended)"):
             await memory.MemoryJournal(snapshot, *so_far).commit(fact)
 
 
@@ -666,4 +667,4 @@ async def test_a_takeover_is_the_fold_of_what_was_kept(
     runtime: ports.Runtime, snapshot: record.Snapshot, journal: memory.MemoryJournal
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
-    assert record.fold(snapshot, journal.facts) == journal.record
+    assert registry.fold(snapshot, journal.facts) == journal.record

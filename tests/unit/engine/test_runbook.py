@@ -14,7 +14,8 @@ from tarsy.agent import prompts
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation, runbook
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, ports, record, timeline
+from tarsy.transcript import entries, memory, messages, ports, record, scopes, timeline, timeline_events
+from tarsy.transcript.kinds import registry
 
 URL = "https://github.com/o/r/blob/main/crash.md"
 TEXT = "# Crash loops\n\n1. Look at the limits of memory."
@@ -73,7 +74,7 @@ def read(task: str) -> str:
     return str(found[0])
 
 
-def told(journal: memory.MemoryJournal) -> list[timeline.Event]:
+def told(journal: memory.MemoryJournal) -> list[timeline_events.Event]:
     """The events of its runbook."""
     log = [
         entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution="", entry=entry)
@@ -170,10 +171,10 @@ async def test_a_stage_that_began_without_one_has_none_after_a_takeover(
 async def test_a_runbook_is_kept_once_and_while_its_run_is_open(journal: memory.MemoryJournal) -> None:
     kept = entries.RunbookRead(url=URL, origin="url", text=TEXT)
     await journal.commit(kept)
-    with pytest.raises(record.OutOfOrderError, match="has started already"):
-        journal.record.check([kept])
-    with pytest.raises(record.OutOfOrderError, match="run '7' has not started"):
-        journal.record.check([replace(kept, run=7)])
+    with pytest.raises(scopes.OutOfOrderError, match="has started already"):
+        registry.check(journal.record, [kept])
+    with pytest.raises(scopes.OutOfOrderError, match="run '7' has not started"):
+        registry.check(journal.record, [replace(kept, run=7)])
 
 
 HOSTILE = [

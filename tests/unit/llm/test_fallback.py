@@ -17,6 +17,7 @@ from tarsy.config.model import platforms
 from tarsy.engine import investigation
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.transcript.kinds import registry
 
 ID = "e0"
 NAMES = ("first", "second", "third")
@@ -461,7 +462,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
     assert len(calls) == len(asked), "what was answered is in the log, once"
     for (fact, call), (name, request, known) in zip(calls, asked, strict=True):
         assert call.provider == name
-        before = record.fold(snapshot, journal.facts[:known]).executions[ID]
+        before = registry.fold(snapshot, journal.facts[:known]).executions[ID]
         added: Sequence[messages.Message] = ()
         if isinstance(fact, entries.Answered | entries.Unanswered):
             added = fact.messages[:-1] if isinstance(fact, entries.Answered) else fact.messages
@@ -507,7 +508,7 @@ def test_what_a_request_counted_that_had_tools_of_its_providers_own_measures_non
         call = entries.ModelCall(
             provider="first", model="m", seconds=0.0, usage=messages.Usage(input_tokens=200_000, total_tokens=200_000)
         )
-        journal.record.apply(entries.Answered(execution=ID, turn=0, messages=(answer,), call=call))
+        registry.apply(journal.record, entries.Answered(execution=ID, turn=0, messages=(answer,), call=call))
         assert (journal.record.executions[ID].reported is not None) == measured
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies
 from tarsy.agent import dialects
 from tarsy.masking import given
-from tarsy.transcript import entries, messages, ports, react, streams, timeline
+from tarsy.transcript import entries, messages, ports, react, streams, timeline, timeline_events
 
 NATIVE = ports.Turn(
     investigation="i", run=0, stage="look", execution="e0", number=3, kind="agent", strategy="native-thinking"
@@ -56,7 +56,7 @@ def nothing() -> None:
 def logged(turn: ports.Turn, message: messages.Message) -> dict[str, tuple[str, str]]:
     """Type and content of the events that the timeline has of a committed answer."""
     entry = entries.Answered(execution=turn.execution, turn=turn.number, messages=(message,), call=CALL)
-    kind = timeline.Kind(kind=turn.kind, strategy=turn.strategy)
+    kind = timeline_events.ExecutionTraits(kind=turn.kind, strategy=turn.strategy)
     one = entries.Logged(
         seq=9, at=datetime.now(UTC), claim=1, run=0, stage=turn.stage, execution=turn.execution, entry=entry
     )

@@ -12,7 +12,7 @@ import pytest
 from support import stories
 from tarsy.config import resolve
 from tarsy.resources import chains
-from tarsy.transcript import entries, messages, timeline
+from tarsy.transcript import entries, messages, timeline, timeline_events
 
 BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 CALL = entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=1.5)
@@ -98,11 +98,11 @@ def log(*added: entries.Entry | entries.Unreadable) -> list[entries.Logged]:
     return Log().add(*added).rows
 
 
-def seen(events: Sequence[timeline.Event]) -> list[tuple[int, str, str, str, str]]:
+def seen(events: Sequence[timeline_events.Event]) -> list[tuple[int, str, str, str, str]]:
     return [(one.seq, one.id, one.type, one.status, one.content) for one in events]
 
 
-def by_id(events: Sequence[timeline.Event]) -> dict[str, timeline.Event]:
+def by_id(events: Sequence[timeline_events.Event]) -> dict[str, timeline_events.Event]:
     found = {one.id: one for one in events}
     assert len(found) == len(events)
     return found
@@ -170,7 +170,7 @@ def test_a_call_streams_from_the_answer_that_asks_for_it_to_its_result() -> None
 
 
 def test_the_id_of_a_calls_event_is_known_before_its_result() -> None:
-    assert timeline.call_id("e0", GET) in by_id(timeline.fold(STRAIGHT[:3]))
+    assert timeline_events.call_id("e0", GET.id) in by_id(timeline.fold(STRAIGHT[:3]))
 
 
 @pytest.mark.parametrize("name", ["get", ""])
@@ -311,9 +311,9 @@ def test_an_empty_log_has_no_events() -> None:
     assert timeline.page([], after=3, last=3, limit=5) == ([], 3)
 
 
-def events_at(*seqs: int) -> list[timeline.Event]:
+def events_at(*seqs: int) -> list[timeline_events.Event]:
     return [
-        timeline.Event(
+        timeline_events.Event(
             id=f"{place}",
             seq=seq,
             created_seq=seq,
@@ -420,7 +420,9 @@ def around(rows: Sequence[entries.Logged], *, after: int, last: int) -> list[ent
     return found
 
 
-def read_on(rows: Sequence[entries.Logged], *, after: int, size: int, limit: int) -> tuple[list[timeline.Event], int]:
+def read_on(
+    rows: Sequence[entries.Logged], *, after: int, size: int, limit: int
+) -> tuple[list[timeline_events.Event], int]:
     """One page of the timeline of `rows`, from no more than what it needs."""
     last = min(after + size, len(rows))
     log = sorted([*rows[after:last], *around(rows, after=after, last=last)], key=lambda row: row.seq)
@@ -428,7 +430,7 @@ def read_on(rows: Sequence[entries.Logged], *, after: int, size: int, limit: int
     return timeline.page(timeline.fold(log, claims=claims), after=after, last=last, limit=limit)
 
 
-def merged(known: dict[str, timeline.Event], events: Sequence[timeline.Event]) -> None:
+def merged(known: dict[str, timeline_events.Event], events: Sequence[timeline_events.Event]) -> None:
     """What whoever reads a timeline does: a later form of an event replaces the earlier one, and stands last."""
     for event in events:
         before = known.pop(event.id, None)
@@ -441,7 +443,7 @@ def merged(known: dict[str, timeline.Event], events: Sequence[timeline.Event]) -
 def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(seed: int, growing: bool) -> None:
     source = random.Random(seed)  # noqa: S311 - it mixes, it guards nothing
     rows = random_log(source)
-    known: dict[str, timeline.Event] = {}
+    known: dict[str, timeline_events.Event] = {}
     after, there = 0, 0 if growing else len(rows)
     while after < len(rows):
         there = min(len(rows), there + source.randrange(4))
@@ -499,7 +501,7 @@ def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chains.Iteratio
 
 def test_what_a_start_says_counts_also_where_it_is_not_in_the_page() -> None:
     answer = log(STARTED, begun_as("agent", "react"), answered(text="Thought: so\nFinal Answer: It is."))[2:]
-    kinds = {"e0": timeline.Kind(kind="agent", strategy="react")}
+    kinds = {"e0": timeline_events.ExecutionTraits(kind="agent", strategy="react")}
     assert [one.type for one in timeline.fold(answer, executions=kinds)] == ["llm_thinking", "final_analysis"]
     assert [one.type for one in timeline.fold(answer)] == ["final_analysis"]
 
@@ -599,7 +601,7 @@ def test_every_native_tool_has_an_event() -> None:
     for tool in get_args(chains.NativeTool):
         said = messages.Message(role="assistant", native=(searched(tool, "x"),))
         (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL)))
-        assert event.type in get_args(timeline.Type)
+        assert event.type in get_args(timeline_events.Type)
 
 
 def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_them() -> None:

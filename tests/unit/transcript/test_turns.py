@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tarsy.transcript import entries, messages, ports, record, turns
+from tarsy.transcript import entries, messages, ports, record, scopes, turns
+from tarsy.transcript.kinds import registry
 
 CALL = entries.ModelCall(provider="first", model="m", seconds=0.0)
 NAMES = ("e0", "e1", "e2")
@@ -67,7 +68,7 @@ class Gate:
 @pytest.fixture
 def so_far(snapshot: record.Snapshot) -> record.Record:
     """A stage of three agents, all of which have begun."""
-    return record.fold(snapshot, BEGINNING)
+    return registry.fold(snapshot, BEGINNING)
 
 
 @pytest.fixture
@@ -268,9 +269,9 @@ async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
     await gate.came()
     await waiting(first, second)
     for late in ("e0", "e1"):  # of one the end is being written, of the other it waits
-        with pytest.raises(record.OutOfOrderError, match=f"execution '{late}' has ended"):
+        with pytest.raises(scopes.OutOfOrderError, match=f"execution '{late}' has ended"):
             await commits.commit(answered(late, 1))
-    with pytest.raises(record.OutOfOrderError, match="has not started"):
+    with pytest.raises(scopes.OutOfOrderError, match="has not started"):
         await commits.commit(answered("e2"), answered("nobody"))
     third = asyncio.create_task(commits.commit(answered("e2")))
     await waiting(third)

@@ -15,7 +15,7 @@ from uuid import UUID
 from tarsy.api import investigations
 from tarsy.api.live import wire
 from tarsy.store.reads import history, phase_rules, stage_rows
-from tarsy.transcript import entries, timeline
+from tarsy.transcript import entries, timeline, timeline_events
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def of_page(
     events that were sent while they were written.
     """
     log = [logged for logged in page.log if logged.seq <= page.last]
-    events: dict[int, list[timeline.Event]] = defaultdict(list)
+    events: dict[int, list[timeline_events.Event]] = defaultdict(list)
     for event in timeline.fold(log, claims=page.claims, executions=page.executions):
         events[event.seq].append(event)
     page_events = []
@@ -94,7 +94,7 @@ def update_messages(updates: Iterable[wire.Body], translation: wire.Translation,
     return (wire.Message(kind, body, of=of, only=translation) for kind, body in updates)
 
 
-def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> wire.Body:
+def _of_event(event: timeline_events.Event, logged: entries.Logged, *, is_new: bool) -> wire.Body:
     kind = "timeline_event.created" if is_new else "timeline_event.completed"
     return kind, {"run": logged.run, "event": investigations.Event.model_validate(event).model_dump(mode="json")}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 from uuid import UUID
 
-from tarsy.transcript import messages, timeline
+from tarsy.transcript import messages, timeline_events
 
 PAYLOAD_MAX = 7900
 """Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
@@ -31,7 +31,7 @@ class Piece:
     execution: str
     event: str
     """The event's id, under which it will stand in the timeline."""
-    type: timeline.Type
+    type: timeline_events.Type
     at: int
     text: str
     state: Literal["grows", "over"] = "grows"
@@ -118,7 +118,7 @@ def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
     return [], []
 
 
-_TYPES = frozenset(get_args(timeline.Type))
+_TYPES = frozenset(get_args(timeline_events.Type))
 _NUMBER_MAX = 2**31 - 1
 
 
@@ -146,7 +146,7 @@ def _piece(row: object) -> Piece | None:
                 stage=messages.storable(stage),
                 execution=messages.storable(execution),
                 event=messages.storable(event),
-                type=cast("timeline.Type", kind),
+                type=cast("timeline_events.Type", kind),
                 at=at,
                 text=messages.storable(text),
                 state=state,

@@ -21,7 +21,8 @@ from tarsy.store import log
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history, snapshots
-from tarsy.transcript import entries, ports, record, turns
+from tarsy.transcript import entries, ports, record, scopes, turns
+from tarsy.transcript.kinds import registry
 
 RETRY_SECONDS = 0.5
 
@@ -172,8 +173,8 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
                 f"{unreadable.problem}"
             )
         try:
-            so_far.apply(row.entry)
-        except (record.OutOfOrderError, LookupError) as error:
+            registry.apply(so_far, row.entry)
+        except (scopes.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
     if claim.run not in so_far.runs:
         raise snapshots.UnreadableError(f"the log does not hold the question of run {claim.run}")

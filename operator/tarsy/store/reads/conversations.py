@@ -19,12 +19,13 @@ from sqlalchemy import text
 from tarsy.store.base import databases, readable
 from tarsy.store.reads import history
 from tarsy.transcript import entries
+from tarsy.transcript.kinds import registry
 
-SAYING = ("ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered")
+SAYING = registry.WITH_MESSAGES
 """The kinds of entries that bring messages."""
-ASKING = ("Answered", "Unanswered", "FellBack", "ContextCompacted", "ToolSummarised")
+ASKING = registry.WITH_MODEL_CALLS
 """The kinds that tell of model calls."""
-CALLING = ("ToolsAnswered",)
+CALLING = registry.WITH_TOOL_CALLS
 """The kinds that tell of tool calls."""
 FRAMING = ("ExecutionStarted", "FellBack", "ExecutionEnded")
 """The kinds that say what an execution is, and how it ended."""

@@ -19,7 +19,7 @@ from sqlalchemy import TextClause, text
 from tarsy.resources import investigations
 from tarsy.store.base import databases, readable
 from tarsy.store.reads import phase_rules
-from tarsy.transcript import entries, messages, timeline
+from tarsy.transcript import entries, messages, timeline_events
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of entries that are read at once for one page, beyond its first entry."""
@@ -433,7 +433,7 @@ class LogPage:
     """The number of the page's last entry; where it is empty, `after`."""
     claims: Mapping[int, int]
     """Which claim wrote the entry before the page, by its number, if there is one."""
-    executions: Mapping[str, timeline.Kind]
+    executions: Mapping[str, timeline_events.ExecutionTraits]
     """The kinds of the executions that its entries belong to."""
     more: bool
     """Whether entries follow."""
@@ -524,7 +524,7 @@ async def log_page(
         log=sorted(log, key=lambda row: row.seq),
         last=last,
         claims=claims,
-        executions={row.id: timeline.Kind(kind=row.kind, strategy=row.strategy) for row in kinds},
+        executions={row.id: timeline_events.ExecutionTraits(kind=row.kind, strategy=row.strategy) for row in kinds},
         more=last < (last_entry if upto is None else upto),
     )
 

@@ -1,0 +1,87 @@
+"""The kinds of entries about an execution: its start, the servers that it could not reach, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tarsy.transcript import entries, record, scopes, timeline_events
+from tarsy.transcript.kinds import kind
+
+
+def _begin(open_scopes: scopes.Scopes, entry: entries.ExecutionStarted) -> None:
+    within = scopes.stage(entry.run, entry.stage) if entry.stage else scopes.run(entry.run)
+    open_scopes.begin(scopes.execution(entry.execution), within=within)
+
+
+def _end(open_scopes: scopes.Scopes, entry: entries.ExecutionEnded) -> None:
+    open_scopes.end(scopes.execution(entry.execution))
+
+
+def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
+    execution = record.begun(entry)
+    so_far.executions[entry.execution] = execution
+    run = so_far.runs[entry.run]
+    scope = run.stages[entry.stage] if entry.stage else run
+    scope.executions[entry.execution] = execution
+
+
+def _add_away(execution: record.Execution, entry: entries.ServersAway) -> None:
+    execution.away |= set(entry.servers)
+    execution.unreached |= set(entry.calls)
+
+
+def _add_end(execution: record.Execution, entry: entries.ExecutionEnded) -> None:
+    execution.ended = entry
+
+
+def _left_out(entry: entries.ExecutionStarted, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    """Yield the native tools that its provider is not offered, if there are any."""
+    if entry.agent is None or not entry.agent.native.left_out:
+        return
+    provider, tools = entry.agent.provider, entry.agent.native.left_out
+    content = f"{provider} is not offered {', '.join(tools)}: it takes no native tools beside those of MCP servers"
+    metadata = {"provider": provider, "tools": list(tools)}
+    yield context.event("start.native", "native_tools_left_out", "completed", content, metadata)
+
+
+def _ended(entry: entries.ExecutionEnded, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    if entry.error:
+        yield context.event(
+            "end", "error", timeline_events.closed_as(entry.outcome), entry.error, {"outcome": entry.outcome}
+        )
+
+
+KINDS: dict[type[Any], kind.Kind[Any]] = {
+    entries.ExecutionStarted: kind.Kind(
+        order=_begin,
+        effect=kind.Effect(on_record=_add),
+        messages=lambda entry: entry.messages,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_left_out),
+        masked=("tools", "messages"),
+    ),
+    entries.ServersAway: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add_away),
+        messages=kind.nothing,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.UNSEEN,
+        masked=(),
+    ),
+    entries.ExecutionEnded: kind.Kind(
+        order=_end,
+        effect=kind.Effect(on_execution=_add_end),
+        messages=kind.nothing,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.Timeline(
+            events=_ended,
+            closes=lambda entry: entry.outcome,
+            last_text=lambda entry: "final_analysis" if entry.outcome == "Completed" else "llm_response",
+        ),
+        masked=("error",),
+    ),
+}

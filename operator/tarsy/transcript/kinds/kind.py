@@ -1,0 +1,93 @@
+"""The parts that each kind of entry has. None has a default: a kind says of each part what it is, or `nothing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from tarsy.transcript import entries, messages, record, scopes, timeline_events
+
+E = TypeVar("E")
+
+Said: TypeAlias = Sequence[messages.Message | messages.Failure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect(Generic[E]):
+    """The addition of a kind to the record: to an execution's part of it, or to anything else in it."""
+
+    on_record: Callable[[record.Record, E], None] | None = None
+    on_execution: Callable[[record.Execution, E], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCalls(Generic[E]):
+    """How a kind accounts for a model call."""
+
+    call: Callable[[E], entries.ModelCall | None]
+    """None where this entry has none."""
+    reply: Callable[[E], messages.Message | messages.Failure]
+    """The reply to the call; an empty message where it brought nothing."""
+    context: Callable[[E, int], int]
+    """The messages that were sent, where so many stood in the conversation before the entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline(Generic[E]):
+    """The events of a kind, and its effect on earlier ones."""
+
+    events: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]
+    closes: Callable[[E], entries.Outcome | None]
+    """How it closes what still streams in its execution; None where it closes nothing.
+
+    A model is asked again only once its calls have results: one that has none then has one that cannot be read.
+    """
+    last_text: Callable[[E], timeline_events.Type | None]
+    """The type that the last text of its execution turns out to have; None where the entry does not tell.
+
+    A text before a further request, or before a failure, was no conclusion; that of a completed execution was.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[E]):
+    """All that the entries of one kind mean."""
+
+    order: Callable[[scopes.Scopes, E], None]
+    """Begins, requires or ends scopes; raises an OutOfOrderError."""
+    effect: Effect[E]
+    messages: Callable[[E], Said]
+    """The messages and failures that it adds to the conversation of its execution."""
+    model_calls: ModelCalls[E] | None
+    """None where it accounts for none."""
+    tool_calls: Callable[[E], Sequence[entries.ToolRun]]
+    timeline: Timeline[E]
+    masked: tuple[str, ...]
+    """The fields with text from outside, which was masked when it came in: before the entry is made and stored.
+
+    Answers of models, and errors of their providers, are searched for known secrets alone.
+    """
+
+
+def nothing(*_: Any) -> tuple[()]:
+    """A part that a kind does not have."""
+    return ()
+
+
+def none(*_: Any) -> None:
+    """A part of which a kind says nothing."""
+
+
+def of_execution(scopes_open: scopes.Scopes, entry: Any) -> None:
+    """The order of what happens in an execution: it has begun, and has not ended."""
+    scopes_open.require(scopes.execution(entry.execution))
+
+
+UNSEEN: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)
+"""The timeline of a kind that shows nowhere in it."""
+
+
+def timeline_with(show: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
+    """Return the timeline of a kind that has events of its own and changes no others."""
+    return Timeline(events=show, closes=none, last_text=none)

@@ -1,0 +1,205 @@
+"""The kinds of entries about model calls: a retry, an answer, a failure, a fallback, a compacted conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from tarsy.resources import chains
+from tarsy.transcript import entries, messages, react, record, timeline_events
+from tarsy.transcript.kinds import kind, tool_calls
+
+_DAY = 24 * 3600.0
+_NATIVE: dict[chains.NativeTool, timeline_events.Type] = {
+    "code_execution": "code_execution",
+    "google_search": "google_search_result",
+    "url_context": "url_context_result",
+    "web_search": "web_search_result",
+}
+
+
+def _add(execution: record.Execution, entry: entries.Answered | entries.Unanswered) -> None:
+    execution.log.extend(_answer(entry) if isinstance(entry, entries.Answered) else _failure(entry))
+    execution.reported = _reported(entry, execution) or execution.reported
+    execution.retries += entry.call.retries
+
+
+def _reported(entry: entries.Answered | entries.Unanswered, execution: record.Execution) -> record.Reported | None:
+    """Return the provider's count of the request behind `entry`, which is in the log; None if there is none.
+
+    Answers with results of the provider's own tools have none either: the count includes what those tools read, each
+    time.
+    """
+    tokens = entry.call.usage.input_tokens
+    if tokens <= 0 or any(message.native for message in entry.messages):
+        return None
+    count = sum(isinstance(text, messages.Message) for text in execution.log)
+    sent = count - 1 if isinstance(entry, entries.Answered) else count
+    return record.Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
+
+
+def _add_fallback(execution: record.Execution, entry: entries.FellBack) -> None:
+    execution.fallen.append(entry.provider)
+    execution.given_up.append(entry.failure.text)
+    execution.since = entry.turn
+    execution.retries += entry.call.retries
+
+
+def _add_compaction(execution: record.Execution, entry: entries.ContextCompacted) -> None:
+    now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+    execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
+    execution.retries += entry.call.retries if entry.call else 0
+
+
+def _answer(entry: entries.Answered) -> kind.Said:
+    return entry.messages
+
+
+def _failure(entry: entries.Unanswered) -> kind.Said:
+    return (*entry.messages, entry.failure)
+
+
+def _retried(entry: entries.ModelRetried, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    logged = context.logged
+    # What stands in a row may be no time that there is; a model call waits for less than a day.
+    wait = timedelta(seconds=min(entry.seconds, _DAY)) if entry.seconds > 0 else timedelta(0)
+    metadata = {
+        "provider": entry.provider,
+        "model": entry.model,
+        "code": entry.code,
+        "attempt": entry.attempt,
+        "again_at": (logged.at + wait).isoformat(),
+    }
+    # By its entry: the worker that takes over begins to count attempts anew.
+    yield context.event(f"{entry.turn}.retry-{logged.seq}", "model_retry", "completed", entry.error, metadata)
+
+
+def _answered(entry: entries.Answered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    answer = entry.messages[-1]
+    metadata = {"provider": entry.call.provider, "model": entry.call.model}
+    if answer.thinking:
+        native = {"source": "native"} | metadata
+        yield context.event(f"{entry.turn}.thinking", "llm_thinking", "completed", answer.thinking, native)
+    text, is_conclusion = answer.text, not answer.calls
+    if record.is_react(context.execution.strategy):
+        reading = react.read(answer.text)
+        if reading.problem:  # what it wrote is told as it stands
+            is_conclusion = False
+        else:
+            text = reading.answer if is_conclusion else ""
+        if reading.thought and not reading.problem:
+            written = {"source": "react"} | metadata
+            yield context.event(f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, written)
+    for index, result in enumerate(answer.native):
+        details = result.details | metadata
+        yield context.event(f"{entry.turn}.native-{index}", _NATIVE[result.tool], "completed", result.content, details)
+    if text:
+        text_type = _type_of(context.execution, is_conclusion=is_conclusion)
+        yield context.event(f"{entry.turn}.text", text_type, "completed", text, metadata)
+    for call in answer.calls:
+        yield context.event(f"{call.id}.asked", "llm_tool_call", "completed", "", tool_calls.metadata(call))
+        yield context.event(f"{call.id}.call", "mcp_tool_call", "streaming", "", tool_calls.metadata(call))
+
+
+def _type_of(execution: timeline_events.ExecutionTraits, *, is_conclusion: bool) -> timeline_events.Type:
+    if not is_conclusion:
+        return "llm_response"
+    return "executive_summary" if execution.kind == "summary" else "final_analysis"
+
+
+def _unanswered(entry: entries.Unanswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    failure, call = entry.failure, entry.call
+    metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
+    yield context.event(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
+
+
+def _fell_back(entry: entries.FellBack, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    failure = entry.failure
+    metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
+    content = f"{entry.provider} is asked from here on: {failure.text}"
+    key = f"{entry.turn}.fallback-{entry.provider}"
+    yield context.event(key, "provider_fallback", "completed", content, metadata)
+
+
+def _compacted(entry: entries.ContextCompacted, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    metadata = {
+        "results": list(entry.results),
+        "cut": list(entry.cut),
+        "shown": entry.shown,
+        "tokens": entry.tokens,
+        "limit": entry.limit,
+    }
+    parts = []
+    if entry.results:
+        parts.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
+    if entry.cut:
+        parts.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+    if entry.failure:
+        parts.append(f"the request was refused: {entry.failure.text}")
+    first = (*entry.results, *entry.cut, "")[0]
+    key = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    yield context.event(key, "context_compacted", "completed", "; ".join(parts), metadata)
+
+
+KINDS: dict[type[Any], kind.Kind[Any]] = {
+    entries.ModelRetried: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=kind.none),
+        messages=kind.nothing,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_retried),
+        masked=("error", "code"),
+    ),
+    entries.Answered: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add),
+        messages=_answer,
+        model_calls=kind.ModelCalls(
+            call=lambda entry: entry.call,
+            reply=lambda entry: entry.messages[-1],
+            context=lambda entry, before: before + len(entry.messages) - 1,
+        ),
+        tool_calls=kind.nothing,
+        timeline=kind.Timeline(events=_answered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
+        masked=("messages", "call"),
+    ),
+    entries.Unanswered: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add),
+        messages=_failure,
+        model_calls=kind.ModelCalls(
+            call=lambda entry: entry.call,
+            reply=lambda entry: entry.failure,
+            context=lambda entry, before: before + len(entry.messages),
+        ),
+        tool_calls=kind.nothing,
+        timeline=kind.Timeline(events=_unanswered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
+        masked=("messages", "failure", "call"),
+    ),
+    entries.FellBack: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add_fallback),
+        messages=kind.nothing,
+        model_calls=kind.ModelCalls(
+            call=lambda entry: entry.call, reply=lambda entry: entry.failure, context=lambda _, before: before
+        ),
+        tool_calls=kind.nothing,
+        timeline=kind.Timeline(events=_fell_back, closes=kind.none, last_text=lambda _: "llm_response"),
+        masked=("failure", "call"),
+    ),
+    entries.ContextCompacted: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add_compaction),
+        messages=kind.nothing,
+        model_calls=kind.ModelCalls(
+            call=lambda entry: entry.call,
+            reply=lambda entry: entry.failure or messages.Message(role="assistant"),
+            context=lambda _, before: before,
+        ),
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_compacted),
+        masked=("failure", "call"),
+    ),
+}

@@ -1,0 +1,90 @@
+"""The kinds of entries about tool calls: their results, and the summary of one that is long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tarsy.transcript import entries, messages, record, timeline_events
+from tarsy.transcript.kinds import kind
+
+SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
+"""The text that replaces a result with a summary."""
+_SUMMARY_MESSAGES = 2
+"""Messages by which a summary of a tool's result is asked for: instructions, and what is to be summed up."""
+
+
+def _add(execution: record.Execution, entry: entries.ToolsAnswered) -> None:
+    execution.log.extend(_results(entry))
+    execution.cut |= {run.call.id: run.length for run in entry.runs if run.length is not None}
+    execution.due |= {run.call.id: run.summary for run in entry.runs if run.summary is not None}
+
+
+def _add_summary(execution: record.Execution, entry: entries.ToolSummarised) -> None:
+    """Have the summary stand for the result, if there is one."""
+    execution.retries += entry.call.retries
+    due = execution.due.pop(entry.call_id)
+    if not entry.text:
+        return
+    index, result = execution.result(entry.call_id)
+    length = execution.cut.get(entry.call_id, len(result.text))
+    if length <= due.reads:
+        execution.cut.pop(entry.call_id, None)
+    execution.log[index] = replace(result, text=SUMMARY.format(length=length, text=entry.text))
+
+
+def _results(entry: entries.ToolsAnswered) -> kind.Said:
+    return tuple(run.result for run in entry.runs)
+
+
+def metadata(call: messages.ToolCall) -> dict[str, Any]:
+    """Return the metadata of a tool call's events."""
+    return {**_named(call.name), "arguments": call.arguments}
+
+
+def _named(name: str) -> dict[str, Any]:
+    """`server.tool` in two."""
+    server, dot, tool = name.partition(".")
+    return {"server_name": server if dot else "", "tool_name": tool if dot else name}
+
+
+def _answered(entry: entries.ToolsAnswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    for run in entry.runs:
+        status: timeline_events.Status = "failed" if run.result.failed else "completed"
+        details = metadata(run.call) | ({"in_doubt": True} if run.result.in_doubt else {})
+        yield context.event(f"{run.call.id}.call", "mcp_tool_call", status, "", details)
+        yield context.event(f"{run.call.id}.result", "tool_result", status, run.result.text, details)
+
+
+def _summarised(entry: entries.ToolSummarised, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    details = _named(entry.tool) | {"provider": entry.call.provider, "model": entry.call.model}
+    status: timeline_events.Status = "completed" if entry.failure is None else "failed"
+    content = entry.text if entry.failure is None else entry.failure.text
+    yield context.event(f"{entry.call_id}.summary", "mcp_tool_summary", status, content, details)
+
+
+KINDS: dict[type[Any], kind.Kind[Any]] = {
+    entries.ToolsAnswered: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add),
+        messages=_results,
+        model_calls=None,
+        tool_calls=lambda entry: entry.runs,
+        timeline=kind.timeline_with(_answered),
+        masked=("runs",),
+    ),
+    entries.ToolSummarised: kind.Kind(
+        order=kind.of_execution,
+        effect=kind.Effect(on_execution=_add_summary),
+        messages=kind.nothing,
+        model_calls=kind.ModelCalls(
+            call=lambda entry: entry.call,
+            reply=lambda entry: entry.failure or messages.Message(role="assistant", text=entry.text),
+            context=lambda *_: _SUMMARY_MESSAGES,
+        ),
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_summarised),
+        masked=("text", "failure", "call"),
+    ),
+}
