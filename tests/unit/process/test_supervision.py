@@ -3,10 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tarsy.config.model import platforms
-from tarsy.masking import given
 from tarsy.process import supervision
-from tarsy.process.runtime import masking
 
 
 class Part:
@@ -50,21 +47,3 @@ async def test_the_ground_stops_after_the_roles() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
     assert story == ["role", "ground"]
-
-
-def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com at-the-gateway-7"
-    process_masking = masking.Masking(known=given.KNOWN)  # every masker asks it
-    mask = process_masking.alerts.text
-    assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
-    monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
-    loaded = platforms.Platform.model_validate(
-        {
-            "defaults": {"alert_masking": {"pattern_group": "basic"}},
-            "llm_providers": {"a": {"type": "openai", "model": "m", "api_key_env": "GATEWAY"}},
-        }
-    )
-    process_masking.adopt(loaded)
-    assert mask(text) == "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com [MASKED:secret]"
-    process_masking.adopt(platforms.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
-    assert mask("password: hunter2x\nat-the-gateway-7") == "password: hunter2x\n[MASKED:secret]"

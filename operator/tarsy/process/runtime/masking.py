@@ -27,6 +27,10 @@ class Masking:
         self.known.replace(known_secrets.values(loaded, os.environ))
 
     async def prepare(self, next_in_force: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
-        """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
-        await asyncio.to_thread(self.adopt, next_in_force)
-        return platform_file.Prepared(exchange=lambda: None)
+        """Mask the next platform's secrets already now, because its new servers and providers may repeat them.
+
+        Alerts are masked as it says once it is in force.
+        """
+        alerts = await asyncio.to_thread(next_in_force.defaults.alert_masking.masker)
+        await asyncio.to_thread(lambda: self.known.replace(known_secrets.values(next_in_force, os.environ)))
+        return platform_file.Prepared(exchange=lambda: self.alerts.replace(alerts))
