@@ -23,10 +23,11 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
-from tarsy.api import access, callers, problems
+from tarsy.auth import callers, permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.resources import investigations
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import work
@@ -262,7 +263,7 @@ async def test_an_authorization_that_is_none_is_nobodys(api: API) -> None:
 async def bare(cluster: client.Cluster, database: databases.Database, clock: Clock) -> AsyncIterator[API]:
     """A route for each way to ask for rights, which answers what it was told."""
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
-    may = access.Access(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
+    may = permissions.Access(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
     application = FastAPI()
     problems.tell(application)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from support import accounts
-from tarsy.api import health, needs, problems
 from tarsy.config.load import settings
 from tarsy.kube import client, rights, watch
+from tarsy.probes import checks, health
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
@@ -35,8 +36,8 @@ def readiness_of(
     roles: Collection[settings.Role] = API,
     watcher: watch.Watcher | None = None,
 ) -> health.Readiness:
-    wanted: list[needs.Need] = [needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(roles))]
-    readiness = health.Readiness(roles, *wanted, *([needs.Watch(watcher)] if watcher else []))
+    wanted: list[checks.Need] = [checks.Database(lambda: database), checks.Cluster(cluster, rights.needed(roles))]
+    readiness = health.Readiness(roles, *wanted, *([checks.Watch(watcher)] if watcher else []))
     readiness.start()
     return readiness
 
@@ -44,7 +45,7 @@ def readiness_of(
 async def test_a_process_is_ready_from_when_it_has_started_until_it_stops(
     database: databases.Database, cluster: client.Cluster
 ) -> None:
-    readiness = health.Readiness(API, needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(API)))
+    readiness = health.Readiness(API, checks.Database(lambda: database), checks.Cluster(cluster, rights.needed(API)))
     assert await missing(readiness) == "not ready: the process is starting"
     readiness.start()
     assert await missing(readiness) == ""
@@ -92,7 +93,7 @@ async def test_many_that_ask_at_once_cost_the_database_one_question(
 
 async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(database: databases.Database) -> None:
     """While it is upgraded: else nobody would serve between the migration and the first new process."""
-    before, late = (needs.Database(lambda: database) for _ in range(2))
+    before, late = (checks.Database(lambda: database) for _ in range(2))
     assert await before() == []
     async with database.begin() as connection:
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'newer'")

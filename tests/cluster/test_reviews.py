@@ -16,10 +16,11 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers, apis, queue, watching
-from tarsy.api import access, callers, kept, problems
 from tarsy.api.live import attending
+from tarsy.auth import callers, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import changes
 
@@ -82,10 +83,10 @@ def reviewer() -> Reviewer:
 
 
 @pytest.fixture
-async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[access.Access]:
+async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[permissions.Access]:
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
-        yield access.Access(
+        yield permissions.Access(
             cluster=cluster, database=database, token="hook", settings=platforms.API(), clock=reviewer.clock
         )
     await database.close()
@@ -103,7 +104,7 @@ async def refusal(asking: Awaitable[object]) -> int:
 
 
 async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
-    may: access.Access, reviewer: Reviewer
+    may: permissions.Access, reviewer: Reviewer
 ) -> None:
     caller = await may.oversees(asked())
     assert (caller.author, caller.address) == ("jane", "203.0.113.7")
@@ -115,7 +116,7 @@ async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
 
 
 async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_longer_holds(
-    may: access.Access, reviewer: Reviewer
+    may: permissions.Access, reviewer: Reviewer
 ) -> None:
     for now, tokens, accesses in ((0, 1, 1), (19, 1, 1), (30, 1, 2), (39, 1, 2), (60, 2, 3)):
         reviewer.now = now
@@ -123,7 +124,7 @@ async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_long
         assert (len(reviewer.tokens), len(reviewer.accesses)) == (tokens, accesses), now
 
 
-async def test_a_no_holds_for_ten_seconds(may: access.Access, reviewer: Reviewer) -> None:
+async def test_a_no_holds_for_ten_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
     reviewer.access = (201, {"status": {"allowed": False, "reason": "no"}})
     for now, accesses in ((0, 1), (9, 1), (10, 2)):
         reviewer.now = now
@@ -136,7 +137,7 @@ async def test_a_no_holds_for_ten_seconds(may: access.Access, reviewer: Reviewer
         assert len(reviewer.tokens) == tokens
 
 
-async def test_a_token_is_believed_until_its_own_end_at_most(may: access.Access, reviewer: Reviewer) -> None:
+async def test_a_token_is_believed_until_its_own_end_at_most(may: permissions.Access, reviewer: Reviewer) -> None:
     def ending(seconds: float) -> str:
         claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + seconds}).encode()).decode().rstrip("=")
         return f"x.{claims}.x"
@@ -160,14 +161,14 @@ async def answered(asking: Awaitable[object]) -> int:
 
 
 async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
-    may: access.Access, reviewer: Reviewer, monkeypatch: pytest.MonkeyPatch
+    may: permissions.Access, reviewer: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reviews, "SECONDS", 60.0)
     await may.oversees(asked())
     reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
     reviewer.guesses_go.clear()
     guessing = asyncio.gather(*(answered(may.oversees(asked(f"guess{number}"))) for number in range(2000)))
-    await reviewer.has_heard(lambda: len(reviewer.tokens) > kept.OF_ONE)
+    await reviewer.has_heard(lambda: len(reviewer.tokens) > single_flight.OF_ONE)
     honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
     assert await asyncio.gather(*(answered(may.oversees(one)) for one in honest)) == [200] * 3
     assert not guessing.done(), "no guess was answered before they were"
@@ -183,7 +184,7 @@ async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiti
 
 
 async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
-    may: access.Access, reviewer: Reviewer
+    may: permissions.Access, reviewer: Reviewer
 ) -> None:
     for number in range(callers.GUESSES):
         assert await answered(may.oversees(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
@@ -208,7 +209,7 @@ async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one
     assert await answered(may.oversees(asked("yet-another", address=there))) == 429
 
 
-async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: access.Access, reviewer: Reviewer) -> None:
+async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
     async def uids() -> set[str]:
         found = await asyncio.gather(*(may.lists(asked(), namespace="shop") for _ in range(9)))
         return {one.uid for one in found}
@@ -236,7 +237,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
 ) -> None:
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
-        may = access.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
+        may = permissions.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
         assert await answered(may.lists(asked(), namespace="tarsy")) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
@@ -258,7 +259,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
     ],
 )
 async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
-    may: access.Access, reviewer: Reviewer, token: Any, status: int
+    may: permissions.Access, reviewer: Reviewer, token: Any, status: int
 ) -> None:
     reviewer.token = (201, token)
     assert await refusal(may.oversees(asked())) == status
@@ -277,7 +278,7 @@ async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
     ],
 )
 async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
-    may: access.Access, reviewer: Reviewer, answer: tuple[int, Any], status: int
+    may: permissions.Access, reviewer: Reviewer, answer: tuple[int, Any], status: int
 ) -> None:
     reviewer.access = answer
     assert await refusal(may.oversees(asked())) == status
@@ -287,11 +288,13 @@ async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
 
 
 async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_names_the_author(
-    may: access.Access, reviewer: Reviewer
+    may: permissions.Access, reviewer: Reviewer
 ) -> None:
     database = databases.Database(NOBODYS)
     trusting = platforms.API(trusted_proxies=["203.0.113.7"])
-    local = access.Access(cluster=may._cluster, database=database, token=None, settings=trusting, clock=reviewer.clock)
+    local = permissions.Access(
+        cluster=may._cluster, database=database, token=None, settings=trusting, clock=reviewer.clock
+    )
     jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
     for headers, author in (([], "api-client"), (jane, "jane")):
         request = requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})

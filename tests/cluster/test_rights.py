@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from support import installed
-from tarsy.api import needs
 from tarsy.config.load import settings
 from tarsy.kube import client
 from tarsy.kube import rights as needed
+from tarsy.probes import checks
 
 ROLES: dict[str, list[settings.Role]] = {
     "api": ["api"],
@@ -21,7 +21,7 @@ ROLES: dict[str, list[settings.Role]] = {
 async def missing(cluster: client.Cluster, part: str) -> list[str]:
     """What readiness says that an operator with that role lacks."""
     wanted = needed.needed(ROLES[part], deployment=installed.account(part))
-    return [one.what for one in await needs.Cluster(cluster, wanted)()]
+    return [one.what for one in await checks.Cluster(cluster, wanted)()]
 
 
 @pytest.mark.parametrize("part", ["api", "controller", pytest.param(installed.ALL, marks=pytest.mark.slow)])

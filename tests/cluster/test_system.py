@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 from support import apis, manifests, queue
-from tarsy.api import health
 from tarsy.kube import client
+from tarsy.probes import health
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.queue import work

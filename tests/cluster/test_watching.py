@@ -12,8 +12,9 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import accounts, apis, queue, stories, watching
-from tarsy.api import access, app
+from tarsy.api import app
 from tarsy.api.live import attending
+from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.store.base import databases
@@ -113,7 +114,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
     admitted: Callable[..., Awaitable[UUID]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(access, "ALLOWED_SECONDS", 0.2)
+    monkeypatch.setattr(permissions, "ALLOWED_SECONDS", 0.2)
     monkeypatch.setattr(attending, "ASKED_EVERY", (0.1, 0.2))
     identity = await admitted()
     url = await serve()

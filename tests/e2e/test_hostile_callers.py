@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 from support import manifests, operators, pace
-from tarsy.api import protocol
+from tarsy.serve import connections
 from tarsy_dev import tools
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def test_five_hundred_slow_sockets_and_large_bodies_keep_no_honest_caller_
     print(f"p99 alone {alone:.3f} s; beside the others median {median:.3f} s, p99 {p99:.3f} s")
     print(f"slow ones were closed after {closed:.1f} s; the process has {grown} KiB more at most")
     slowness = max(1.0, pace.slowness())  # what takes turns with the honest caller is work
-    assert closed < protocol.REQUEST_SECONDS + 2 * slowness
+    assert closed < connections.REQUEST_SECONDS + 2 * slowness
     assert grown < MEMORY_MAX
     assert median < SERVED_SECONDS * slowness + BUSY * alone
     assert p99 < WORST_SECONDS * slowness + BUSY * alone

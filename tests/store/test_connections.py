@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from support import apis, kubeconfigs
-from tarsy.api import bodies, problems, protocol
 from tarsy.kube import client
+from tarsy.serve import bodies, connections, problems
 from tarsy.store.base import databases
 
 SECONDS = 1.0
@@ -28,7 +28,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 @pytest.fixture
 async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
     """Opens connections to a server that tells how long the body was."""
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", SECONDS)
     application = FastAPI()
     problems.tell(application)
 
@@ -165,7 +165,7 @@ async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(co
 async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
     async with asyncio.timeout(60):
         held = [await connect() for _ in range(3)]
         for reader, writer in held:
@@ -187,7 +187,7 @@ async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
 async def test_where_all_places_are_taken_who_has_been_silent_for_longest_makes_room(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
     async with asyncio.timeout(60):
         idle, first, second = [await connect() for _ in range(3)]
         idle[1].write(post(b"held"))
@@ -227,14 +227,14 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
 async def test_of_a_body_that_nobody_wants_a_part_is_heard_and_then_the_connection_is_closed(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 60.0)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
     async with asyncio.timeout(60):
         reader, writer = await connect()
-        writer.write(post(b"x" * 1000, length=protocol.DISCARDED_MAX // 2, path="/refused"))
+        writer.write(post(b"x" * 1000, length=connections.DISCARDED_MAX // 2, path="/refused"))
         assert (await answer(reader))[0] == 401
-        writer.write(b"x" * (protocol.DISCARDED_MAX // 2 - 1000) + post(b"as ever"))
+        writer.write(b"x" * (connections.DISCARDED_MAX // 2 - 1000) + post(b"as ever"))
         assert await answer(reader) == (200, "7")
-        writer.write(post(b"", length=100 * protocol.DISCARDED_MAX, path="/refused"))
+        writer.write(post(b"", length=100 * connections.DISCARDED_MAX, path="/refused"))
         assert (await answer(reader))[0] == 401
         with pytest.raises(ConnectionError):  # noqa: PT012 - it may be any of them
             while True:
@@ -270,6 +270,6 @@ async def test_ambiguous_request_is_refused_and_what_it_smuggles_is_never_served
 
 
 def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:
-    protocol.allow_files()
+    connections.allow_files()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert soft >= min(protocol.CONNECTIONS_MAX + protocol.FILES_BESIDE, hard)
+    assert soft >= min(connections.CONNECTIONS_MAX + connections.FILES_BESIDE, hard)

@@ -13,9 +13,10 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api import export, investigations, problems, traces
+from tarsy.api import export, investigations, traces
 from tarsy.api import messages as api
 from tarsy.kube import client
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history

@@ -18,9 +18,9 @@ from fastapi import FastAPI, Response, WebSocket
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from support import apis, kubeconfigs
-from tarsy.api import answers, problems, protocol
 from tarsy.config.model import platforms
 from tarsy.kube import client
+from tarsy.serve import answers, connections, problems
 from tarsy.store.base import databases
 
 SECONDS = 1.0
@@ -142,7 +142,7 @@ async def status(own: socket.socket) -> int:
 
 @pytest.fixture
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setattr(protocol, "READ_SECONDS", SECONDS)
+    monkeypatch.setattr(connections, "READ_SECONDS", SECONDS)
     found, application = Served(), FastAPI()
     problems.tell(application)
     application.get("/large/{size}")(found.answer)
@@ -224,7 +224,7 @@ async def test_a_hundred_that_read_nothing_hold_no_more_than_the_process_allows(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1_000_000)
-    monkeypatch.setattr(protocol, "READ_SECONDS", 100.0)
+    monkeypatch.setattr(connections, "READ_SECONDS", 100.0)
     hostile = [await served.connect(HOSTILE, ask("/large/300000")) for _ in range(100)]
     given = [int((await read(own, 12)).split()[1]) for own in hostile]
     assert set(given) == {200, 503}
@@ -245,7 +245,7 @@ async def test_a_hundred_that_read_nothing_hold_no_more_than_the_process_allows(
 async def test_a_process_has_so_many_connections_and_the_next_one_is_told(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 5)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 5)
     waiting = [await served.waiting(source) for source in (HOSTILE, HONEST, HOSTILE, HONEST, HOSTILE)]
     refused = await served.connect(HONEST)
     assert b"5 connections are open already" in await read(refused)
@@ -259,7 +259,7 @@ async def test_a_process_has_so_many_connections_and_the_next_one_is_told(
 
 
 async def test_no_time_of_a_request_runs_on_in_a_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", SECONDS)
     async with aiohttp.ClientSession() as session:
         began = time.monotonic()
         async with session.ws_connect(f"http://127.0.0.1:{served.port}/socket") as websocket:

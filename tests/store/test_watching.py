@@ -18,10 +18,11 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
-from tarsy.api import answers, app
-from tarsy.api import protocol as protocols
+from tarsy.api import app
 from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
+from tarsy.serve import answers
+from tarsy.serve import connections as protocols
 from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.store.queue import journal

@@ -15,11 +15,12 @@ import aiohttp
 import pytest
 from fastapi import FastAPI
 from support import queue
-from tarsy.api import app, health, needs
+from tarsy.api import app
 from tarsy.api.live import hubs
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, rights
+from tarsy.probes import checks, health
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
@@ -61,7 +62,7 @@ def parts(
 def ready(database: databases.Database, cluster: client.Cluster) -> health.Readiness:
     """The readiness of a process that has begun to serve the API."""
     readiness = health.Readiness(
-        ["api"], needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(["api"]))
+        ["api"], checks.Database(lambda: database), checks.Cluster(cluster, rights.needed(["api"]))
     )
     readiness.start()
     return readiness

@@ -12,10 +12,10 @@ from typing import Any
 from uuid import UUID
 
 from click.testing import CliRunner
-from tarsy.api import concerns
 from tarsy.cli.main import main
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import details
+from tarsy.views import system_warnings
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 KEY = "mcp_servers.kube.tool_hashes.get"
@@ -107,6 +107,6 @@ def test_the_warning_says_whose_a_tool_is_to_change() -> None:
     said = catalogue.Said(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )
-    found = {one.name: one.message for one in concerns.of_processes([said]) if one.kind == "tool"}
+    found = {one.name: one.message for one in system_warnings.of_processes([said]) if one.kind == "tool"}
     assert found["kube.get"] == f"a: {CHANGED}"
     assert "tarsy tools accept kube" in found["kube.list"]

@@ -17,8 +17,10 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
 from tarsy import errors, failpoints
-from tarsy.api import access, described, problems, strict
+from tarsy.api import described
+from tarsy.auth import permissions
 from tarsy.kube import client, objects
+from tarsy.serve import problems, strict
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
@@ -29,7 +31,7 @@ Purge = Annotated[bool, Query(description="Has to be true: nothing brings back w
 log = logging.getLogger(__name__)
 
 
-def routes(actions: Actions, may: access.Access) -> APIRouter:
+def routes(actions: Actions, may: permissions.Access) -> APIRouter:
     """`POST .../cancel` and `DELETE`."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -39,7 +41,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         responses=described.responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: access.Known = Depends(may.changes)) -> Cancelled:
+    async def cancel(target: permissions.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
         return await actions.cancel(target)
 
@@ -49,7 +51,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.responses(HTTPStatus.CONFLICT),
     )
-    async def delete(*, target: access.Known = Depends(may.purges), purge: Purge = False) -> None:
+    async def delete(*, target: permissions.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.
 
         After a 503, or no answer, send it again: it goes on where it was.
@@ -79,7 +81,7 @@ class Actions:
     cluster: client.Cluster
     database: databases.Database
 
-    async def cancel(self, target: access.Known) -> Cancelled:
+    async def cancel(self, target: permissions.Known) -> Cancelled:
         """Serve `POST /api/v1/investigations/{id}/cancel`."""
         async with _doing():
             phase = await work.cancel(self.database, target.id, why="user", by=audited(target))
@@ -88,7 +90,7 @@ class Actions:
         log.info("cancelled by request", extra=_about(target, "cancelled") | {"phase": phase})
         return Cancelled(id=target.id, namespace=target.namespace, name=target.name, phase=phase)
 
-    async def _ended(self, target: access.Known) -> problems.Problem:
+    async def _ended(self, target: permissions.Known) -> problems.Problem:
         """Why it cannot be cancelled, with the phase that it is in."""
         if await history.whereabouts(self.database, target.id) is None:
             return _refused("unknown", target)
@@ -96,7 +98,7 @@ class Actions:
         assert summary  # noqa: S101 - what is somewhere has one
         return problems.Problem(HTTPStatus.CONFLICT, f"it has ended already: {summary.phase}")
 
-    async def purge(self, target: access.Known) -> None:
+    async def purge(self, target: permissions.Known) -> None:
         """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""
         async with _doing():
             failpoints.hit("purge.commit.before")
@@ -108,7 +110,7 @@ class Actions:
             raise _refused(refused, target)
         log.info("purged", extra=_about(target, "purged"))
 
-    async def _delete(self, target: access.Known) -> None:
+    async def _delete(self, target: permissions.Known) -> None:
         """Delete its object, whose namespace may be gone with it."""
         if target.is_there:
             await objects.delete_investigation(
@@ -118,16 +120,16 @@ class Actions:
         await work.gone(self.database, target.id)
 
 
-def audited(target: access.Known) -> audit.Caller:
+def audited(target: permissions.Known) -> audit.Caller:
     """Return the caller as the audit stores it."""
     return audit.Caller(who=target.caller.author, address=target.caller.address)
 
 
-def _about(target: access.Known, action: str) -> dict[str, object]:
+def _about(target: permissions.Known, action: str) -> dict[str, object]:
     return {"action": action, "investigation": f"{target.namespace}/{target.name}", "uid": str(target.id)}
 
 
-def _refused(why: purge.Refusal, target: access.Known) -> problems.Problem:
+def _refused(why: purge.Refusal, target: permissions.Known) -> problems.Problem:
     match why:
         case "unknown":
             return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {target.id}")

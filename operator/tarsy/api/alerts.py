@@ -7,8 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 
-from tarsy.api import access, described, intake, notifications, strict
+from tarsy.api import described, intake, notifications
+from tarsy.auth import permissions
 from tarsy.ingest import alertmanager, grafana, plain
+from tarsy.serve import strict
 
 Key = Annotated[
     str | None,
@@ -21,7 +23,7 @@ Key = Annotated[
 ]
 
 
-def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
+def routes(taking: intake.Intake, may: permissions.Access) -> APIRouter:
     """`POST /api/v1/alerts` and the webhooks."""
     router = strict.router(prefix="/api/v1", tag="alerts")
 
@@ -30,7 +32,7 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
         operation_id="notifyOfAlerts",
         openapi_extra=described.body(alertmanager.schema()),
     )
-    async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> notifications.Receipt:
+    async def notify(request: Request, caller: permissions.Caller = Depends(may.notifies)) -> notifications.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
         return await notifications.take(taking, request, caller, sent_by="alertmanager")
 
@@ -40,7 +42,7 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
         openapi_extra=described.body(grafana.schema()),
     )
     async def notify_of_grafana(
-        request: Request, caller: access.Caller = Depends(may.notifies)
+        request: Request, caller: permissions.Caller = Depends(may.notifies)
     ) -> notifications.Receipt:
         """Take a notification of Grafana's webhook contact point, format 1."""
         return await notifications.take(taking, request, caller, sent_by="grafana")
@@ -50,7 +52,9 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
         operation_id="putGrafanaAlerts",
         openapi_extra=described.body(grafana.schema()),
     )
-    async def put_of_grafana(request: Request, caller: access.Caller = Depends(may.notifies)) -> notifications.Receipt:
+    async def put_of_grafana(
+        request: Request, caller: permissions.Caller = Depends(may.notifies)
+    ) -> notifications.Receipt:
         """Take the same from a contact point that is set to PUT."""
         return await notifications.take(taking, request, caller, sent_by="grafana")
 
@@ -60,7 +64,9 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         openapi_extra=described.body(plain.schema()),
     )
-    async def post(request: Request, key: Key = None, caller: access.Caller = Depends(may.submits)) -> intake.Queued:
+    async def post(
+        request: Request, key: Key = None, caller: permissions.Caller = Depends(may.submits)
+    ) -> intake.Queued:
         """Take one alert; an Idempotency-Key makes a repeat harmless."""
         return await taking.alert(request, caller, key=key)
 

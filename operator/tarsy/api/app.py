@@ -18,33 +18,30 @@ from fastapi.responses import JSONResponse
 from starlette import types
 
 from tarsy.api import (
-    access,
     actions,
     alerts,
-    answers,
     chains,
     chat,
     described,
     export,
-    health,
     intake,
     investigations,
     lists,
     messages,
-    problems,
-    protocol,
     servers,
-    strict,
     system,
     traces,
 )
 from tarsy.api.compat import paths
 from tarsy.api.live import attending, hubs, sockets, streams
 from tarsy.api.live import protocol as sockets_protocol
+from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client
+from tarsy.probes import health
 from tarsy.resources import base
+from tarsy.serve import answers, connections, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 
@@ -101,7 +98,7 @@ class Application(FastAPI):
 
 def build(parts: Parts) -> Application:
     """The application."""
-    may = access.Access(
+    may = permissions.Access(
         cluster=parts.cluster,
         database=parts.database,
         token=parts.token,
@@ -170,7 +167,7 @@ def describe() -> dict[str, Any]:
     return bare().openapi()
 
 
-def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
+def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     """The routes of `/api/v1`, and those of earlier clients."""
     taking = intake.Intake(
         cluster=parts.cluster,
@@ -237,12 +234,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def serve(app: types.ASGIApp, bound: socket.socket, *, readiness: health.Readiness) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
-    protocol.allow_files()
+    connections.allow_files()
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
-            http=protocol.Protocol,
+            http=connections.Protocol,
             ws=sockets_protocol.Protocol,
             ws_max_size=sockets_protocol.FRAME_MAX,
             ws_per_message_deflate=False,  # it costs memory and time for each of them

@@ -14,9 +14,11 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, actions, bodies, described, problems, strict
+from tarsy.api import actions, described
+from tarsy.auth import permissions
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
+from tarsy.serve import bodies, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import snapshots
@@ -26,7 +28,7 @@ BODY_MAX = 12 * question.CHARACTERS_MAX + 1024  # bytes; JSON may escape one cha
 log = logging.getLogger(__name__)
 
 
-def routes(asking: Chat, may: access.Access) -> APIRouter:
+def routes(asking: Chat, may: permissions.Access) -> APIRouter:
     """`POST .../chat` and `POST .../chat/cancel`."""
     router = strict.router(prefix="/api/v1/investigations/{identity}/chat", tag="investigations")
     accepted = HTTPStatus.ACCEPTED
@@ -38,7 +40,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         openapi_extra=described.body(question.schema()),
         responses=described.responses(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
-    async def ask(request: Request, target: access.Known = Depends(may.changes)) -> Question:
+    async def ask(request: Request, target: permissions.Known = Depends(may.changes)) -> Question:
         """Ask about an investigation that has ended; the answer is to be read there."""
         return await asking.ask(request, target)
 
@@ -48,7 +50,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         status_code=accepted,
         responses=described.responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: access.Known = Depends(may.changes)) -> StoppedQuestion:
+    async def cancel(target: permissions.Known = Depends(may.changes)) -> StoppedQuestion:
         """Have the question that is open stopped."""
         return await asking.cancel(target)
 
@@ -82,7 +84,7 @@ class Chat:
     max_queued: int
     mask: Callable[[str], str]
 
-    async def ask(self, request: Request, target: access.Known) -> Question:
+    async def ask(self, request: Request, target: permissions.Known) -> Question:
         """Serve `POST /api/v1/investigations/{id}/chat`."""
         identity = target.id
         masked = await self._question(request)
@@ -108,7 +110,7 @@ class Chat:
         log.info("question asked", extra=log_fields | {"characters": len(masked)})
         return _queued(target, run=run)
 
-    async def cancel(self, target: access.Known) -> StoppedQuestion:
+    async def cancel(self, target: permissions.Known) -> StoppedQuestion:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
             cancelled = await questions.cancel(self.database, target.id, by=actions.audited(target))
@@ -160,7 +162,7 @@ class Chat:
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _queued(target: access.Known, *, run: int) -> Question:
+def _queued(target: permissions.Known, *, run: int) -> Question:
     return Question(id=target.id, namespace=target.namespace, name=target.name, run=run)
 
 

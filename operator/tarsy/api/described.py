@@ -19,7 +19,8 @@ from fastapi import FastAPI, routing
 from fastapi.dependencies import models
 from fastapi.openapi import utils
 
-from tarsy.api import access, problems
+from tarsy.auth import permissions
+from tarsy.serve import problems
 
 DESCRIPTION = """\
 Alerts come in, investigations and their transcripts go out.
@@ -91,7 +92,7 @@ RIGHTS = {
     "oversees": Right(needs="list on agentchains in the operator's namespace"),
     "accepts": Right(needs="update on mcpservers.tarsy.dev of that name in the operator's namespace"),
 }
-"""By the methods of `access.Access` that routes depend on."""
+"""By the methods of `permissions.Access` that routes depend on."""
 
 PROBLEMS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "The request is no HTTP, or its body is not what it has to be: no JSON, for one.",
@@ -196,9 +197,9 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 def rights(dependant: models.Dependant | None) -> Iterator[str]:
     """The names of the rights that a route asks for."""
     for dependency in dependant.dependencies if dependant else ():
-        if isinstance(getattr(dependency.call, "__self__", None), access.Access):
+        if isinstance(getattr(dependency.call, "__self__", None), permissions.Access):
             name = dependency.call.__name__  # type: ignore[union-attr]
-            if name != access.Access.greets.__name__:
+            if name != permissions.Access.greets.__name__:
                 yield name
         yield from rights(dependency)
 

@@ -17,7 +17,9 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, answers, investigations, reads, strict
+from tarsy.api import investigations, reads
+from tarsy.auth import permissions
+from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, timeline
@@ -58,7 +60,7 @@ class Export(investigations.Facts):
     unreadable: list[shapes.Unreadable]
 
 
-def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
     """An investigation as a file."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -69,7 +71,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     )
     async def export(
-        target: access.Known = Depends(may.reads),
+        target: permissions.Known = Depends(may.reads),
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """All of an investigation in one file: what it is, its conversations, calls and timeline."""

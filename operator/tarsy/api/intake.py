@@ -20,14 +20,15 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy import errors, failpoints
-from tarsy.api import access, bodies, problems
 from tarsy.api import chains as lists
+from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
+from tarsy.serve import bodies, problems
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import admission as admissions
@@ -70,7 +71,7 @@ class Intake:
         """The settings in force."""
         return self.ingest()
 
-    async def alert(self, request: Request, caller: access.Caller, *, key: str | None) -> Queued:
+    async def alert(self, request: Request, caller: permissions.Caller, *, key: str | None) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
         body = await bodies.read(request, limit=ALERT_MAX, message=too_large)
@@ -123,12 +124,17 @@ class Intake:
         """How many more investigations may be queued."""
         return self.max_queued - await work.queued(self.database)
 
-    async def _receipt(self, draft: manifest.Draft, caller: access.Caller) -> receipts.Receipt:
+    async def _receipt(self, draft: manifest.Draft, caller: permissions.Caller) -> receipts.Receipt:
         """The receipt of a posted alert."""
         return await receipts.issue(self.database, **_receipt_values(draft, caller), window=self.settings.dedup_window)
 
     async def investigate(
-        self, draft: manifest.Draft, served: lists.Served, caller: access.Caller, *, previous: episodes.Known | None
+        self,
+        draft: manifest.Draft,
+        served: lists.Served,
+        caller: permissions.Caller,
+        *,
+        previous: episodes.Known | None,
     ) -> episodes.Known | episodes.Repeat:
         """Make the object of a notification's alert and its row, and return the new investigation.
 
@@ -156,7 +162,7 @@ class Intake:
         return episode
 
     async def create(
-        self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: access.Caller
+        self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: permissions.Caller
     ) -> objects.Created:
         """Create the object and its row, once for each receipt; under another name if the name is taken."""
         for _ in range(NAMES_TRIED):
@@ -192,7 +198,7 @@ class Intake:
         failpoints.hit("intake.create.after")
         return created
 
-    async def _admit(self, created: objects.Created, served: lists.Served, caller: access.Caller) -> None:
+    async def _admit(self, created: objects.Created, served: lists.Served, caller: permissions.Caller) -> None:
         """Make the object's row."""
         if created.existed:  # its content is checked again: there was time for others to read its receipt
             admission = await asyncio.to_thread(
@@ -242,7 +248,7 @@ class Intake:
         return f"{self.cluster.served.default}/{name}"
 
 
-def _receipt_values(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
+def _receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[str, Any]:
     """Return the values that a receipt is asked for with."""
     fingerprint, starts_ms = draft.episode
     return {

@@ -13,8 +13,10 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 
-from tarsy.api import access, answers, lists, reads, strict
+from tarsy.api import lists, reads
+from tarsy.auth import permissions
 from tarsy.resources import chains, schema
+from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, phase_rules
 from tarsy.transcript import entries, timeline, timeline_events
@@ -171,18 +173,18 @@ class Timeline(shapes.Part):
     """Whether there are more already."""
 
 
-def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
     """An investigation, and its timeline."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=Investigation)
-    async def investigation(target: access.Known = Depends(may.reads)) -> Response:
+    async def investigation(target: permissions.Known = Depends(may.reads)) -> Response:
         """Return an investigation and its state, with its newest 100 runs."""
         return await room.answer(lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
     async def timeline(
-        target: access.Known = Depends(may.reads),
+        target: permissions.Known = Depends(may.reads),
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:

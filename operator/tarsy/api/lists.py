@@ -24,8 +24,10 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 
 from tarsy import errors
-from tarsy.api import access, described, problems, strict
+from tarsy.api import described
+from tarsy.auth import permissions
 from tarsy.resources import investigations
+from tarsy.serve import problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import listing
 from tarsy.views import shapes
@@ -241,7 +243,7 @@ class Lists:
             self._searches.release()
 
 
-def routes(lists: Lists, may: access.Access) -> APIRouter:
+def routes(lists: Lists, may: permissions.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
 
@@ -249,7 +251,7 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
         "/investigations", operation_id="listInvestigations", responses=described.responses(HTTPStatus.NOT_FOUND)
     )
     async def investigations(
-        scope: access.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.lists),
         phase: Phases = None,
         alert_type: AlertType = None,
         chain: Chain = None,

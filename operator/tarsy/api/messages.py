@@ -9,7 +9,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, answers, problems, reads, strict
+from tarsy.api import reads
+from tarsy.auth import permissions
+from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
 from tarsy.views import shapes, transcripts
@@ -20,13 +22,13 @@ _NAMED = 20
 """Executions that are named where another one was asked for."""
 
 
-def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
     """An investigation's messages."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("/messages", operation_id="listMessages", response_model=shapes.Messages)
     async def messages(
-        target: access.Known = Depends(may.reads),
+        target: permissions.Known = Depends(may.reads),
         after: reads.After = 0,
         limit: reads.Limit = reads.ENTRIES_MAX,
         execution: Annotated[

@@ -16,12 +16,14 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, bodies, chains, problems
+from tarsy.api import chains
 from tarsy.api import intake as intakes
+from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.ingest import alertmanager, formats, manifest, payload
 from tarsy.kube import objects
 from tarsy.masking import masker
+from tarsy.serve import bodies, problems
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, unserved
 from tarsy.store.queue import work
@@ -76,7 +78,9 @@ class Receipt(BaseModel):
     """Alerts that the sender says it left out."""
 
 
-async def take(intake: intakes.Intake, request: Request, caller: access.Caller, *, sent_by: formats.Format) -> Receipt:
+async def take(
+    intake: intakes.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
+) -> Receipt:
     """Serve `POST /api/v1/webhooks/<format>`."""
     body = await bodies.read(request, limit=NOTIFICATION_MAX)
     try:
@@ -109,7 +113,7 @@ class _Taking:
         *,
         intake: intakes.Intake,
         sent_by: formats.Format,
-        caller: access.Caller,
+        caller: permissions.Caller,
         size: int,
     ) -> None:
         """`size` is the notification's, in bytes."""

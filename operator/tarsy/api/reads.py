@@ -11,7 +11,7 @@ from uuid import UUID
 from fastapi import Query
 
 from tarsy import errors
-from tarsy.api import problems
+from tarsy.serve import problems
 
 ENTRIES_MAX = 500
 """Entries of the log whose messages or calls are on one page."""

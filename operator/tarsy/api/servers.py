@@ -13,13 +13,16 @@ import pydantic
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from tarsy.api import access, bodies, concerns, described, problems, strict, system
+from tarsy.api import described, system
+from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.ingest import payload
 from tarsy.kube import client
+from tarsy.serve import bodies, problems, strict
 from tarsy.store.base import audit, databases
 from tarsy.store.fleet import catalogue, pins
 from tarsy.telemetry import details
+from tarsy.views import system_warnings
 
 BODY_MAX = 256 * 1024
 """Bytes; more than the names and hashes of all tools that a server may have."""
@@ -135,7 +138,7 @@ class Tending:
         items = [_server(name, places, offers.get(name)) for name, places in system.by_name(facts)]
         return Servers(items=items[: system.ITEMS_MAX], total=len(items))
 
-    async def accept(self, name: str, wanted: Wanted, caller: access.Caller) -> Accepted:
+    async def accept(self, name: str, wanted: Wanted, caller: permissions.Caller) -> Accepted:
         """Pin the tools that are wanted at what they are now, for everybody."""
         server = next((candidate for candidate in (await self.servers()).items if candidate.name == name), None)
         if server is None:
@@ -202,7 +205,7 @@ def _refuse(why: Iterable[str]) -> None:
         raise problems.Problem(HTTPStatus.CONFLICT, "; ".join([*reasons[:TOLD_MAX], *more]))
 
 
-def routes(tending: Tending, may: access.Access) -> APIRouter:
+def routes(tending: Tending, may: permissions.Access) -> APIRouter:
     """`GET /api/v1/system/mcp-servers`, and `POST .../{name}/accept`."""
     router = strict.router(prefix="/api/v1/system/mcp-servers", tag="system")
 
@@ -218,7 +221,7 @@ def routes(tending: Tending, may: access.Access) -> APIRouter:
         responses=described.responses(HTTPStatus.CONFLICT),
     )
     async def accept(
-        name: access.ServerName, request: Request, caller: access.Caller = Depends(may.accepts)
+        name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accepts)
     ) -> Accepted:
         """Confirm what has changed of a server's tools: they are offered and called again, as they are now.
 
@@ -243,7 +246,7 @@ async def _wanted(request: Request) -> Wanted:
 
 
 def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said | None) -> Server:
-    worst = concerns.worst(places)
+    worst = system_warnings.worst(places)
     return Server.model_validate(
         {
             "name": name,

@@ -17,16 +17,18 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from tarsy import errors
-from tarsy.api import access, concerns, problems, strict
+from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.resources import chains
+from tarsy.serve import problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import backlog
 from tarsy.telemetry import details
+from tarsy.views import system_warnings
 
 ITEMS_MAX = 1000
 """Items that are told, of whatever there is; `total` says how many there are."""
@@ -179,7 +181,7 @@ class Configuration(BaseModel):
 class Warning(BaseModel):  # noqa: A001 - the path's own word
     """A warning."""
 
-    kind: concerns.Kind
+    kind: system_warnings.Kind
     name: str
     message: str
     since: datetime | None
@@ -312,27 +314,30 @@ class System:
         """Return all warnings. The absence of the API server is one of them."""
         facts = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
         unreadable = await backlog.unreadable(self._database, limit=ITEMS_MAX)
-        all_warnings = [*concerns.of_processes(facts), *concerns.of_logs(unreadable)]
+        all_warnings = [*system_warnings.of_processes(facts), *system_warnings.of_logs(unreadable)]
         untaken = await unserved.read(self._database)
         try:
             listed = await objects.list_all_chains(self._cluster, namespace=self._cluster.served.own)
             readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
-            all_warnings += concerns.of_chains(readable)
+            all_warnings += system_warnings.of_chains(readable)
             unread = (warning for warning in listed if isinstance(warning, objects.Unreadable))
             all_warnings += [
-                concerns.Found(kind="chain", name=warning.metadata.name, message=warning.message) for warning in unread
+                system_warnings.Found(kind="chain", name=warning.metadata.name, message=warning.message)
+                for warning in unread
             ]
             index = self._index(readable, unusable_providers={})  # whether a type is taken does not depend on them
             takes = functools.partial(index.takes, default=self._ingest().default_alert_type)
-            all_warnings += concerns.of_unserved(untaken, is_taken=takes)
+            all_warnings += system_warnings.of_unserved(untaken, is_taken=takes)
         except (errors.TemporaryError, objects.RefusedError) as error:
-            all_warnings.append(concerns.Found(kind="api-server", name=self._cluster.served.own, message=str(error)))
+            all_warnings.append(
+                system_warnings.Found(kind="api-server", name=self._cluster.served.own, message=str(error))
+            )
         all_warnings.sort(key=lambda warning: (warning.kind, warning.name, warning.message))
         items = [
             Warning(
                 kind=warning.kind,
                 name=warning.name,
-                message=warning.message[: concerns.MESSAGE_MAX],
+                message=warning.message[: system_warnings.MESSAGE_MAX],
                 since=warning.since,
             )
             for warning in all_warnings[:ITEMS_MAX]
@@ -343,7 +348,7 @@ class System:
         return await objects.list_chains(self._cluster, namespace=self._cluster.served.own)
 
 
-def routes(system: System, may: access.Access) -> APIRouter:
+def routes(system: System, may: permissions.Access) -> APIRouter:
     """`GET /api/v1/alert-types` and `/api/v1/system/*`."""
     router = strict.router(prefix="/api/v1", tag="system", dependencies=[Depends(may.oversees)])
 
@@ -395,7 +400,7 @@ def by_name(facts: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalog
 
 
 def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
-    worst = concerns.worst(places)
+    worst = system_warnings.worst(places)
     newest = max(places, key=lambda fact: fact.since).detail
     return Provider.model_validate(
         {
@@ -433,7 +438,7 @@ def _alert_type(name: str, chain: chains.AgentChain, index: chain_index.ChainInd
         chain_name=chain.metadata.name,
         ready=problem is None,
         reason=problem.reason if problem else "",
-        message=problem.message[: concerns.MESSAGE_MAX] if problem else "",
+        message=problem.message[: system_warnings.MESSAGE_MAX] if problem else "",
     )
 
 

@@ -17,7 +17,9 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.api import access, answers, problems, reads, strict
+from tarsy.api import reads
+from tarsy.auth import permissions
+from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, ports, record
@@ -144,13 +146,13 @@ class Called(shapes.ToolCall):
     """The number of the model call whose answer asked for it; 0 where that cannot be told."""
 
 
-def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
     """An investigation's trace."""
     router = strict.router(prefix="/api/v1/investigations/{identity}/trace", tag="investigations")
 
     @router.get("", operation_id="listCalls", response_model=Trace)
     async def trace(
-        target: access.Known = Depends(may.reads),
+        target: permissions.Known = Depends(may.reads),
         after: reads.After = 0,
         limit: reads.Limit = reads.ENTRIES_MAX,
     ) -> Response:
@@ -158,12 +160,12 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         return await room.answer(lambda: read(database, target.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
-    async def llm(n: Number, target: access.Known = Depends(may.reads)) -> Response:
+    async def llm(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
         return await room.answer(lambda: model_call(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
-    async def tool(n: Number, target: access.Known = Depends(may.reads)) -> Response:
+    async def tool(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
         """One tool call: its arguments and its result."""
         return await room.answer(lambda: called(database, target.id, number=n))
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarsy.api import needs
 from tarsy.controller import chains, duties, investigations, notices, projector
 from tarsy.kube import client, watch
+from tarsy.probes import checks
 from tarsy.process import supervision
 from tarsy.process.shared import Shared
 from tarsy.resources import base
@@ -48,7 +48,7 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
     watcher = watch.Watcher(
         cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
     )
-    shared.early.readiness.want(needs.Watch(watcher))
+    shared.early.readiness.want(checks.Watch(watcher))
     shared.kept.hear(watcher.facts)
     projection = projector.Projector(cluster=cluster, database=shared.database)
     due = duties.Duties(

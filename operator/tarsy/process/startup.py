@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
-from tarsy.api import app, front, health, needs
+from tarsy.api import app
 from tarsy.config.load import loader, settings
 from tarsy.kube import client, rights
+from tarsy.probes import checks, front, health
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
 from tarsy.store.base import databases
@@ -73,14 +74,14 @@ async def wait(
 ) -> tuple[databases.Database, str | None]:
     """Wait for the secrets and the database, and say what else is missing; the database, and the webhook's token."""
     database: databases.Database | None = None
-    url = needs.Secret(process.database_url, needed_by=needs.EVERYBODY)
-    token = needs.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
-    wanted: list[needs.Need] = [url, *([token] if token else []), needs.Database(lambda: database)]
+    url = checks.Secret(process.database_url, needed_by=checks.EVERYBODY)
+    token = checks.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
+    wanted: list[checks.Need] = [url, *([token] if token else []), checks.Database(lambda: database)]
     for need in wanted:
         early.readiness.want(need)
     if early.cluster:
         needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
-        early.readiness.want(needs.Cluster(early.cluster, needed))
+        early.readiness.want(checks.Cluster(early.cluster, needed))
     await early.readiness.provided(url)
     database = databases.Database(url.value)
     stack.push_async_callback(database.close)

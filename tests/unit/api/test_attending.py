@@ -8,8 +8,8 @@ import time
 from http import HTTPStatus
 
 import pytest
-from tarsy.api import problems
 from tarsy.api.live import attending
+from tarsy.serve import problems
 
 pytestmark = pytest.mark.leaps
 

@@ -13,7 +13,8 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.api import lists, problems
+from tarsy.api import lists
+from tarsy.serve import problems
 from tarsy.store.reads import listing
 
 QUERY = listing.Query(namespace="tarsy", namespace_uid="uid")

@@ -11,8 +11,9 @@ import pytest
 from fastapi import routing
 from starlette.routing import WebSocketRoute
 from support import apis
-from tarsy.api import app, described, strict
+from tarsy.api import app, described
 from tarsy.api.live import sockets
+from tarsy.serve import strict
 from tarsy_dev import generate
 
 UNDESCRIBED = {"/openapi.json", "/api/v1/investigations/{identity}/events", "/api/v1/events", *sockets.PATHS}

@@ -7,9 +7,9 @@ import json
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from tarsy.api import problems
 from tarsy.api.compat import events
 from tarsy.api.live import sockets, wire
+from tarsy.serve import problems
 from websockets import frames
 
 SESSIONS = events.Sessions()

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 from tarsy.agent import strategies
-from tarsy.api import concerns
 from tarsy.config import resolve
 from tarsy.config.check import chain_index, worker_reports
 from tarsy.controller import chains, reach, usable
@@ -17,6 +16,7 @@ from tarsy.resources import base
 from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import details
+from tarsy.views import system_warnings
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
 NO_WORKER = worker_reports.Workers()
@@ -221,4 +221,4 @@ def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str]
     checked = replace(GOOD, providers=("a",))
     shown = make(status=chains.status_of(make(), checked, servers={}, workers=known, now=NOW))
     told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
-    assert [one.message for one in concerns.of_chains([shown])] == ([told] if is_warned else [])
+    assert [one.message for one in system_warnings.of_chains([shown])] == ([told] if is_warned else [])

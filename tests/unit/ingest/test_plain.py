@@ -7,9 +7,9 @@ from typing import Any
 
 import pydantic
 import pytest
-from tarsy.api import problems
 from tarsy.ingest import manifest, payload, plain
 from tarsy.resources import investigations, patterns
+from tarsy.serve import problems
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from tarsy.api import access, lists, problems, reads
+from tarsy.api import lists, reads
 from tarsy.api.compat import outputs, plans, sessions, timeline, words
+from tarsy.auth import permissions
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, listing, stage_rows
 from tarsy.transcript import messages
@@ -180,7 +182,7 @@ class DashboardSessionDetail(DashboardSessionSummary):
 
 
 def query_of(
-    scope: access.Scope,
+    scope: permissions.Scope,
     *,
     statuses: Sequence[words.Session] | None,
     alert_type: str | None,

@@ -6,10 +6,12 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api import access, actions, alerts, answers, described, intake, lists, strict
+from tarsy.api import actions, alerts, described, intake, lists
 from tarsy.api.compat import events, history, progress, sessions
 from tarsy.api.live import hubs
+from tarsy.auth import permissions
 from tarsy.ingest import plain
+from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 
 
@@ -20,7 +22,7 @@ def register(
     pages: lists.Lists,
     room: answers.Room,
     database: databases.Database,
-    may: access.Access,
+    may: permissions.Access,
 ) -> APIRouter:
     """Add the translation of live events to `hub`, and return the routes."""
     hub.add_translation(events.Sessions())
@@ -31,7 +33,7 @@ def register(
     return router
 
 
-def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Database, may: access.Access) -> None:
+def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Database, may: permissions.Access) -> None:
     """Alerts come in, and are asked about by what was answered."""
 
     @router.post(
@@ -41,24 +43,24 @@ def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Databa
         openapi_extra=described.body(plain.schema()),
     )
     async def submit(
-        request: Request, key: alerts.Key = None, caller: access.Caller = Depends(may.submits)
+        request: Request, key: alerts.Key = None, caller: permissions.Caller = Depends(may.submits)
     ) -> intake.Queued:
         """Take one alert, as `/api/v1/alerts` does."""
         return await taking.alert(request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
-    async def processing(target: access.Known = Depends(may.reads)) -> progress.ProcessingStatus:
+    async def processing(target: permissions.Known = Depends(may.reads)) -> progress.ProcessingStatus:
         """How far the investigation of an alert is, by the `alert_id` that was answered."""
         return await progress.read(database, target.id)
 
 
 def _sessions(
-    router: APIRouter, doing: actions.Actions, room: answers.Room, database: databases.Database, may: access.Access
+    router: APIRouter, doing: actions.Actions, room: answers.Room, database: databases.Database, may: permissions.Access
 ) -> None:
     """One session."""
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
-    async def session(target: access.Known = Depends(may.reads)) -> Response:
+    async def session(target: permissions.Known = Depends(may.reads)) -> Response:
         """An investigation and its state, with its stages and their agents."""
         return await room.answer(lambda: sessions.read(database, target.id))
 
@@ -68,13 +70,13 @@ def _sessions(
         status_code=HTTPStatus.ACCEPTED,
         responses=described.responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
+    async def cancel(target: permissions.Known = Depends(may.changes)) -> sessions.CancelledSession:
         """Have the investigation stopped; again is no harm while it is being stopped."""
         return await sessions.cancel(doing, target)
 
 
 def _history(
-    router: APIRouter, pages: lists.Lists, room: answers.Room, database: databases.Database, may: access.Access
+    router: APIRouter, pages: lists.Lists, room: answers.Room, database: databases.Database, may: permissions.Access
 ) -> None:
     """Lists of sessions, and all that happened in one."""
 
@@ -82,7 +84,7 @@ def _history(
         "/api/v1/history/sessions", operation_id="listSessions", responses=described.responses(HTTPStatus.NOT_FOUND)
     )
     async def listed(
-        scope: access.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.lists),
         page: history.Page = 1,
         page_size: history.PageSize = history.PAGE_DEFAULT,
         status: history.Statuses = None,
@@ -106,6 +108,6 @@ def _history(
         operation_id="readSessionHistory",
         response_model=history.DashboardSessionDetail,
     )
-    async def detail(target: access.Known = Depends(may.reads)) -> Response:
+    async def detail(target: permissions.Known = Depends(may.reads)) -> Response:
         """An investigation with its stages, what they came to, and its events."""
         return await room.answer(lambda: history.read(database, target.id))

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from tarsy.api import access, actions, reads
+from tarsy.api import actions, reads
 from tarsy.api.compat import plans, words
+from tarsy.auth import permissions
 from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.reads import history, stage_rows
@@ -107,7 +108,7 @@ async def read(database: databases.Database, identity: UUID) -> AlertSession:
     return session(head, course, executions)
 
 
-async def cancel(doing: actions.Actions, target: access.Known) -> CancelledSession:
+async def cancel(doing: actions.Actions, target: permissions.Known) -> CancelledSession:
     """Serve `POST /api/v1/sessions/{id}/cancel`."""
     done = await doing.cancel(target)
     status: Literal["cancelling", "cancelled"] = "cancelled" if done.phase == "Cancelled" else "cancelling"

@@ -13,8 +13,9 @@ from http import HTTPStatus
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.api import access, problems
 from tarsy.api.live import changing, hubs, outbox, places, wire
+from tarsy.auth import permissions
+from tarsy.serve import problems
 
 ASKED_EVERY = (15.0, 25.0)
 """Seconds between two checks of a subscriber's rights: with the time that a positive answer is cached, a minute."""
@@ -55,7 +56,7 @@ class Attended:
 class Attending:
     """Lets those watch who may."""
 
-    def __init__(self, *, hub: hubs.Hub, may: access.Access) -> None:
+    def __init__(self, *, hub: hubs.Hub, may: permissions.Access) -> None:
         self.hub = hub
         self.places = places.Places()
         self._may = may

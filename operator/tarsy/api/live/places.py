@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
-from tarsy.api import problems, protocol
+from tarsy.serve import connections, problems
 
-ALL_MAX = protocol.CONNECTIONS_MAX // 2
+ALL_MAX = connections.CONNECTIONS_MAX // 2
 """WebSockets and streams of a process."""
 AGAIN_SECONDS = 10
 

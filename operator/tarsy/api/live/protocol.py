@@ -17,8 +17,8 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets import exceptions, frames, server
 from websockets.protocol import State
 
-from tarsy.api import problems, rates
 from tarsy.api.live import outbox, sockets, wire
+from tarsy.serve import problems, rates
 
 FRAME_MAX = 64 * 1024
 """Bytes of a message of a client; a longer one closes the connection (1009)."""

@@ -23,9 +23,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.api import access, problems, strict
 from tarsy.api.live import attending, outbox, wire
+from tarsy.auth import permissions
 from tarsy.ingest import payload
+from tarsy.serve import problems, strict
 
 PATHS = ("/api/v1/ws", "/ws")
 SUBSCRIPTIONS_MAX = 100
@@ -100,7 +101,7 @@ class _EndError(Exception):
         self.reason = reason
 
 
-def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
+def routes(attend: attending.Attending, may: permissions.Access) -> APIRouter:
     """`/api/v1/ws` and `/ws`."""
     router = strict.router(tag="investigations")
 

@@ -13,8 +13,9 @@ from typing import Annotated, NoReturn
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from tarsy.api import access, answers, problems, strict
 from tarsy.api.live import attending, outbox, wire
+from tarsy.auth import permissions
+from tarsy.serve import answers, problems, strict
 
 COMMENT_SECONDS = 15.0
 """Seconds between two signs of life without events, so that proxies do not take the connection for a dead one."""
@@ -35,14 +36,14 @@ class _EndError(Exception):
     """The stream is to end."""
 
 
-def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
+def routes(attend: attending.Attending, may: permissions.Access) -> APIRouter:
     """The events of an investigation, and of a list."""
     router = strict.router(prefix="/api/v1", tag="investigations")
 
     @router.get("/investigations/{identity}/events", include_in_schema=False)
     async def investigation(
         request: Request,
-        target: access.Known = Depends(may.reads),
+        target: permissions.Known = Depends(may.reads),
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:
@@ -55,7 +56,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
     @router.get("/events", include_in_schema=False)
     async def events(
         request: Request,
-        scope: access.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.lists),
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from fastapi import Request
 from starlette import requests
 
-from tarsy.api import problems
+from tarsy.serve import problems
 
 DONE_AT_ONCE = 4 * 1024
 """Bytes of a request that is read and masked on the loop: a hostile one takes 50 ms."""

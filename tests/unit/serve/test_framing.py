@@ -8,7 +8,7 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.api import framing
+from tarsy.serve import framing
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"

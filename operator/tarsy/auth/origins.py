@@ -13,14 +13,14 @@ from http import HTTPStatus
 
 from starlette.requests import HTTPConnection
 
-from tarsy.api import forwarded, problems
 from tarsy.config.model import fields
+from tarsy.serve import problems, trusted_proxies
 
 _HOW = "name it in api.allowed_origins of the platform file if its pages may watch"
 
 
 def ensure_own(
-    connection: HTTPConnection, *, proxies: forwarded.Proxies, allowed: Collection[str], is_vouched_for: bool
+    connection: HTTPConnection, *, proxies: trusted_proxies.Proxies, allowed: Collection[str], is_vouched_for: bool
 ) -> None:
     """Let pass what our own pages open, and programs; a Problem for others.
 

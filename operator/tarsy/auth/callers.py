@@ -23,10 +23,11 @@ from typing import Literal
 
 from starlette.requests import HTTPConnection
 
-from tarsy.api import asking, auth, forwarded, kept, problems, rates
+from tarsy.auth import api_server, credentials, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, reviews
 from tarsy.resources import investigations
+from tarsy.serve import problems, rates, trusted_proxies
 
 ANONYMOUS = "api-client"
 """The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
@@ -72,17 +73,17 @@ class Callers:
         cluster: client.Cluster,
         token: str | None,
         settings: platforms.API,
-        asking: asking.Asking,
+        questions: api_server.Asking,
         clock: Callable[[], float],
     ) -> None:
         """`token` is the webhook's; None is `--insecure-dev`. `clock` tells seconds that only rise."""
         self._cluster = cluster
         self._webhook = None if token is None else _digest(token.encode())
-        self.proxies = forwarded.Proxies(settings.trusted_proxies)
+        self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
         self._rates = rates.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
         self._guesses = rates.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
-        self._asking = asking
-        self._users = kept.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
+        self._asking = questions
+        self._users = single_flight.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
 
     async def sender(self, request: HTTPConnection, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Sender:
         """Return the sender of this request; its body is not read.
@@ -99,21 +100,21 @@ class Callers:
             case "webhook" | "anybody":
                 name = ANONYMOUS
                 self._count(f"{who} {rates.place(origin.address)}", busy)
-        is_vouched_for = isinstance(who, reviews.User) and forwarded.PROXIED in who.groups
+        is_vouched_for = isinstance(who, reviews.User) and trusted_proxies.PROXIED in who.groups
         return Sender(
             who=who, author=printable_name(origin.name or name), address=origin.address, is_vouched_for=is_vouched_for
         )
 
     async def _who(
-        self, request: HTTPConnection, origin: forwarded.Origin, busy: HTTPStatus
+        self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus
     ) -> reviews.User | Literal["webhook", "anybody"]:
         if self._webhook is None:
             return "anybody"
         if "Authorization" not in request.headers and origin.name is not None:
-            auth.of_no_form(request)
-            groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, forwarded.PROXIED))
+            credentials.of_no_form(request)
+            groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, trusted_proxies.PROXIED))
             return reviews.User(name=origin.name, groups=tuple(groups))
-        token = auth.bearer(request)
+        token = credentials.bearer(request)
         digest = _digest(token or b"")
         if token and secrets.compare_digest(digest, self._webhook):
             return "webhook"
@@ -123,17 +124,17 @@ class Callers:
             return cached
         self._count(f"address {network}", busy)
         if token is None or not _TOKEN.fullmatch(token):
-            raise auth.unknown(is_given=token is not None)
+            raise credentials.unknown(is_given=token is not None)
         try:
             async with self._asking.whether("whose the token is"):
                 user = await self._users.get(digest, functools.partial(self._guess, network, ask), by=network)
         except _GuessedError as error:
             raise _later(error.seconds, "too many tokens that are nobody's came from here", busy) from error
         if user is None:
-            raise auth.unknown(is_given=True)
+            raise credentials.unknown(is_given=True)
         return user
 
-    async def _guess(self, network: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
+    async def _guess(self, network: str, ask: single_flight.Ask[reviews.User]) -> single_flight.Answer[reviews.User]:
         """Ask, unless too many tokens from there were unknown, which is checked when its turn comes."""
         if seconds := self._guesses.take(network):
             raise _GuessedError(seconds)
@@ -146,9 +147,9 @@ class Callers:
                 self._guesses.give_back(network)
         return answer
 
-    async def _review(self, token: str) -> kept.Answer[reviews.User]:
+    async def _review(self, token: str) -> single_flight.Answer[reviews.User]:
         user = await reviews.user_of(self._cluster, token)
-        return kept.Answer(found=user, seconds=REFUSED_SECONDS if user is None else _lifetime(token))
+        return single_flight.Answer(found=user, seconds=REFUSED_SECONDS if user is None else _lifetime(token))
 
     def _count(self, caller: str, busy: HTTPStatus) -> None:
         """Raise a Problem where the caller has no request left."""
@@ -168,7 +169,7 @@ def _digest(token: bytes) -> bytes:
 
 def _lifetime(token: str) -> float:
     """For how many seconds a token that is good may be taken for so: not beyond its own end, where it says one."""
-    ends = auth.ends(token)
+    ends = credentials.ends(token)
     return KNOWN_SECONDS if ends is None else max(0.0, min(KNOWN_SECONDS, ends - time.time()))
 
 

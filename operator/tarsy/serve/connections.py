@@ -19,7 +19,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http import h11_impl
 
-from tarsy.api import answers, framing, problems
+from tarsy.serve import answers, framing, problems
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tarsy.api import app, front, health, needs, problems
+from tarsy.api import app
+from tarsy.probes import checks, front, health
+from tarsy.serve import problems
 
 
 class Need:
@@ -20,12 +22,12 @@ class Need:
         self.asked = 0
         self._after = after
 
-    async def __call__(self) -> Sequence[needs.Missing]:
+    async def __call__(self) -> Sequence[checks.Missing]:
         self.asked += 1
         return (
             []
             if self.given or self.asked > self._after
-            else [needs.Missing(what="a need", needed_by=("worker",), why="because")]
+            else [checks.Missing(what="a need", needed_by=("worker",), why="because")]
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from tarsy.api import rates
+from tarsy.serve import rates
 
 
 class Clock:

@@ -27,10 +27,11 @@ from fastapi import Path, Query
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.api import asking, auth, callers, kept, origins, problems
+from tarsy.auth import api_server, callers, credentials, origins, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import chains, investigations
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.reads import history
 
@@ -129,17 +130,17 @@ class Access:
         self._database = database
         self._local_only = token is None
         self._origins = settings.allowed_origins
-        self._asking = asking.Asking(clock=clock)
+        self._asking = api_server.Asking(clock=clock)
         self._callers = callers.Callers(
-            cluster=cluster, token=token, settings=settings, asking=self._asking, clock=clock
+            cluster=cluster, token=token, settings=settings, questions=self._asking, clock=clock
         )
-        self._rights = kept.Kept[bool](within=reviews.SECONDS, clock=clock)
-        self._namespaces = kept.Kept[str](within=reviews.SECONDS, clock=clock)
+        self._rights = single_flight.Kept[bool](within=reviews.SECONDS, clock=clock)
+        self._namespaces = single_flight.Kept[str](within=reviews.SECONDS, clock=clock)
 
     async def greets(self, request: HTTPConnection) -> None:
         """Check every request, before anything else is known of it."""
         if self._local_only:
-            await auth.same_machine(request)
+            await credentials.same_machine(request)
 
     async def notifies(self, request: HTTPConnection) -> Caller:
         """Return a caller that may send notifications. Alertmanager sends again only after a 503."""
@@ -269,9 +270,9 @@ class Access:
         )
 
     async def _uid(self, sender: callers.Sender, namespace: str) -> str | None:
-        async def ask() -> kept.Answer[str]:
+        async def ask() -> single_flight.Answer[str]:
             uid = await objects.namespace_uid(self._cluster, namespace)
-            return kept.Answer(found=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
+            return single_flight.Answer(found=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
 
         async with self._asking.whether("what namespaces there are"):
             return await self._namespaces.get(namespace.encode(), ask, by=_asker(sender))
@@ -285,9 +286,9 @@ class Access:
         if not isinstance(user, reviews.User):
             return user == "anybody"
 
-        async def review() -> kept.Answer[bool]:
+        async def review() -> single_flight.Answer[bool]:
             may = await reviews.may(self._cluster, user, action)
-            return kept.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
+            return single_flight.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
         async with self._asking.whether(f"what User {callers.printable_name(user.name)} may do"):

@@ -14,9 +14,9 @@ from http import HTTPStatus
 from starlette import datastructures
 from starlette.requests import HTTPConnection
 
-from tarsy.api import problems
 from tarsy.config.model import fields
 from tarsy.resources import investigations
+from tarsy.serve import problems
 
 USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
     f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For", "Host", "Proto")

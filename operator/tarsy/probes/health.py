@@ -25,11 +25,13 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import concerns, needs, problems, strict
 from tarsy.config.load import settings
+from tarsy.probes import checks
+from tarsy.serve import problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
+from tarsy.views import system_warnings
 
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
@@ -59,7 +61,7 @@ class Readiness:
     """The readiness of one process."""
 
     def __init__(
-        self, roles: Collection[settings.Role], *wanted: needs.Need, notes: Callable[[], Sequence[str]] = tuple
+        self, roles: Collection[settings.Role], *wanted: checks.Need, notes: Callable[[], Sequence[str]] = tuple
     ) -> None:
         """`roles` are those of this process, which needs what is `wanted`; it is starting.
 
@@ -67,7 +69,7 @@ class Readiness:
         """
         self.notes = notes
         self._roles = roles
-        self._wanted: list[needs.Need] = list(wanted)
+        self._wanted: list[checks.Need] = list(wanted)
         self._state: Literal["starting", "working", "stopping"] = "starting"
         self._one_at_a_time = asyncio.Lock()
         self._asked = asyncio.Event()
@@ -75,11 +77,11 @@ class Readiness:
         self._missing: tuple[str, ...] = ()
         self._looked = -FRESH_SECONDS
 
-    def want(self, need: needs.Need) -> None:
+    def want(self, need: checks.Need) -> None:
         """Be not ready without this, either, from now on."""
         self._wanted.append(need)
 
-    async def provided(self, *wanted: needs.Need) -> None:
+    async def provided(self, *wanted: checks.Need) -> None:
         """Return once nothing of these is missing; as long as something is, all that is missing is told."""
         while True:
             self._asked.clear()
@@ -129,7 +131,7 @@ class Readiness:
             log.info("ready", extra={"action": "ready"})
         self._missing = missing
 
-    def _needing(self, missing: needs.Missing) -> str:
+    def _needing(self, missing: checks.Missing) -> str:
         return ", ".join(role for role in sorted(missing.needed_by) if role in self._roles)
 
 
@@ -186,7 +188,7 @@ class Health:
     async def _check(self) -> Report:
         try:
             async with asyncio.timeout(databases.PING_SECONDS):
-                facts: Sequence[concerns.Said] = await catalogue.read(
+                facts: Sequence[system_warnings.Said] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )
         except (errors.TemporaryError, TimeoutError):
@@ -196,7 +198,7 @@ class Health:
             self._kept.database.be("answering")
         return self._report(facts)
 
-    def _report(self, facts: Sequence[concerns.Said]) -> Report:
+    def _report(self, facts: Sequence[system_warnings.Said]) -> Report:
         live = [fact for fact in facts if fact.kind == "process" and fact.detail.slots]
         self._workers.be("present" if live else "absent")
         since = min((fact.since for fact in live), default=self._workers.since)
@@ -204,7 +206,7 @@ class Health:
         report = Report(
             status="ok",
             database=_state(self._kept.database),
-            watch=_state(concerns.worst(watches)) if watches else None,
+            watch=_state(system_warnings.worst(watches)) if watches else None,
             workers=WorkersState(
                 state=self._workers.state,
                 since=since,
@@ -222,14 +224,14 @@ class Health:
         return report
 
 
-def _by_name(facts: Iterable[concerns.Said]) -> dict[str, State]:
-    places: dict[str, list[concerns.Said]] = {}
+def _by_name(facts: Iterable[system_warnings.Said]) -> dict[str, State]:
+    places: dict[str, list[system_warnings.Said]] = {}
     for fact in facts:
         places.setdefault(fact.name, []).append(fact)
-    return {name: _state(concerns.worst(facts_of_name)) for name, facts_of_name in sorted(places.items())}
+    return {name: _state(system_warnings.worst(facts_of_name)) for name, facts_of_name in sorted(places.items())}
 
 
-def _state(fact: concerns.Stands) -> State:
+def _state(fact: system_warnings.Stands) -> State:
     return State(state=fact.state, since=fact.since)
 
 

@@ -10,11 +10,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from starlette import requests
-from tarsy.api import asking, auth, callers, forwarded, problems
+from tarsy.auth import api_server, callers, credentials
 from tarsy.config.model import platforms
+from tarsy.serve import problems, trusted_proxies
 
 PROXY, FAR = "10.0.0.1", "203.0.113.7"
-PROXIES = forwarded.Proxies(platforms.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)
+PROXIES = trusted_proxies.Proxies(platforms.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)
 TEXT = st.one_of(
     st.text(max_size=40).map(lambda text: text.encode(errors="replace")),
     st.binary(max_size=40),
@@ -40,14 +41,14 @@ async def sender(*headers: tuple[str, str], method: str) -> callers.Sender:
     nobody = cast("Any", None)
     settings = platforms.API(trusted_proxies=["10.0.0.0/8"])
     known = callers.Callers(
-        cluster=nobody, token="the webhook's", settings=settings, asking=asking.Asking(), clock=time.monotonic
+        cluster=nobody, token="the webhook's", settings=settings, questions=api_server.Asking(), clock=time.monotonic
     )
     request = asked(("X-Forwarded-User", "jane"), *headers)
     request.scope["method"] = method
     return await known.sender(request)
 
 
-def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> forwarded.Origin:
+def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> trusted_proxies.Origin:
     return PROXIES.origin(asked(*headers, peer=peer))
 
 
@@ -71,7 +72,7 @@ def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> forwa
 def test_a_trusted_proxy_says_for_whom_it_calls(
     headers: list[tuple[str, str]], name: str | None, groups: tuple[str, ...]
 ) -> None:
-    assert origin(*headers) == forwarded.Origin(address=PROXY, name=name, groups=groups)
+    assert origin(*headers) == trusted_proxies.Origin(address=PROXY, name=name, groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,9 @@ def test_whom_no_proxy_can_call_for_is_refused(header: str, value: str | bytes, 
     with pytest.raises(problems.Problem) as refused:
         origin(("X-Forwarded-User", "jane") if header.endswith("Groups") else ("X-Forwarded-For", FAR), (header, value))
     assert (refused.value.status, refused.value.detail.partition(":")[0]) == (status, header)
-    assert origin((header, value), peer=FAR) == forwarded.Origin(address=FAR), "nobody looks at a stranger's words"
+    assert origin((header, value), peer=FAR) == trusted_proxies.Origin(address=FAR), (
+        "nobody looks at a stranger's words"
+    )
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups"])
@@ -146,7 +149,7 @@ def test_a_request_comes_from_the_nearest_address_that_is_no_trusted_proxys(
 def test_from_a_stranger_no_header_counts_and_from_a_proxy_none_gives_what_is_reserved(
     headers: list[tuple[str, bytes]],
 ) -> None:
-    assert origin(*headers, peer=FAR) == forwarded.Origin(address=FAR)
+    assert origin(*headers, peer=FAR) == trusted_proxies.Origin(address=FAR)
     try:
         found = origin(*headers)
     except problems.Problem as problem:
@@ -175,7 +178,7 @@ def test_what_stands_before_the_sender_changes_nothing(trusted: list[str], sende
 @hypothesis.given(headers=st.lists(TEXT, max_size=2))
 def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[bytes]) -> None:
     for prefix in (b"", b"Bearer ", b"Basic "):
-        token = auth.bearer(asked(*(("Authorization", prefix + value) for value in headers)))
+        token = credentials.bearer(asked(*(("Authorization", prefix + value) for value in headers)))
         if prefix == b"Bearer " and len(headers) == 1:
             assert token == (headers[0].strip(b" \t") or None)
         elif prefix == b"Basic " or len(headers) != 1:
@@ -186,7 +189,7 @@ def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[
     token=st.one_of(st.text(), st.lists(st.text(alphabet="eyJhwIiOjE3=_-"), min_size=3, max_size=3).map(".".join))
 )
 def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
-    assert auth.ends(token) is None or isinstance(auth.ends(token), float)
+    assert credentials.ends(token) is None or isinstance(credentials.ends(token), float)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,7 @@ def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
     ids=["a number", "a text", "nothing", "a list", "no number"],
 )
 def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
-    assert auth.ends(f"x.{claims}.x") == ends
+    assert credentials.ends(f"x.{claims}.x") == ends
 
 
 async def test_a_form_that_some_page_makes_a_browser_send_is_nobodys_though_the_proxy_knows_the_browser() -> None:

@@ -11,7 +11,8 @@ from fastapi import Depends, FastAPI, Header, Query, testclient
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tarsy.api import described, problems, strict
+from tarsy.api import described
+from tarsy.serve import problems, strict
 
 
 class Filter(BaseModel):

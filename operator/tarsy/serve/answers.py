@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import Response
 from pydantic import BaseModel
 
-from tarsy.api import problems
+from tarsy.serve import problems
 
 PIECE = 64 * 1024
 """Bytes that are written at once; the next ones when nothing is left of them here."""

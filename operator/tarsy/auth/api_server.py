@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from tarsy import errors
-from tarsy.api import problems
 from tarsy.kube import objects
+from tarsy.serve import problems
 
 TOLD_SECONDS = 10.0
 """Seconds between two logged reasons: requests without a token must not fill the log."""

@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from starlette.requests import HTTPConnection
 
-from tarsy.api import problems
+from tarsy.serve import problems
 
 SCHEME = "Bearer"
 HOW = f"give the token as `Authorization: {SCHEME} <token>`"

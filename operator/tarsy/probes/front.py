@@ -6,7 +6,8 @@ from http import HTTPStatus
 
 from starlette import types
 
-from tarsy.api import health, problems
+from tarsy.probes import health
+from tarsy.serve import problems
 
 STARTING = "the process is starting; /readyz says what it waits for. Ask again"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tarsy.api import kept
+from tarsy.auth import single_flight
 
 
 class Oracle:
@@ -14,14 +14,14 @@ class Oracle:
     def __init__(self) -> None:
         self.asked = 0
         self.now = 0.0
-        self.answer: kept.Answer[str] | Exception = kept.Answer(found="yes", seconds=60)
+        self.answer: single_flight.Answer[str] | Exception = single_flight.Answer(found="yes", seconds=60)
         self.open = asyncio.Event()
         self.open.set()
 
     def clock(self) -> float:
         return self.now
 
-    async def __call__(self) -> kept.Answer[str]:
+    async def __call__(self) -> single_flight.Answer[str]:
         self.asked += 1
         await self.open.wait()
         if isinstance(self.answer, Exception):
@@ -35,8 +35,8 @@ async def oracle() -> Oracle:
 
 
 @pytest.fixture
-def answers(oracle: Oracle) -> kept.Kept[str]:
-    return kept.Kept(within=5, clock=oracle.clock)
+def answers(oracle: Oracle) -> single_flight.Kept[str]:
+    return single_flight.Kept(within=5, clock=oracle.clock)
 
 
 async def turns(count: int = 9) -> None:
@@ -47,9 +47,9 @@ async def turns(count: int = 9) -> None:
 
 @pytest.mark.parametrize(("found", "seconds"), [("yes", 60), (None, 10)])
 async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
-    oracle: Oracle, answers: kept.Kept[str], found: str | None, seconds: float
+    oracle: Oracle, answers: single_flight.Kept[str], found: str | None, seconds: float
 ) -> None:
-    oracle.answer = kept.Answer(found=found, seconds=seconds)
+    oracle.answer = single_flight.Answer(found=found, seconds=seconds)
     for now, asked in ((0, 1), (seconds * 0.6, 1), (seconds, 2), (2 * seconds, 3)):
         oracle.now = now
         assert await answers.get(b"k", oracle, by="x") == found
@@ -59,7 +59,7 @@ async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
 
 
 async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_waits_for_it(
-    oracle: Oracle, answers: kept.Kept[str]
+    oracle: Oracle, answers: single_flight.Kept[str]
 ) -> None:
     assert await answers.get(b"k", oracle, by="x") == "yes"
     oracle.open.clear()
@@ -75,7 +75,7 @@ async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_w
         assert oracle.asked == asked
     oracle.now = 80 + 60
     assert answers.held(b"k", oracle) is None, "nobody has used it"
-    oracle.answer = kept.Answer(found=None, seconds=10)
+    oracle.answer = single_flight.Answer(found=None, seconds=10)
     for oracle.now, asked in ((200, 4), (206.7, 4), (209.9, 4), (210, 5)):
         assert await answers.get(b"k", oracle, by="x") is None
         await turns()
@@ -83,7 +83,7 @@ async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_w
 
 
 async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renewal(
-    oracle: Oracle, answers: kept.Kept[str]
+    oracle: Oracle, answers: single_flight.Kept[str]
 ) -> None:
     await answers.get(b"k", oracle, by="x")
     oracle.answer = RuntimeError("away")
@@ -97,9 +97,9 @@ async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renew
     with pytest.raises(RuntimeError, match="away"):
         await answers.get(b"k", oracle, by="x")
 
-    oracle.answer = kept.Answer(found="yes", seconds=60)
+    oracle.answer = single_flight.Answer(found="yes", seconds=60)
     await answers.get(b"k", oracle, by="x")
-    oracle.answer = kept.Answer(found=None, seconds=10)
+    oracle.answer = single_flight.Answer(found=None, seconds=10)
     oracle.now += 41
     assert answers.held(b"k", oracle) == "yes", "as was said then"
     await turns()
@@ -108,7 +108,7 @@ async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renew
 
 
 async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it_from_nobody(
-    oracle: Oracle, answers: kept.Kept[str]
+    oracle: Oracle, answers: single_flight.Kept[str]
 ) -> None:
     oracle.open.clear()
     asking = [asyncio.create_task(answers.get(b"k", oracle, by="x")) for _ in range(20)]
@@ -121,17 +121,21 @@ async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it
     assert oracle.asked == 1
 
 
-async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(oracle: Oracle, answers: kept.Kept[str]) -> None:
+async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(
+    oracle: Oracle, answers: single_flight.Kept[str]
+) -> None:
     oracle.answer = RuntimeError("away")
     found = await asyncio.gather(*(answers.get(b"k", oracle, by="x") for _ in range(3)), return_exceptions=True)
     assert [str(one) for one in found] == ["away"] * 3
-    oracle.answer = kept.Answer(found="yes", seconds=60)
+    oracle.answer = single_flight.Answer(found="yes", seconds=60)
     assert await answers.get(b"k", oracle, by="x") == "yes"
     assert oracle.asked == 2
 
 
-async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(oracle: Oracle, answers: kept.Kept[str]) -> None:
-    oracle.answer = kept.Answer(found="yes", seconds=0)
+async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(
+    oracle: Oracle, answers: single_flight.Kept[str]
+) -> None:
+    oracle.answer = single_flight.Answer(found="yes", seconds=0)
     for asked in (1, 2):
         assert await answers.get(b"k", oracle, by="x") == "yes"
         assert oracle.asked == asked
@@ -141,8 +145,8 @@ async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(oracle: Ora
 async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "AT_ONCE", 2)
-    answers = kept.Kept[str](within=0.05, clock=oracle.clock)
+    monkeypatch.setattr(single_flight, "AT_ONCE", 2)
+    answers = single_flight.Kept[str](within=0.05, clock=oracle.clock)
     oracle.open.clear()
     asking = [asyncio.create_task(answers.get(b"%d" % key, oracle, by=str(key))) for key in range(6)]
     await turns()
@@ -152,32 +156,32 @@ async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it
 
 
 async def test_whoever_asks_much_takes_nobody_elses_turn_nor_that_of_who_is_known(
-    oracle: Oracle, answers: kept.Kept[str]
+    oracle: Oracle, answers: single_flight.Kept[str]
 ) -> None:
     await answers.get(b"jane", oracle, by="here")
     oracle.open.clear()
     oracle.now = 50
     many = [asyncio.create_task(answers.get(b"%d" % key, oracle, by="here")) for key in range(100)]
     await turns()
-    assert oracle.asked == 1 + kept.OF_ONE
+    assert oracle.asked == 1 + single_flight.OF_ONE
     elsewhere = asyncio.create_task(answers.get(b"joe", oracle, by="there"))
     assert answers.held(b"jane", oracle) == "yes"
     await turns()
-    assert oracle.asked == 1 + kept.OF_ONE + 2, "about Joe and about Jane"
+    assert oracle.asked == 1 + single_flight.OF_ONE + 2, "about Joe and about Jane"
     others = [asyncio.create_task(answers.get(b"x%d" % key, oracle, by=str(key))) for key in range(100)]
     await turns()
-    assert oracle.asked == 1 + kept.AT_ONCE + 1
+    assert oracle.asked == 1 + single_flight.AT_ONCE + 1
     oracle.open.set()
     assert await asyncio.gather(*many, elsewhere, *others) == ["yes"] * 201
     assert not answers._of_one, "nobody is remembered for having asked"
 
 
 async def test_refusals_crowd_out_nobody_who_is_let_in(
-    oracle: Oracle, answers: kept.Kept[str], monkeypatch: pytest.MonkeyPatch
+    oracle: Oracle, answers: single_flight.Kept[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MOST", 3)
+    monkeypatch.setattr(single_flight, "MOST", 3)
     await answers.get(b"jane", oracle, by="x")
-    oracle.answer = kept.Answer(found=None, seconds=10)
+    oracle.answer = single_flight.Answer(found=None, seconds=10)
     for key in range(10):
         assert await answers.get(b"%d" % key, oracle, by="x") is None
     assert answers.held(b"jane", oracle) == "yes"

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tarsy.api import answers, problems
+from tarsy.serve import answers, problems
 
 
 class Text(BaseModel):

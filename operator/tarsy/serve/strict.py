@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Request, params, routing
 from fastapi.dependencies import models
 from pydantic import BaseModel
 
-from tarsy.api import bodies, problems
+from tarsy.serve import bodies, problems
 
 _EMPTY = (b"", b"{}")
 """The bodies of clients that send JSON with every request."""

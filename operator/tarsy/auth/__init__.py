@@ -1,0 +1,1 @@
+"""The callers of the API: who they are, and what they may do."""

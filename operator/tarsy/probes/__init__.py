@@ -1,0 +1,1 @@
+"""Whether a process lives, and whether it is ready."""

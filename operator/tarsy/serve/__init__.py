@@ -1,0 +1,1 @@
+"""HTTP as the API serves it: connections, limits, problems, strict requests, trusted proxies."""
