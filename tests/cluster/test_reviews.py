@@ -16,10 +16,10 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers, apis, queue, watching
-from tarsy.api.live import attending
 from tarsy.auth import callers, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
+from tarsy.live import attending
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import changes

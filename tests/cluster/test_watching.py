@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from support import accounts, apis, queue, stories, watching
 from tarsy.api import app
-from tarsy.api.live import attending
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
+from tarsy.live import attending
 from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 

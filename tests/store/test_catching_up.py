@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
-from tarsy.api.live import changing, hubs, outbox, wire
+from tarsy.live import changing, hubs, outbox, wire
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.store.reads import history

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support import queue, stories, watching
 from tarsy.api.compat import events
-from tarsy.api.live import changing, outbox, wire
+from tarsy.live import changing, outbox, wire
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support import exports, queue, stories
 from tarsy.api import investigations, lists
 from tarsy.api.compat import history, sessions, words
-from tarsy.api.live import telling, wire
+from tarsy.live import telling, wire
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.reads import listing, phase_rules

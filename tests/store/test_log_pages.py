@@ -14,6 +14,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.store.reads import history
 from tarsy.transcript import entries, messages, timeline
+from tarsy.views import timelines
 
 
 class Reader:
@@ -24,7 +25,7 @@ class Reader:
         self._identity = identity
         self._limit = limit
         self.after = 0
-        self.events: dict[str, api.Event] = {}
+        self.events: dict[str, timelines.Event] = {}
         self.more = False
 
     async def read(self) -> None:
@@ -52,14 +53,14 @@ class Reader:
                 return
 
     @property
-    def in_order(self) -> list[api.Event]:
+    def in_order(self) -> list[timelines.Event]:
         return sorted(self.events.values(), key=lambda event: (event.seq, event.id))
 
 
-async def at_the_end(database: databases.Database, identity: UUID) -> list[api.Event]:
+async def at_the_end(database: databases.Database, identity: UUID) -> list[timelines.Event]:
     """The whole timeline, folded at once."""
     events = timeline.fold(await queue.log(database, identity))
-    return sorted(map(api.Event.model_validate, events), key=lambda event: (event.seq, event.id))
+    return sorted(map(timelines.Event.model_validate, events), key=lambda event: (event.seq, event.id))
 
 
 async def take_over(database: databases.Database) -> journal.PgJournal:

@@ -21,7 +21,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
-from tarsy.views import shapes
+from tarsy.views import shapes, timelines
 
 CALLS = ("k8s.pods_log", "k8s.pods_log")
 STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
@@ -122,7 +122,7 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
     ]
     identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
     for limit in (1, 2):
-        events = investigations.Timeline(events=[], last=0, more=True)
+        events = timelines.Timeline(events=[], last=0, more=True)
         page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
         while events.more:
             events = await investigations.read_timeline(database, identity, after=events.last, limit=limit)

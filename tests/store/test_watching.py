@@ -19,8 +19,8 @@ import aiohttp
 import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
 from tarsy.api import app
-from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
+from tarsy.live import outbox, places, protocol, sockets
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy.store.base import databases, notify

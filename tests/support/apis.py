@@ -16,10 +16,10 @@ import pytest
 from fastapi import FastAPI
 from support import queue
 from tarsy.api import app
-from tarsy.api.live import hubs
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, rights
+from tarsy.live import hubs
 from tarsy.probes import checks, health
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tarsy.api.live import outbox
+from tarsy.live import outbox
 from websockets import exceptions
 from websockets.asyncio import client
 

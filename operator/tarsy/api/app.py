@@ -33,12 +33,12 @@ from tarsy.api import (
     traces,
 )
 from tarsy.api.compat import paths
-from tarsy.api.live import attending, hubs, sockets, streams
-from tarsy.api.live import protocol as sockets_protocol
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client
+from tarsy.live import attending, hubs, sockets, streams
+from tarsy.live import protocol as sockets_protocol
 from tarsy.probes import health
 from tarsy.resources import base
 from tarsy.serve import answers, connections, problems, strict

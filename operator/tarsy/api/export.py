@@ -23,7 +23,7 @@ from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, timeline
-from tarsy.views import markdown, shapes, transcripts
+from tarsy.views import markdown, shapes, timelines, transcripts
 
 VERSION = 2
 """The version of the JSON document; rises if programs that read it have to change."""
@@ -55,7 +55,7 @@ class Export(investigations.Facts):
     messages: list[shapes.Message]
     llm_interactions: list[shapes.ModelCall]
     mcp_interactions: list[shapes.ToolCall]
-    timeline: list[investigations.Event]
+    timeline: list[timelines.Event]
     """Each event in its newest form."""
     unreadable: list[shapes.Unreadable]
 
@@ -179,7 +179,7 @@ async def _events(
 def _events_of(page: history.LogPage, after: int) -> bytes:
     events = timeline.fold(page.log, claims=page.claims, executions=page.executions)
     page_events = (event for event in events if after < event.seq <= page.last)
-    return _written([investigations.Event.model_validate(event) for event in page_events])
+    return _written([timelines.Event.model_validate(event) for event in page_events])
 
 
 _NOTHING = b"[]"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import Field, JsonValue, RootModel, WithJsonSchema
+from pydantic import RootModel, WithJsonSchema
 
 from tarsy.api import lists, reads
 from tarsy.auth import permissions
@@ -19,8 +19,8 @@ from tarsy.resources import chains, schema
 from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, phase_rules
-from tarsy.transcript import entries, timeline, timeline_events
-from tarsy.views import shapes, transcripts
+from tarsy.transcript import entries, timeline
+from tarsy.views import shapes, timelines, transcripts
 
 EVENTS_MAX = 500
 """Events of one page of a timeline."""
@@ -137,42 +137,6 @@ class Investigation(Facts):
     """The first entries of its log that are of a kind or a version which this version of TARSy does not know."""
 
 
-_TEXT: dict[str, JsonValue] = {"type": "string"}
-_METADATA: dict[str, JsonValue] = {
-    **dict.fromkeys(("provider", "model", "server_name", "tool_name", "arguments", "source"), _TEXT),
-    "in_doubt": {"type": "boolean"},
-}
-"""The metadata that several types of events have."""
-
-
-class Event(shapes.Part):
-    """One event of the timeline, in its newest form. One that was there under its id before has changed."""
-
-    id: str
-    seq: int
-    """The entry of the log that brought its last change."""
-    type: timeline_events.Type
-    status: timeline_events.Status
-    stage: str
-    execution: str
-    content: str
-    metadata: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _METADATA})]
-    """By its type; what else there is, is of one type alone."""
-    created_at: datetime
-    updated_at: datetime
-
-
-class Timeline(shapes.Part):
-    """The events that changed behind an entry of the log."""
-
-    events: list[Event]
-    """By `seq`."""
-    last: int
-    """The value of `after` for the next page."""
-    more: bool
-    """Whether there are more already."""
-
-
 def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
     """An investigation, and its timeline."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
@@ -182,7 +146,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
         """Return an investigation and its state, with its newest 100 runs."""
         return await room.answer(lambda: read(database, target.id))
 
-    @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
+    @router.get("/timeline", operation_id="readTimeline", response_model=timelines.Timeline)
     async def timeline(
         target: permissions.Known = Depends(may.reads),
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
@@ -210,7 +174,7 @@ async def read(database: databases.Database, identity: UUID) -> Investigation:
     )
 
 
-async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> Timeline:
+async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:
     """Serve `GET /api/v1/investigations/{id}/timeline`: what changed behind entry `after`, `limit` events or so.
 
     A page ends with an entry, never inside one: who goes on from its `last` misses nothing. It is empty only where
@@ -254,12 +218,12 @@ def facts(head: history.Head) -> Facts:
     )
 
 
-def _timeline(page: history.LogPage, *, after: int, limit: int) -> Timeline:
+def _timeline(page: history.LogPage, *, after: int, limit: int) -> timelines.Timeline:
     events, last = timeline.page(
         timeline.fold(page.log, claims=page.claims, executions=page.executions),
         after=after,
         last=page.last,
         limit=limit,
     )
-    page_events = [Event.model_validate(event) for event in events]
-    return Timeline(events=page_events, last=last, more=page.more or last < page.last)
+    page_events = [timelines.Event.model_validate(event) for event in events]
+    return timelines.Timeline(events=page_events, last=last, more=page.more or last < page.last)

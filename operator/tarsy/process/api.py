@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tarsy.api import app
-from tarsy.api.live import hubs
 from tarsy.kube import client
+from tarsy.live import hubs
 from tarsy.process import supervision
 from tarsy.process.shared import Shared
 from tarsy.resources import base

@@ -12,7 +12,7 @@ from fastapi import routing
 from starlette.routing import WebSocketRoute
 from support import apis
 from tarsy.api import app, described
-from tarsy.api.live import sockets
+from tarsy.live import sockets
 from tarsy.serve import strict
 from tarsy_dev import generate
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from support import stories
 from support import watching as watchers
-from tarsy.api.live import outbox, telling, watching, wire
+from tarsy.live import outbox, telling, watching, wire
 from tarsy.store.live import deltas
 from tarsy.transcript import entries
 

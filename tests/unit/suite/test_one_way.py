@@ -14,8 +14,8 @@ import jsonschema_rs
 import pytest
 from support import apis
 from tarsy.api import investigations
-from tarsy.api.live import telling
 from tarsy.controller import statuses
+from tarsy.live import telling
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
 from tarsy.views import shapes

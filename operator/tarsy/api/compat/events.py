@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarsy.api.compat import plans, progress, words
-from tarsy.api.live import wire
+from tarsy.live import wire
 from tarsy.store.reads import history, stage_rows
 from tarsy.transcript import entries
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from tarsy.api import actions, alerts, described, intake, lists
 from tarsy.api.compat import events, history, progress, sessions
-from tarsy.api.live import hubs
 from tarsy.auth import permissions
 from tarsy.ingest import plain
+from tarsy.live import hubs
 from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from tarsy.api import investigations
-from tarsy.api.live import wire
+from tarsy.live import wire
 from tarsy.store.reads import history, phase_rules, stage_rows
 from tarsy.transcript import entries, timeline, timeline_events
+from tarsy.views import timelines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def update_messages(updates: Iterable[wire.Body], translation: wire.Translation,
 
 def _of_event(event: timeline_events.Event, logged: entries.Logged, *, is_new: bool) -> wire.Body:
     kind = "timeline_event.created" if is_new else "timeline_event.completed"
-    return kind, {"run": logged.run, "event": investigations.Event.model_validate(event).model_dump(mode="json")}
+    return kind, {"run": logged.run, "event": timelines.Event.model_validate(event).model_dump(mode="json")}
 
 
 def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterator[wire.Body]:

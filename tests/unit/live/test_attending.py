@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 
 import pytest
-from tarsy.api.live import attending
+from tarsy.live import attending
 from tarsy.serve import problems
 
 pytestmark = pytest.mark.leaps

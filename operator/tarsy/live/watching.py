@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tarsy.api.live import outbox, telling, wire
+from tarsy.live import outbox, telling, wire
 from tarsy.store.live import deltas
 from tarsy.store.reads import stage_rows
 from tarsy.transcript import entries

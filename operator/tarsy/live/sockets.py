@@ -23,9 +23,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.api.live import attending, outbox, wire
 from tarsy.auth import permissions
 from tarsy.ingest import payload
+from tarsy.live import attending, outbox, wire
 from tarsy.serve import problems, strict
 
 PATHS = ("/api/v1/ws", "/ws")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from tarsy.api.live import changing, outbox, telling, watching, wire
+from tarsy.live import changing, outbox, telling, watching, wire
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.store.reads import changes, history, stage_rows

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from tarsy.api.live import outbox, telling, wire
+from tarsy.live import outbox, telling, wire
 from tarsy.store.base import databases
 from tarsy.store.reads import changes, history, stage_rows
 

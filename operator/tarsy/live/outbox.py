@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from tarsy import errors
-from tarsy.api.live import wire
+from tarsy.live import wire
 
 QUEUED_MAX = 1024 * 1024
 """Bytes that may wait behind the next message when more is told; who is further behind is dropped."""

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 from support import watching
-from tarsy.api.live import outbox
+from tarsy.live import outbox
 
 HALF = b"x" * (outbox.QUEUED_MAX // 2)
 

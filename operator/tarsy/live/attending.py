@@ -13,8 +13,8 @@ from http import HTTPStatus
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.api.live import changing, hubs, outbox, places, wire
 from tarsy.auth import permissions
+from tarsy.live import changing, hubs, outbox, places, wire
 from tarsy.serve import problems
 
 ASKED_EVERY = (15.0, 25.0)

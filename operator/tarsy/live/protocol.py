@@ -17,7 +17,7 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets import exceptions, frames, server
 from websockets.protocol import State
 
-from tarsy.api.live import outbox, sockets, wire
+from tarsy.live import outbox, sockets, wire
 from tarsy.serve import problems, rates
 
 FRAME_MAX = 64 * 1024

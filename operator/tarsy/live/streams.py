@@ -13,8 +13,8 @@ from typing import Annotated, NoReturn
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from tarsy.api.live import attending, outbox, wire
 from tarsy.auth import permissions
+from tarsy.live import attending, outbox, wire
 from tarsy.serve import answers, problems, strict
 
 COMMENT_SECONDS = 15.0

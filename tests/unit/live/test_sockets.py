@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from tarsy.api.compat import events
-from tarsy.api.live import sockets, wire
+from tarsy.live import sockets, wire
 from tarsy.serve import problems
 from websockets import frames
 
