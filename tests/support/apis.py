@@ -19,8 +19,9 @@ from tarsy.api import app
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, rights
-from tarsy.live import hubs
+from tarsy.live import hubs, protocol
 from tarsy.probes import checks, health
+from tarsy.serve import http_server
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
@@ -71,11 +72,13 @@ def ready(database: databases.Database, cluster: client.Cluster) -> health.Readi
 @contextlib.asynccontextmanager
 async def listening(given: app.Parts, *, application: FastAPI | None = None, hears: bool = False) -> AsyncIterator[str]:
     """Serve the API of these parts, or an `application` of the test's; its URL. `hears`: what is said live, as well."""
-    bound = app.bind("127.0.0.1", 0)
+    bound = http_server.bind("127.0.0.1", 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     bound.listen(100)  # whoever connects before the server accepts waits
     listener = notify.Listener(given.database.url, {deltas.SAID: given.hub.hint}).run
-    serve = app.serve(application or app.build(given), bound, readiness=given.readiness)
+    serve = http_server.serve(
+        application or app.build(given), bound, websockets=protocol.websockets(), stopping=given.readiness.stop
+    )
     tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

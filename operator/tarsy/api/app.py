@@ -1,18 +1,13 @@
-"""The application, and the server that serves it."""
+"""The application: its routes, and what each of them is made of."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
-import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.responses import JSONResponse
 from starlette import types
@@ -38,17 +33,14 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.live import attending, hubs, sockets, streams
-from tarsy.live import protocol as sockets_protocol
 from tarsy.probes import health
 from tarsy.resources import base
-from tarsy.serve import answers, connections, problems, strict
+from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 
 PATIENCE_SECONDS = 10.0
 """Seconds for a statement with a waiting caller; a worker's may take longer."""
-SWITCH_SECONDS = 0.0005
-"""For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,54 +200,3 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     )
     tending = servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
     yield servers.routes(tending, may)
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process has its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Bind the socket ourselves: uvicorn would end the process with SystemExit where the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-    except OSError:
-        bound.close()
-        raise
-    return bound
-
-
-async def serve(app: types.ASGIApp, bound: socket.socket, *, readiness: health.Readiness) -> None:
-    """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
-    connections.allow_files()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    server = Server(
-        uvicorn.Config(
-            app,
-            http=connections.Protocol,
-            ws=sockets_protocol.Protocol,
-            ws_max_size=sockets_protocol.FRAME_MAX,
-            ws_per_message_deflate=False,  # it costs memory and time for each of them
-            ws_ping_interval=sockets_protocol.PING_SECONDS,
-            ws_ping_timeout=sockets_protocol.PING_SECONDS,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            proxy_headers=False,  # it would take the word of every proxy on this machine for who calls
-            timeout_graceful_shutdown=10,
-        )
-    )
-    serving = asyncio.ensure_future(server.serve(sockets=[bound]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        readiness.stop()
-        server.should_exit = True
-        await serving

@@ -18,7 +18,7 @@ from websockets import exceptions, frames, server
 from websockets.protocol import State
 
 from tarsy.live import outbox, sockets, wire
-from tarsy.serve import problems, rates
+from tarsy.serve import http_server, problems, rates
 
 FRAME_MAX = 64 * 1024
 """Bytes of a message of a client; a longer one closes the connection (1009)."""
@@ -195,3 +195,8 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
     def _abort_soon(self) -> None:
         if self._abort is None and not self.disconnected:
             self._abort = self.loop.call_later(sockets.FAREWELL_SECONDS, self.transport.abort)
+
+
+def websockets() -> http_server.WebSockets:
+    """Return the protocol with its limits, for the server."""
+    return http_server.WebSockets(protocol=Protocol, frame_max=FRAME_MAX, ping_seconds=PING_SECONDS)

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from tarsy.api import app
 from tarsy.config.load import loader, settings
 from tarsy.kube import client, rights
+from tarsy.live import protocol
 from tarsy.probes import checks, front, health
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
+from tarsy.serve import http_server
 from tarsy.store.base import databases
 
 log = logging.getLogger(__name__)
@@ -53,12 +55,14 @@ async def answer(process: settings.Settings, in_force: platform_file.PlatformFil
         stack.push_async_callback(cluster.close)
     host, port = process.listen_host, process.listen_port
     try:
-        bound = app.bind(host, port)
+        bound = http_server.bind(host, port)
     except OSError as error:
         raise errors.StartError(f"--listen: {host}:{port}: {error.strerror}") from error
     stack.callback(bound.close)
     answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
-    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness))
+    serving = asyncio.create_task(
+        http_server.serve(answers, bound, websockets=protocol.websockets(), stopping=readiness.stop)
+    )
     stack.push_async_callback(_end, serving)
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
     return Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
