@@ -1,4 +1,4 @@
-"""Identity: the caller of a request, by its token or by a trusted proxy. `access` decides what it may do.
+"""Identity: the caller of a request, by its token or by a trusted proxy. `permissions` decides what it may do.
 
 A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). If a
 proxy forwards a request with a token, the token's rights count, and the proxy's user is the author.

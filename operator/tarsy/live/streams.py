@@ -102,7 +102,7 @@ class Stream(Response):
                     group.create_task(part)
         except* _EndError:
             self._outbox.drop()
-            # A client that does not read has as little time as for any answer (`protocol.READ_SECONDS`).
+            # A client that does not read has as little time as for any answer (`connections.READ_SECONDS`).
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._outbox.close()

@@ -1,6 +1,6 @@
 """Readiness: whether this process can do the work of its roles now, and if not, what is missing.
 
-What each role needs is in `needs`. A process answers before anything of it is there, says what it waits for, and looks
+What each role needs is in `checks`. A process answers before anything of it is there, says what it waits for, and looks
 again until it is. MCP servers and models are not asked for: what lacks one says so in its transcript, and other
 investigations run. Whether to restart the process is another question, and `/healthz` asks for nothing: that it is
 answered says that the process lives and its loop turns, and a restart mends no database.

@@ -1,7 +1,7 @@
 """Answers on their way: limits for their number and their memory, sent piece by piece.
 
 A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written
-piece by piece, each after the one before has gone (`in_pieces`; `protocol` cuts off a client that does not read). Until
+piece by piece, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read). Until
 then it is held, and counted. If too much is held, a request is refused before anything is read for it.
 """
 
@@ -30,7 +30,7 @@ TURN_SECONDS = 10.0
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Message]], Send], Awaitable[None]]
-"""An ASGI application, like the two above."""
+"""An ASGI application."""
 
 
 class Room:

@@ -10,7 +10,7 @@ from tarsy.transcript import entries, messages, record, scopes, timeline_events
 
 E = TypeVar("E")
 
-Said: TypeAlias = Sequence[messages.Message | messages.Failure]
+Additions: TypeAlias = Sequence[messages.Message | messages.Failure]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Kind(Generic[E]):
     order: Callable[[scopes.Scopes, E], None]
     """Begins, requires or ends scopes; raises an OutOfOrderError."""
     effect: Effect[E]
-    messages: Callable[[E], Said]
+    messages: Callable[[E], Additions]
     """The messages and failures that it adds to the conversation of its execution."""
     model_calls: ModelCalls[E] | None
     """None where it accounts for none."""

@@ -52,11 +52,11 @@ def _add_compaction(execution: record.Execution, entry: entries.ContextCompacted
     execution.retries += entry.call.retries if entry.call else 0
 
 
-def _answer(entry: entries.Answered) -> kind.Said:
+def _answer(entry: entries.Answered) -> kind.Additions:
     return entry.messages
 
 
-def _failure(entry: entries.Unanswered) -> kind.Said:
+def _failure(entry: entries.Unanswered) -> kind.Additions:
     return (*entry.messages, entry.failure)
 
 

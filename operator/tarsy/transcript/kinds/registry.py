@@ -65,7 +65,7 @@ def add(execution: record.Execution, entry: entries.Entry) -> None:
         effect(execution, entry)
 
 
-def log_additions(entry: entries.Entry) -> kind.Said:
+def log_additions(entry: entries.Entry) -> kind.Additions:
     """Return the messages and failures that an entry adds to its execution's conversation."""
     return kind_of(entry).messages(entry)
 

@@ -34,7 +34,7 @@ def _add_summary(execution: record.Execution, entry: entries.ToolSummarised) -> 
     execution.log[index] = replace(result, text=SUMMARY.format(length=length, text=entry.text))
 
 
-def _results(entry: entries.ToolsAnswered) -> kind.Said:
+def _results(entry: entries.ToolsAnswered) -> kind.Additions:
     return tuple(run.result for run in entry.runs)
 
 
