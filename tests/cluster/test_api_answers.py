@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support import answers
-from tarsy.api import chains as lists
+from tarsy.api.alerts import chains as lists
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.controller import duties, investigations

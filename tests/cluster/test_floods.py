@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlalchemy import exc
 from support import apis, former, manifests, pace, queue
-from tarsy.api import notifications
+from tarsy.api.alerts import notifications
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.masking import masker

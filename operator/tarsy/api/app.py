@@ -14,12 +14,9 @@ from starlette import types
 
 from tarsy.api import (
     actions,
-    alerts,
-    chains,
     chat,
     described,
     export,
-    intake,
     investigations,
     lists,
     messages,
@@ -27,6 +24,7 @@ from tarsy.api import (
     system,
     traces,
 )
+from tarsy.api.alerts import chains, intake, webhooks
 from tarsy.api.compat import paths
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
@@ -178,7 +176,7 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     )
     room = answers.Room()
     listed = lists.Lists(parts.database)
-    yield alerts.routes(taking, may)
+    yield webhooks.routes(taking, may)
     yield lists.routes(listed, may)
     yield investigations.routes(parts.database, may, room)
     yield messages.routes(parts.database, may, room)

@@ -6,7 +6,8 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api import actions, alerts, described, intake, lists
+from tarsy.api import actions, described, lists
+from tarsy.api.alerts import intake, webhooks
 from tarsy.api.compat import events, history, progress, sessions
 from tarsy.auth import permissions
 from tarsy.ingest import plain
@@ -43,7 +44,7 @@ def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Databa
         openapi_extra=described.body(plain.schema()),
     )
     async def submit(
-        request: Request, key: alerts.Key = None, caller: permissions.Caller = Depends(may.submits)
+        request: Request, key: webhooks.Key = None, caller: permissions.Caller = Depends(may.submits)
     ) -> intake.Queued:
         """Take one alert, as `/api/v1/alerts` does."""
         return await taking.alert(request, caller, key=key)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 
-from tarsy.api import described, intake, notifications
+from tarsy.api import described
+from tarsy.api.alerts import intake, notifications
 from tarsy.auth import permissions
 from tarsy.ingest import alertmanager, grafana, plain
 from tarsy.serve import strict

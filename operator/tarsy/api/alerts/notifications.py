@@ -16,8 +16,8 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import chains
-from tarsy.api import intake as intakes
+from tarsy.api.alerts import chains
+from tarsy.api.alerts import intake as intakes
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.ingest import alertmanager, formats, manifest, payload

@@ -20,7 +20,7 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy import errors, failpoints
-from tarsy.api import chains as lists
+from tarsy.api.alerts import chains as lists
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms

@@ -1,0 +1,1 @@
+"""Routes that take alerts: webhooks and posted alerts."""
