@@ -1,8 +1,8 @@
 """How the API describes itself (OpenAPI): what a route cannot say of itself is added here, for all of them.
 
-A route says what it takes and answers. Who may call it follows from the right that it asks for (`permissions`), and which
-problems it can answer from what it depends on; those of its own it names by `problems`. Its examples are files beside
-this one, found by its `operation_id`: they are data, and longer than the route.
+A route says what it takes and answers. Who may call it follows from the right that it asks for (`permissions`), and
+which problems it can answer from what it depends on; those of its own it names by `problems`. Its examples are files
+beside this one, found by its `operation_id`: they are data, and longer than the route.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers on their way: limits for their number and their memory, sent piece by piece.
 
 A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written
-piece by piece, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read). Until
-then it is held, and counted. If too much is held, a request is refused before anything is read for it.
+piece by piece, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read).
+Until then it is held, and counted. If too much is held, a request is refused before anything is read for it.
 """
 
 from __future__ import annotations
