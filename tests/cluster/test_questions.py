@@ -15,7 +15,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, kubeconfigs, manifests, queue, stories
-from tarsy.api import chat
+from tarsy.api.investigations import questions
 from tarsy.config.model import platforms
 from tarsy.ingest import question as payloads
 from tarsy.kube import client
@@ -170,7 +170,7 @@ async def test_a_question_that_is_none_is_refused(api: API, world: World, databa
         (422, b'{"question": 1}', "question: give a text"),
         (422, b'{"question": "Why?", "agent": "x"}', "agent: no such field: there is question"),
         (422, json.dumps({"question": "a" * 100_001}).encode(), "question: give 100000 characters at most"),
-        (413, b" " * (chat.BODY_MAX + 1), "a question has at most 100000 characters"),
+        (413, b" " * (questions.BODY_MAX + 1), "a question has at most 100000 characters"),
     ]
     for expected, body, told in bodies:
         status, problem = await api.send("POST", f"{identity}/chat", body)

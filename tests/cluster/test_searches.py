@@ -12,7 +12,7 @@ import aiohttp
 import asyncpg
 import pytest
 from support import apis, crowd, queue
-from tarsy.api import lists
+from tarsy.api.investigations import lists
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions

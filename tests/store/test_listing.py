@@ -16,8 +16,8 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import exports, queue, stories
-from tarsy.api import investigations, lists
 from tarsy.api.compat import history, sessions, words
+from tarsy.api.investigations import details, lists
 from tarsy.live import telling, wire
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
@@ -108,7 +108,7 @@ async def test_row_says_of_an_investigation_what_the_single_answer_says(
         await journal.commit(replace(ended, grounds="Inspected"))
     (item,) = (await listing.page(database, ALL, limit=25)).items
     row = lists.row(item).model_dump(mode="json")
-    whole = (await investigations.read(database, identity)).model_dump(mode="json")
+    whole = (await details.read(database, identity)).model_dump(mode="json")
     exported = (await exports.whole(database, identity)).model_dump(mode="json")
     assert row == {name: whole[name] for name in row} == {name: exported[name] for name in row}
     assert (row["cost"], row["grounded"], row["summary"]) == (

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.api import investigations as api
+from tarsy.api.investigations import details as api
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.store.reads import history

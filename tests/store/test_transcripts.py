@@ -13,8 +13,9 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api import export, investigations, traces
-from tarsy.api import messages as api
+from tarsy.api.investigations import details, traces
+from tarsy.api.investigations import exports as export
+from tarsy.api.investigations import messages as api
 from tarsy.kube import client
 from tarsy.serve import problems
 from tarsy.store.base import databases
@@ -125,7 +126,7 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
         events = timelines.Timeline(events=[], last=0, more=True)
         page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
         while events.more:
-            events = await investigations.read_timeline(database, identity, after=events.last, limit=limit)
+            events = await details.read_timeline(database, identity, after=events.last, limit=limit)
             assert events.events or not events.more
         while page.more:
             page = await api.read(database, identity, after=page.last, limit=limit)
@@ -196,7 +197,7 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
     assert exported.chain.root["agents"][0]["name"] == "Own"
     shown = [
         exported.model_dump_json(),
-        (await investigations.read(database, identity)).model_dump_json(),
+        (await details.read(database, identity)).model_dump_json(),
         (await api.read(database, identity, after=0, limit=500)).model_dump_json(),
         (await traces.model_call(database, identity, number=1)).model_dump_json(),
         b"".join([piece async for piece in export.as_markdown(database, head)]).decode(),

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 from support import exports, queue, stories
-from tarsy.api import investigations as api
-from tarsy.api import traces
+from tarsy.api.investigations import details as api
+from tarsy.api.investigations import traces
 from tarsy.config.model import platforms
 from tarsy.resources import investigations
 from tarsy.store.base import databases

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tarsy.api import export
+from tarsy.api.investigations import exports
 from tarsy.store.base import databases
 from tarsy.store.reads import history
 
 
-async def whole(database: databases.Database, identity: UUID) -> export.Export:
+async def whole(database: databases.Database, identity: UUID) -> exports.Export:
     """The export of an investigation that was admitted, read as the document that it is."""
     head = await history.head(database, identity)
     assert head is not None
-    return export.Export.model_validate_json(b"".join([piece async for piece in export.as_json(database, head)]))
+    return exports.Export.model_validate_json(b"".join([piece async for piece in exports.as_json(database, head)]))

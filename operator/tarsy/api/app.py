@@ -12,20 +12,11 @@ from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.responses import JSONResponse
 from starlette import types
 
-from tarsy.api import (
-    actions,
-    chat,
-    described,
-    export,
-    investigations,
-    lists,
-    messages,
-    servers,
-    system,
-    traces,
-)
+from tarsy.api import described
 from tarsy.api.alerts import chains, intake, webhooks
 from tarsy.api.compat import paths
+from tarsy.api.investigations import actions, details, exports, lists, messages, questions, traces
+from tarsy.api.system import mcp_servers, overview
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
@@ -168,7 +159,7 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         mask=parts.mask,
         admitted=parts.admitted,
     )
-    asking = chat.Chat(
+    asking = questions.Chat(
         cluster=parts.cluster,
         database=parts.database,
         max_queued=parts.platform().queue.max_queued,
@@ -178,16 +169,16 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     listed = lists.Lists(parts.database)
     yield webhooks.routes(taking, may)
     yield lists.routes(listed, may)
-    yield investigations.routes(parts.database, may, room)
+    yield details.routes(parts.database, may, room)
     yield messages.routes(parts.database, may, room)
     yield traces.routes(parts.database, may, room)
-    yield export.routes(parts.database, may, room)
-    yield chat.routes(asking, may)
+    yield exports.routes(parts.database, may, room)
+    yield questions.routes(asking, may)
     doing = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield actions.routes(doing, may)
     yield paths.register(parts.hub, taking, doing, listed, room, parts.database, may)
-    yield system.routes(
-        system.System(
+    yield overview.routes(
+        overview.System(
             cluster=parts.cluster,
             database=parts.database,
             platform=parts.platform(),
@@ -196,5 +187,5 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         ),
         may,
     )
-    tending = servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
-    yield servers.routes(tending, may)
+    tending = mcp_servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
+    yield mcp_servers.routes(tending, may)

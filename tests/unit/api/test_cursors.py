@@ -13,7 +13,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.api import lists
+from tarsy.api.investigations import lists
 from tarsy.serve import problems
 from tarsy.store.reads import listing
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from support import apis
-from tarsy.api import investigations
+from tarsy.api.investigations import details
 from tarsy.controller import statuses
 from tarsy.live import telling
 from tarsy.resources import investigations as kind
@@ -128,7 +128,7 @@ def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
 
 
 def test_an_investigation_has_all_fields_of_its_row_with_the_same_schema() -> None:
-    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (shapes.Row, investigations.Investigation))
+    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (shapes.Row, details.Investigation))
     assert row.items() <= whole.items()
     facts = {name: schema for name, schema in whole.items() if name not in ("executions", "unreadable")}
     assert facts.items() <= SCHEMAS["Export"]["properties"].items()
@@ -209,5 +209,5 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         runs=[],
         log_seq=1,
     )
-    assert investigations.facts(head).cost == told
+    assert details.facts(head).cost == told
     assert statuses.build(head.summary).usage.cost == told

@@ -16,8 +16,8 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from tarsy.api import lists, reads
 from tarsy.api.compat import outputs, plans, sessions, timeline, words
+from tarsy.api.investigations import lists, reads
 from tarsy.auth import permissions
 from tarsy.serve import problems
 from tarsy.store.base import databases

@@ -6,9 +6,10 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api import actions, described, lists
+from tarsy.api import described
 from tarsy.api.alerts import intake, webhooks
 from tarsy.api.compat import events, history, progress, sessions
+from tarsy.api.investigations import actions, lists
 from tarsy.auth import permissions
 from tarsy.ingest import plain
 from tarsy.live import hubs

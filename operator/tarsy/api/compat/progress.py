@@ -9,8 +9,8 @@ from uuid import UUID
 
 from pydantic import Field
 
-from tarsy.api import reads
 from tarsy.api.compat import plans, words
+from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy.transcript import entries

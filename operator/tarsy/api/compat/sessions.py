@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from tarsy.api import actions, reads
 from tarsy.api.compat import plans, words
+from tarsy.api.investigations import actions, reads
 from tarsy.auth import permissions
 from tarsy.resources import chains
 from tarsy.store.base import databases

@@ -13,7 +13,8 @@ import pydantic
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from tarsy.api import described, system
+from tarsy.api import described
+from tarsy.api.system import overview
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.ingest import payload
@@ -45,7 +46,7 @@ class StoppedTool(BaseModel):
     """The key of the platform file that says what it has to be, where alone that is changed; "" where none does."""
 
 
-class ServerPlace(system.Place):
+class ServerPlace(overview.Place):
     """An MCP server as one process sees it."""
 
     problem: str
@@ -83,7 +84,7 @@ class Servers(BaseModel):
     """The MCP servers of all workers, by name."""
 
     items: list[Server]
-    total: system.Total
+    total: overview.Total
 
 
 Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
@@ -133,10 +134,10 @@ class Tending:
         """The MCP servers of all processes."""
         facts = await catalogue.read(self.database, "server")
         offers = {
-            tools_fact.name: tools_fact for tools_fact in await catalogue.tools(self.database, limit=system.ITEMS_MAX)
+            tools_fact.name: tools_fact for tools_fact in await catalogue.tools(self.database, limit=overview.ITEMS_MAX)
         }
-        items = [_server(name, places, offers.get(name)) for name, places in system.by_name(facts)]
-        return Servers(items=items[: system.ITEMS_MAX], total=len(items))
+        items = [_server(name, places, offers.get(name)) for name, places in overview.by_name(facts)]
+        return Servers(items=items[: overview.ITEMS_MAX], total=len(items))
 
     async def accept(self, name: str, wanted: Wanted, caller: permissions.Caller) -> Accepted:
         """Pin the tools that are wanted at what they are now, for everybody."""
@@ -212,7 +213,7 @@ def routes(tending: Tending, may: permissions.Access) -> APIRouter:
     @router.get("", operation_id="listMcpServers", dependencies=[Depends(may.oversees)])
     async def servers() -> Servers:
         """List the MCP servers, how each process is connected to them, and their tools."""
-        return await system.available(tending.servers)
+        return await overview.available(tending.servers)
 
     @router.post(
         "/{name}/accept",
@@ -228,7 +229,7 @@ def routes(tending: Tending, may: permissions.Access) -> APIRouter:
         With `tools`, only those, and only if each still is what its hash says.
         """
         wanted = await _wanted(request)
-        return await system.available(lambda: tending.accept(name, wanted, caller))
+        return await overview.available(lambda: tending.accept(name, wanted, caller))
 
     return router
 
@@ -252,7 +253,7 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
             "name": name,
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**system.place(fact), **_seen(fact.detail)} for fact in places],
+            "processes": [{**overview.place(fact), **_seen(fact.detail)} for fact in places],
             "tools": details.encode(offer.detail)["tools"] if offer else [],
         }
     )
@@ -260,4 +261,4 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
 
 def _seen(detail: details.Server) -> dict[str, object]:
     """Return one process's facts of a server."""
-    return system.fields_of(detail, "problem", "missing", "stopped")
+    return overview.fields_of(detail, "problem", "missing", "stopped")

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.api import reads
+from tarsy.api.investigations import reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases

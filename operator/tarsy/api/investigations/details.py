@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import RootModel, WithJsonSchema
 
-from tarsy.api import lists, reads
+from tarsy.api.investigations import lists, reads
 from tarsy.auth import permissions
 from tarsy.resources import chains, schema
 from tarsy.serve import answers, strict

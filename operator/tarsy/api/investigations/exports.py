@@ -17,7 +17,7 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import investigations, reads
+from tarsy.api.investigations import details, reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, strict
 from tarsy.store.base import databases
@@ -44,7 +44,7 @@ class GoneError(Exception):
     """The transcript was deleted during the export, which is incomplete."""
 
 
-class Export(investigations.Facts):
+class Export(details.Facts):
     """The JSON document: everything that is known of one investigation, each list in the order of its commits."""
 
     version: Literal[2]
@@ -94,7 +94,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
 async def as_json(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
     """The document in pieces; a GoneError where it cannot be had whole."""
     opening = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
-    yield opening[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
+    yield opening[:-1] + b"," + (await asyncio.to_thread(lambda: _written(details.facts(head))))[1:-1]
     unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import actions, described
+from tarsy.api import described
+from tarsy.api.investigations import actions
 from tarsy.auth import permissions
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects

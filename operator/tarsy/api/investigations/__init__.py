@@ -1,0 +1,1 @@
+"""Routes of investigations: lists, reads, traces, exports, actions and questions."""
