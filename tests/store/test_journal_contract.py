@@ -26,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import admission as admissions
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
-from tarsy.transcript import admission, entries, memory, messages, ports, record, scopes
+from tarsy.transcript import admission, entries, memory, messages, nesting, ports, record
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases
 
@@ -690,7 +690,7 @@ async def test_an_entry_out_of_order_is_refused_and_leaves_nothing_behind(
     journal = await opened.open()
     for told in story:
         await journal.commit(told)
-    with pytest.raises(scopes.OutOfOrderError):
+    with pytest.raises(nesting.OutOfOrderError):
         await journal.commit(entry)
     assert journal.record == folded(story)
     assert (await opened.open()).record == folded(story)
@@ -704,5 +704,5 @@ async def test_nothing_follows_the_end_of_an_investigation(opened: Journals) -> 
     await journal.commit(end)
     assert journal.record.ended == end
     assert (await opened.open()).record.ended == end if isinstance(opened, MemoryJournals) else True
-    with pytest.raises(scopes.OutOfOrderError):
+    with pytest.raises(nesting.OutOfOrderError):
         await journal.commit(STAGE_ENDED)

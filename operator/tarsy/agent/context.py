@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarsy.transcript import cuts, messages, record, size
+from tarsy.transcript import excerpts, messages, record, token_estimate
 
 TARGET = 0.8
 """The share of the limit that a request has at most once something gave way."""
@@ -74,7 +74,7 @@ class Context:
     @property
     def tokens(self) -> int:
         """The estimated tokens of the request."""
-        return math.ceil(self._measured().total / size.CHARACTERS)
+        return math.ceil(self._measured().total / token_estimate.CHARACTERS_A_TOKEN)
 
     def compaction(self, limit: int | None, *, refused: bool = False) -> Compaction | None:
         """Return the results that give way for a request of at most `limit` tokens (None: no limit), or None.
@@ -88,7 +88,7 @@ class Context:
         if refused or limit is None:
             most = goal = measured.total / 2
         else:
-            most, goal = limit * size.CHARACTERS, TARGET * limit * size.CHARACTERS
+            most, goal = limit * token_estimate.CHARACTERS_A_TOKEN, TARGET * limit * token_estimate.CHARACTERS_A_TOKEN
             if measured.total <= most:
                 return None
         last = max((index for index, message in enumerate(self.conversation) if message.calls), default=0)
@@ -99,7 +99,7 @@ class Context:
             cut, longest = self._longest(last, measured, goal - left)
         if not results and not cut:
             return None
-        tokens = math.ceil(measured.total / size.CHARACTERS)
+        tokens = math.ceil(measured.total / token_estimate.CHARACTERS_A_TOKEN)
         return Compaction(results=tuple(results), cut=tuple(cut), shown=longest, tokens=tokens)
 
     def _oldest(self, last: int, measured: _Measured, goal: float) -> tuple[list[str], float]:
@@ -124,14 +124,16 @@ class Context:
             return [], 0
         lengths = [measured.lengths[index] for index in fresh]
         room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
-        longest = max(LEAST_SHOWN, _level(lengths, room) - cuts.NOTE_MAX)
-        cut = [self.conversation[index].call_id for index in fresh if measured.lengths[index] > longest + cuts.NOTE_MAX]
+        longest = max(LEAST_SHOWN, _level(lengths, room) - excerpts.NOTE_MAX)
+        cut = [
+            self.conversation[index].call_id for index in fresh if measured.lengths[index] > longest + excerpts.NOTE_MAX
+        ]
         return cut, longest if cut else 0
 
     def _measured(self) -> _Measured:
         sent_tokens = self.visible()
-        sizes = [BESIDE + size.of_message(message, self.provider) for message in sent_tokens]
-        tools = sum(map(size.of_tool, self.tools))
+        sizes = [BESIDE + token_estimate.message_characters(message, self.provider) for message in sent_tokens]
+        tools = sum(map(token_estimate.tool_characters, self.tools))
         measured_count, ratio = self._ratio(sizes, tools)
         rates = [ratio if index < measured_count else max(1.0, ratio) for index in range(len(sizes))]
         total = tools * ratio + sum(part * rate for part, rate in zip(sizes, rates, strict=True))
@@ -146,8 +148,8 @@ class Context:
             counted = sum(sizes[: then.messages])
         else:
             before = (self._visible_message(message, then.compacted) for message in self.conversation[: then.messages])
-            counted = sum(BESIDE + size.of_message(message, then.provider) for message in before)
-        ratio = then.tokens * size.CHARACTERS / max(1, counted + tools)
+            counted = sum(BESIDE + token_estimate.message_characters(message, then.provider) for message in before)
+        ratio = then.tokens * token_estimate.CHARACTERS_A_TOKEN / max(1, counted + tools)
         return then.messages, min(max(ratio, LEAST_RATIO), MOST_RATIO)
 
     def _visible_message(self, message: messages.Message, compacted: Mapping[str, int]) -> messages.Message:
@@ -168,9 +170,9 @@ class Context:
         ask = "; ask for less" if message.tool_name in self.repeatable else ""
 
         def note(lines: int, left_out: int) -> str:
-            return f"[cut to save space: {cuts.left_out(lines, left_out)}{ask}]"
+            return f"[cut to save space: {excerpts.left_out(lines, left_out)}{ask}]"
 
-        return cuts.middle(message.text, characters, describe=note)
+        return excerpts.middle_cut(message.text, characters, describe=note)
 
 
 def build(

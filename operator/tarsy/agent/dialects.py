@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tarsy.agent import quoting
+from tarsy.agent import escaping
 from tarsy.transcript import messages, react
 
 
@@ -87,7 +87,7 @@ class React:
         descriptions = (
             f"{tool.name}: {tool.description}\nArguments (JSON Schema): {json.dumps(tool.parameters)}" for tool in tools
         )
-        return quoting.quoted("\n\n".join(descriptions))
+        return escaping.quote_steps("\n\n".join(descriptions))
 
     def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt says it
         """None: they stand in the prompt."""
@@ -147,7 +147,7 @@ def _in_text(message: messages.Message) -> messages.Message:
             answer_text = message.text[:used] if message.text[:used].strip() else _MADE_UP
             return messages.Message(role="assistant", text=answer_text, provider_state=state)
         case "tool":
-            result = quoting.quoted(message.text)
+            result = escaping.quote_steps(message.text)
             return messages.Message(role="user", text=f"Observation: [tool {message.call_id}] {result}")
         case _:
             return message

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import prompts, requests, steps, summaries, templates, waits
-from tarsy.transcript import cuts, entries, messages, ports, record
+from tarsy.agent import concurrent_waits, prompts, requests, steps, summaries, templates
+from tarsy.transcript import entries, excerpts, messages, ports, record
 from tarsy.transcript.kinds import registry
 
 log = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class Loop:
         A provider that is asked later, as a fallback, reads the same. An error is short by nature; a long one is cut.
         """
         provider = self.execution.source.provider
-        text = cuts.middle(output.text, self.shown(provider))
+        text = excerpts.middle_cut(output.text, self.shown(provider))
         is_cut = text is not output.text
         server = call.name.partition(".")[0]
         return entries.ToolRun(
@@ -252,7 +252,7 @@ class Loop:
 
     async def _sum_up(self) -> None:
         """Have the results summed up that are due, side by side."""
-        together = waits.Waits(self.waiting)
+        together = concurrent_waits.ConcurrentWaits(self.waiting)
         turns = asyncio.Semaphore(SUMMARIES_AT_ONCE)
 
         async def one(call_id: str, due: entries.SummaryDue) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tarsy.agent import dialects, quoting, strategies, templates
+from tarsy.agent import dialects, escaping, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import messages, record
 
@@ -67,7 +67,7 @@ def of_agent(
     if extra:
         system.append(templates.text(extra))
     if described := strategy.dialect.described(tools):
-        system.append(f"## Tools\n\n{markers.around(quoting.escaped(described))}")
+        system.append(f"## Tools\n\n{markers.around(escaping.escape_comments(described))}")
     system += [f"## Instructions for {server}\n\n{text}" for server, text in agent.server_instructions]
     if agent.custom_instructions:
         system.append(f"## Your instructions\n\n{agent.custom_instructions}")
@@ -108,8 +108,8 @@ def of_tool_summary(
     )
     task = [
         f"Investigation: {investigation}",
-        f"What the agent was asked, and did last:\n\n{markers.around(quoting.escaped(description))}",
-        f"The result of its call [tool {call.id}]:\n\n{markers.around(quoting.escaped(result))}",
+        f"What the agent was asked, and did last:\n\n{markers.around(escaping.escape_comments(description))}",
+        f"The result of its call [tool {call.id}]:\n\n{markers.around(escaping.escape_comments(result))}",
         f"Sum up this result of {server}.{tool} in fewer than {budget} tokens.",
     ]
     return _conversation([system], iter(task))
@@ -127,7 +127,7 @@ def _task(assignment: Assignment, markers: _Markers, *, react: bool) -> Iterator
     snapshot = assignment.snapshot
 
     def clean(text: str) -> str:
-        return quoting.escaped(quoting.quoted(text) if react else text)
+        return escaping.escape_comments(escaping.quote_steps(text) if react else text)
 
     alert = [
         f"Alert type: {clean(snapshot.alert_type)}",

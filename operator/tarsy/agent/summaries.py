@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tarsy.agent import prompts
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import cuts, entries, messages, ports, record, size
+from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate
 
 READ_TOKENS = 100_000
 """Tokens of a result that a summary is made of at most, where its provider is not said to be shown fewer."""
@@ -49,7 +49,7 @@ def _characters(platform_file: platforms.Platform, provider: str) -> int:
     tokens = settings.max_tool_result_tokens or READ_TOKENS
     window = context_windows.context_tokens(settings)
     characters = tokens * context_windows.CHARACTERS_A_TOKEN
-    return characters if window is None else min(characters, window * size.CHARACTERS // 2)
+    return characters if window is None else min(characters, window * token_estimate.CHARACTERS_A_TOKEN // 2)
 
 
 def request(
@@ -77,11 +77,11 @@ def request(
             server=server,
             tool=tool,
             tokens=wanted.tokens,
-            description=cuts.middle(
+            description=excerpts.middle_cut(
                 "\n\n".join(_task_and_words(execution, answers[: index + 1])), TOLD_MAX, describe=_left_out
             ),
             call=call,
-            result=cuts.middle(full_result, wanted.reads, describe=_left_out),
+            result=excerpts.middle_cut(full_result, wanted.reads, describe=_left_out),
             word=word,
         ),
         tools=(),
@@ -107,16 +107,16 @@ def _task_and_words(execution: record.Execution, answers: Sequence[messages.Mess
     """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
     conversation = [message for message in execution.log if isinstance(message, messages.Message)]
     task = next((message.text for message in conversation if message.role == "user"), "")
-    yield f"The agent's task:\n{cuts.middle(task, TASK_MAX, describe=_left_out)}"
+    yield f"The agent's task:\n{excerpts.middle_cut(task, TASK_MAX, describe=_left_out)}"
     results = {message.call_id: message for message in conversation if message.role == "tool"}
     for answer in answers[-TURNS:]:
         yield f"The agent:\n{answer.text.strip() or '(no words)'}"
         for call in answer.calls:
             yield f"It calls [tool {call.id}] {call.name} {call.arguments}"
         for call in answer.calls if answer is not answers[-1] else ():
-            text = cuts.middle(results[call.id].text, RESULT_MAX, describe=_left_out)
+            text = excerpts.middle_cut(results[call.id].text, RESULT_MAX, describe=_left_out)
             yield f"Result of [tool {call.id}]:\n{text}"
 
 
 def _left_out(lines: int, characters: int) -> str:
-    return f"[cut: {cuts.left_out(lines, characters)}]"
+    return f"[cut: {excerpts.left_out(lines, characters)}]"

@@ -46,10 +46,10 @@ def check(*, path: Path | None, servers: bool) -> None:
 def _are_there(platform_file: platforms.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
     from tarsy.cli import check as checks
-    from tarsy.transcript import printable
+    from tarsy.transcript import control_characters
 
     def echo(text: str, *, err: bool = False) -> None:
-        click.echo(printable.text(text), err=err)  # servers name their tools as they like
+        click.echo(control_characters.escape(text), err=err)  # servers name their tools as they like
 
     if platform_file.mcp_servers:
         click.echo(

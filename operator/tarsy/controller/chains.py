@@ -24,7 +24,7 @@ from tarsy.masking import given
 from tarsy.resources import base, chains
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, leader
-from tarsy.transcript import printable
+from tarsy.transcript import control_characters
 
 SERVERS_SECONDS = 5.0
 """How often the reports on MCP servers, their tools and LLM providers are compared with those of the last check."""
@@ -151,7 +151,7 @@ def status_of(
             type=kind,
             status=verdict.status,
             reason=verdict.reason,
-            message=printable.text(given.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
+            message=control_characters.escape(given.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
             last_transition_time=former.last_transition_time
             if former and former.status == verdict.status
             else now.replace(microsecond=0),

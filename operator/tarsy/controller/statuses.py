@@ -10,7 +10,7 @@ from tarsy.controller import headline
 from tarsy.masking import given
 from tarsy.resources import base, investigations
 from tarsy.store.reads import history, phase_rules
-from tarsy.transcript import printable
+from tarsy.transcript import control_characters
 
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
@@ -21,7 +21,7 @@ GAP_MAX, GAP_CHARACTERS = 800, 253
 def build(summary: history.Summary) -> investigations.Status:
     """The status that shows `summary`."""
     started = {stage.name: stage for stage in summary.stages}
-    analysis = printable.text(given.KNOWN.text(summary.final_analysis))
+    analysis = control_characters.escape(given.KNOWN.text(summary.final_analysis))
     excerpt = _cut(analysis, FINAL_ANALYSIS_MAX)
     return investigations.Status(
         sequence=summary.revision,
@@ -168,7 +168,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
 
 def _cut(text: str, longest: int) -> str:
     """Return the beginning of `text` that fits into `longest` bytes of JSON, printable and without known secrets."""
-    text = printable.text(given.KNOWN.text(text))[:longest]
+    text = control_characters.escape(given.KNOWN.text(text))[:longest]
 
     def size(end: int) -> int:
         return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tarsy.agent import quoting, strategies
-from tarsy.engine import grounds
-from tarsy.transcript import cuts, entries, messages, react, record
+from tarsy.agent import escaping, strategies
+from tarsy.engine import evidence
+from tarsy.transcript import entries, excerpts, messages, react, record
 
 START = "<!-- Analysis Result START -->"
 END = "<!-- Analysis Result END -->"
@@ -86,7 +86,7 @@ def not_inspected(run: record.Run) -> str:
 
 
 def _not_inspected(run: record.Run) -> list[str]:
-    gaps = grounds.gaps(run)
+    gaps = evidence.gaps(run)
     if not gaps:
         return []
     lines = "\n".join(f"- {gap.tool}: {gap.reason}" for gap in gaps)
@@ -197,11 +197,11 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
 
 
 def _result_of(message: messages.Message, reader: _Reader) -> str:
-    return cuts.middle(message.text, reader.result_max, describe=_cut_note)
+    return excerpts.middle_cut(message.text, reader.result_max, describe=_cut_note)
 
 
 def _cut_note(lines: int, characters: int) -> str:
-    return f"[cut: {cuts.left_out(lines, characters)}]"
+    return f"[cut: {excerpts.left_out(lines, characters)}]"
 
 
 def _shortened(text: str, limit: int) -> str:
@@ -215,7 +215,7 @@ def _word(name: str) -> str:
 
 def _clean(text: str) -> str:
     """Text of others: no marker, and no step of ReAct."""
-    return quoting.escaped(quoting.quoted(text))
+    return escaping.escape_comments(escaping.quote_steps(text))
 
 
 def _marked(cleaned: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from tarsy.engine import grounds, handover, retries, runbook, stage, summary
+from tarsy.engine import evidence, handover, retries, runbook, stage, summary
 from tarsy.resources import chains
 from tarsy.transcript import entries, ports, record
 
@@ -100,11 +100,9 @@ def ending(spec: chains.Spec, run: record.Run) -> entries.RunEnded:
         ending=worst if problems else "Completed",
         reason="StagesFailed" if problems else "StagesCompleted",
         message="; ".join(problems),
-        final_analysis="\n\n".join(
-            filter(None, [grounds.not_looked_at(run), account(run) if failed else "", analysis])
-        ),
-        gaps=grounds.gaps(run),
-        grounds=grounds.grounds(run),
+        final_analysis="\n\n".join(filter(None, [evidence.away_notice(run), account(run) if failed else "", analysis])),
+        gaps=evidence.gaps(run),
+        grounds=evidence.grounds(run),
     )
 
 

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import resolve
 from tarsy.config.model import platforms
-from tarsy.engine import execution, grounds, handover, retries, runbook, timer
+from tarsy.engine import evidence, execution, handover, retries, runbook, timeouts
 from tarsy.resources import chains
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -115,7 +115,7 @@ class Stage:
             return False
 
         async def run(one: execution.Execution) -> bool:
-            time = timer.Timer(left)
+            time = timeouts.PausableTimeout(left)
             in_time = await time.run(lambda time: one.run(time.stopped))
             self._waited = time.waited
             return in_time
@@ -304,7 +304,7 @@ def end_of(stage: record.Stage, *, policy: chains.SuccessPolicy) -> entries.Stag
 
 def _away(agent: record.Execution) -> str:
     """The sentence that an agent with an analysis could call none of its MCP servers; "" if it could, or has none."""
-    servers = grounds.servers_away(agent) if agent.analysis else ()
+    servers = evidence.servers_away(agent) if agent.analysis else ()
     if not servers:
         return ""
     return f"{agent.started.name}: none of its MCP servers could be reached: {', '.join(servers)}"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from tarsy.agent import prompts
 from tarsy.config import resolve
 from tarsy.config.model import platforms
-from tarsy.engine import execution, grounds, handover, retries, timer
+from tarsy.engine import evidence, execution, handover, retries, timeouts
 from tarsy.transcript import entries, messages, ports, record
 
 SECONDS = 30.0
@@ -65,14 +65,14 @@ class Summary:
 
     async def run(self) -> None:
         """Make it, or go on with it, and end the run with it; or until the run is to stand still."""
-        in_time = await timer.Timer(SECONDS).run(self._run)
+        in_time = await timeouts.PausableTimeout(SECONDS).run(self._run)
         if in_time:
             return
         await self.journal.settle()  # an end whose commit was cut off counts
         if self.journal.record.ended is None:
             await self._execution.fail(f"there was no summary after {SECONDS:g} s", outcome="TimedOut")
 
-    async def _run(self, time: timer.Timer) -> None:
+    async def _run(self, time: timeouts.PausableTimeout) -> None:
         await self._execution.run(time.stopped, equipped=self._begun_with)
 
     def _settings(self, platform_file: platforms.Platform) -> resolve.ResolvedAgent:
@@ -102,6 +102,6 @@ class Summary:
         run = self.journal.record.runs[entries.INVESTIGATION]
         end = self.ending(run)
         lines = [line.strip() for line in ended.analysis.splitlines() if line.strip()]
-        if lines and (missing := grounds.not_looked_at(run)):
+        if lines and (missing := evidence.away_notice(run)):
             lines.insert(0, missing)
         return (replace(end, summary="\n".join(lines[:LINES_MAX])[:CHARACTERS_MAX]),)

@@ -16,7 +16,7 @@ from kubernetes.aio import client as kubernetes
 from tarsy.kube import calls, client
 from tarsy.masking import given
 from tarsy.resources import base, chains, investigations, schema
-from tarsy.transcript import messages, printable
+from tarsy.transcript import control_characters, messages
 
 PING_SECONDS = 2.0
 
@@ -235,7 +235,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
             "uid": uid,
         },
         "reason": event.reason,
-        "message": printable.text(given.KNOWN.text(event.message))[: base.MESSAGE_MAX],
+        "message": control_characters.escape(given.KNOWN.text(event.message))[: base.MESSAGE_MAX],
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": "tarsy"},
         "firstTimestamp": at,
@@ -402,7 +402,7 @@ def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
     faults = error.errors(include_input=False, include_url=False)
     problems = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:_FAULTS_TOLD])
     more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
-    problems = printable.text(messages.storable(given.KNOWN.text(problems)))[:_FAULTS_MAX]
+    problems = control_characters.escape(messages.storable(given.KNOWN.text(problems)))[:_FAULTS_MAX]
     return Unreadable(
         metadata=base.ObjectMeta.model_validate(body["metadata"]),
         message=f"{_UNREADABLE}: {problems}{more}",

@@ -21,7 +21,7 @@ from tarsy.config.model import platforms, providers
 from tarsy.llm import masked, native, provider, repetition
 from tarsy.masking import given
 from tarsy.telemetry import standing
-from tarsy.transcript import entries, messages, ports, size
+from tarsy.transcript import entries, messages, ports, token_estimate
 
 ATTEMPTS = 8
 ATTEMPTS_BEFORE_FALLBACK = 4
@@ -283,7 +283,7 @@ class LimitedModel:
             yield
             return
         with scope.waiting():
-            taken = await self._throttle.take(self._name, size.tokens(request))
+            taken = await self._throttle.take(self._name, token_estimate.tokens(request))
         try:
             yield
         finally:

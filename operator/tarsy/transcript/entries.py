@@ -270,7 +270,7 @@ class ToolRun:
 
     call: messages.ToolCall
     result: messages.Message
-    """With as much of its text as the provider that was asked then may be shown (`cuts.middle`)."""
+    """With as much of its text as the provider that was asked then may be shown (`excerpts.middle_cut`)."""
     seconds: float
     length: int | None = None
     """Characters of the whole, where `result` has less. It is kept beside the log (`Journal.whole`)."""

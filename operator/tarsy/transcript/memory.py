@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from tarsy.transcript import entries, messages, ports, record, turns
+from tarsy.transcript import commit_queue, entries, messages, ports, record
 from tarsy.transcript.kinds import registry
 
 
@@ -18,7 +18,7 @@ class MemoryJournal:
         self.record = registry.fold(snapshot, facts)
         self.passed = 0.0
         """Seconds that have passed on its clock beside those that really did."""
-        self._turns = turns.Turns(self.record, prepare=lambda entry: entry, write=self._write)
+        self._queue = commit_queue.CommitQueue(self.record, prepare=lambda entry: entry, write=self._write)
         self._lost = False
         self._suspended = False
         self._began = time.monotonic()
@@ -33,7 +33,7 @@ class MemoryJournal:
 
     async def commit(self, *added: entries.Entry) -> None:
         """Keep `added`."""
-        await self._turns.commit(*added)
+        await self._queue.commit(*added)
 
     async def whole(self, execution: str, call_id: str) -> str | None:
         """All of that result, if only a part of it stands in the log."""
@@ -43,7 +43,7 @@ class MemoryJournal:
 
     async def settle(self) -> None:
         """Keep what was still waiting."""
-        await self._turns.settle()
+        await self._queue.settle()
 
     async def ensure_lease(self) -> None:
         """Raise once the lease is lost."""

@@ -221,7 +221,7 @@ class Toolbox(Protocol):
 class Journal(Protocol):
     """Where the facts of one investigation are kept, and the fence around them.
 
-    Agents side by side share it: their commits take turns (`turns.Turns`).
+    Agents side by side share it: their commits take turns (`commit_queue.CommitQueue`).
     """
 
     @property

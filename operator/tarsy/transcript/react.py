@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tarsy.transcript import inputs
+from tarsy.transcript import tool_arguments
 
 _EXPECTED = "Write `Action:` and `Action Input:` to call a tool, or `Final Answer:` to conclude."
 EMPTY = f"The reply is empty. {_EXPECTED}"
@@ -389,5 +389,5 @@ def _given(text: str) -> str:
 
 
 def arguments(raw: str) -> str:
-    """An action's input as the JSON text of an object; this never fails. See `inputs`."""
-    return inputs.as_json(raw)
+    """An action's input as the JSON text of an object; this never fails. See `tool_arguments`."""
+    return tool_arguments.to_json(raw)

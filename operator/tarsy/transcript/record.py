@@ -12,7 +12,7 @@ from typing import Any
 
 from tarsy.config import resolve
 from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, messages, react, scopes
+from tarsy.transcript import entries, messages, nesting, react
 
 CHAIN_VERSION = 4
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
@@ -169,10 +169,10 @@ class Run:
         return sum(execution.retries for scope in scopes for execution in scope.executions.values())
 
 
-def _first_run() -> scopes.Scopes:
-    begun_scopes = scopes.Scopes()
-    begun_scopes.begin(scopes.run(entries.INVESTIGATION))
-    return begun_scopes
+def _first_run() -> nesting.Nesting:
+    levels = nesting.Nesting()
+    levels.begin(nesting.run(entries.INVESTIGATION))
+    return levels
 
 
 @dataclass(kw_only=True)
@@ -185,8 +185,8 @@ class Record:
     """All of them, by their ids."""
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
-    order: scopes.Scopes = field(default_factory=_first_run, compare=False, repr=False)
-    """The scopes that have begun and ended: the order that entries have to keep."""
+    order: nesting.Nesting = field(default_factory=_first_run, compare=False, repr=False)
+    """The levels that have begun and ended: the order that entries have to keep."""
 
     @property
     def stages(self) -> dict[str, Stage]:

@@ -1,6 +1,6 @@
 """Text from outside within a Markdown document: whatever it says, it stays where it stands.
 
-Documents are read in terminals, too, so control characters are written as `printable` shows them, everywhere.
+Documents are read in terminals, too, so `control_characters` are escaped everywhere.
 
 It stands there in one of three ways. As it is: in a fence that is longer than any run of backticks in it, and within a
 line in a span of code of the same kind. Or as the Markdown that models write (`markdown`), without what could change
@@ -16,7 +16,7 @@ import html
 import re
 import string
 
-from tarsy.transcript import printable
+from tarsy.transcript import control_characters
 
 _BACKTICKS = re.compile("`+")
 _CODE_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
@@ -41,14 +41,14 @@ _CELL_MAX = 300
 
 def code_block(text: str, *, language: str = "text") -> str:
     """`text` as a block of its own, as it is but for control characters."""
-    text = printable.text(text)
+    text = control_characters.escape(text)
     marks = "`" * max(3, _longest(text) + 1)
     return f"{marks}{language}\n{text}\n{marks}\n\n"
 
 
 def span(text: str) -> str:
     """`text` within a line, as it is but for line ends and control characters."""
-    line = printable.text(" ".join(text.split())) or "(nothing)"
+    line = control_characters.escape(" ".join(text.split())) or "(nothing)"
     marks = "`" * (_longest(line) + 1)
     room = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{marks}{room}{line}{room}{marks}"
@@ -56,7 +56,7 @@ def span(text: str) -> str:
 
 def table_cell(text: str) -> str:
     """`text` in a table, where not even a span of code holds a |; a long one is cut, and says so."""
-    line = printable.text(" ".join(text.split()))
+    line = control_characters.escape(" ".join(text.split()))
     if len(line) > _CELL_MAX:
         line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
     if "|" not in line:
@@ -66,7 +66,7 @@ def table_cell(text: str) -> str:
 
 def details(title: str, block: str) -> str:
     """A `block` of Markdown that is opened by a click on its `title`, which is text."""
-    text = html.escape(printable.text(" ".join(title.split())))
+    text = html.escape(control_characters.escape(" ".join(title.split())))
     return f"<details><summary>{text}</summary>\n\n{block}</details>\n\n"
 
 
@@ -81,7 +81,7 @@ def markdown(text: str, *, below: int) -> str:
     indent, opened, language = 0, "", ""
     dedent = 0
     """Text after a code block in a list goes to the margin together with it."""
-    for written in printable.text(text).split("\n"):
+    for written in control_characters.escape(text).split("\n"):
         line = written.expandtabs(4)
         if code is not None:
             if _closes(line, opened, indent):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from tarsy.engine import chat, grounds, investigation
+from tarsy.engine import chat, evidence, investigation
 from tarsy.resources import chains
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import journal as journals
@@ -197,7 +197,7 @@ def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) ->
 
 async def _end(journal: journals.PgJournal, run: int, ending: entries.Outcome, *, reason: str, message: str) -> None:
     """End the run, and with it all that is open in it."""
-    gaps = grounds.gaps(journal.record.runs[run])
+    gaps = evidence.gaps(journal.record.runs[run])
     await journal.commit(
         *journal.record.endings(run, ending, message=message),
         entries.RunEnded(run=run, ending=ending, reason=reason, message=message, gaps=gaps),

@@ -9,7 +9,7 @@ from tarsy import failpoints
 from tarsy.agent import loop
 from tarsy.config import resolve
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, ports, record, size
+from tarsy.transcript import entries, memory, messages, ports, record, token_estimate
 
 ID = "e0"
 ALERT = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="web-0 restarts"))
@@ -42,7 +42,7 @@ class Narrow(memory.ScriptedModel):
         self.refused: list[ports.Request] = []
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        tokens = size.tokens(request)
+        tokens = token_estimate.tokens(request)
         if tokens > self.takes:
             self.refused.append(request)
             text, code = f"{tokens} tokens are more than {self.takes}", messages.CONTEXT_OVERFLOW
@@ -158,7 +158,7 @@ async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_o
     assert all(map(holds_alert_and_last_turn, model.requests))
     for one, refused in zip(compactions(journal), model.refused, strict=True):
         answered = next(request for request in model.requests if len(request.messages) == len(refused.messages))
-        assert size.tokens(answered) <= size.tokens(refused) / 2
+        assert token_estimate.tokens(answered) <= token_estimate.tokens(refused) / 2
         assert one.failure
         assert one.failure.code == messages.CONTEXT_OVERFLOW
         assert (one.call, one.limit) == (model.call, 0)
@@ -188,7 +188,7 @@ async def test_who_refuses_whatever_is_sent_ends_it_once_nothing_is_left_to_give
     model = Refusing(*script("native-thinking"), takes=TAKES)
     ended = await run(journal, model, toolbox)
     assert (ended.outcome, "tokens are more than 0" in ended.error) == ("Failed", True)
-    sizes = [size.tokens(request) for request in model.refused]
+    sizes = [token_estimate.tokens(request) for request in model.refused]
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
     assert len(sizes) == len(compactions(journal)) + 1 < 8
     assert isinstance(journal.facts[-2], entries.Unanswered)
@@ -258,7 +258,7 @@ async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
     assert both.record.executions[ID].analysis == "memory"
     assert (len(wide.requests), narrow.refused) == (4, [])
     assert {one.turn >= 4 for one in compactions(both)} == {True}
-    assert size.tokens(wide.requests[-1]) > TAKES
+    assert token_estimate.tokens(wide.requests[-1]) > TAKES
 
 
 async def test_a_tool_whose_result_gave_way_may_be_called_again(

@@ -13,7 +13,7 @@ from hypothesis import strategies
 from support import pace, stories
 from tarsy.agent import context, dialects
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import cuts, entries, messages, ports, record, size
+from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate
 from tarsy.transcript.kinds import registry
 
 ALERT = stories.PROMPT
@@ -170,7 +170,7 @@ def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: reco
     assert (more.results, more.cut) == (("0.0",), ())
     compact(later, more)
     assert lengths(later)["0.0"] < LINE_MAX
-    assert due.shown < lengths(later)["0.1"] < due.shown + cuts.NOTE_MAX
+    assert due.shown < lengths(later)["0.1"] < due.shown + excerpts.NOTE_MAX
 
 
 def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snapshot) -> None:
@@ -304,7 +304,7 @@ def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_a
         compact(found, due)
     now = replace(of(found), tools=tools)
     request = ports.Request(tools=tools, messages=dialect.sent(now.visible()))
-    assert size.tokens(request) <= now.tokens + len(turns) * 10
+    assert token_estimate.tokens(request) <= now.tokens + len(turns) * 10
     assert [one.text for one in request.messages[:2]] == [one.text for one in ALERT]
     sent = "\n".join(message.text for message in request.messages)
     for call in [

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tarsy import failpoints
-from tarsy.agent import loop, prompts, requests, summaries, waits
+from tarsy.agent import concurrent_waits, loop, prompts, requests, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import cuts, entries, memory, messages, ports, record, streams, timeline
+from tarsy.transcript import entries, excerpts, memory, messages, ports, record, streams, timeline
 from tarsy.transcript.kinds import registry, tool_calls
 
 ID = "e0"
@@ -176,7 +176,7 @@ async def test_the_model_reads_the_summary_and_the_whole_is_kept(
     assert await journal.whole(ID, "0.3") is None
     for fact in journal.facts:
         for ran in fact.runs if isinstance(fact, entries.ToolsAnswered) else ():
-            assert ran.result.text == cuts.middle(ran.whole or "", SHOWN), "the log has what it would have read"
+            assert ran.result.text == excerpts.middle_cut(ran.whole or "", SHOWN), "the log has what it would have read"
     assert (execution.due, execution.cut) == ({}, {})
 
 
@@ -301,7 +301,7 @@ async def test_without_a_summary_the_model_reads_the_result_as_it_is(
     summariser = Summariser(answer=lambda call: answer if call == "0.0" else says(SUMMED_UP))
     execution = await run(journal, model, summariser, toolbox)
     assert execution.analysis == "It is out of memory."
-    assert read(model)["0.0"] == cuts.middle(LONG, SHOWN)
+    assert read(model)["0.0"] == excerpts.middle_cut(LONG, SHOWN)
     assert SUMMED_UP in read(model)["0.1"], "the others are read"
     assert len(summariser.requests) == 3, "and it is not asked for again"
     (failed,) = (fact for fact in summarised(journal) if fact.failure)
@@ -316,7 +316,7 @@ async def test_a_summary_that_is_no_shorter_than_the_result_is_none(
     summariser = Summariser(answer=lambda _: says("y" * 4_200))
     await run(journal, model, summariser, toolbox, wanted=lambda *_: due(tokens=1000))
     assert [bool(fact.failure) for fact in summarised(journal)] == [True] * 3
-    assert read(model)["0.0"] == cuts.middle(LONG, SHOWN)
+    assert read(model)["0.0"] == excerpts.middle_cut(LONG, SHOWN)
 
 
 async def test_words_beside_calls_are_a_summary(
@@ -340,7 +340,7 @@ async def test_short_results_and_errors_are_read_as_they_are(
     other = memory.MemoryJournal(journal.record.snapshot, journal.facts[0])
     script = memory.ScriptedModel(asks("k8s.get"), says("so"))
     await run(other, script, summariser, failing)
-    assert (summariser.requests, read(script)["0.0"]) == ([], cuts.middle(LONG, SHOWN))
+    assert (summariser.requests, read(script)["0.0"]) == ([], excerpts.middle_cut(LONG, SHOWN))
     assert await other.whole(ID, "0.0") == LONG, "the whole of an error is kept as well"
 
 
@@ -648,7 +648,7 @@ def test_the_time_stands_still_only_while_none_of_the_calls_is_at_work() -> None
         def __exit__(self, *_: object) -> None:
             still.append("go")
 
-    together = waits.Waits(Still)
+    together = concurrent_waits.ConcurrentWaits(Still)
     one, two = together.call(), together.call()
     one.__enter__()
     two.__enter__()
@@ -679,7 +679,7 @@ def test_however_calls_wait_and_end_the_time_goes_on_in_the_end(steps: Sequence[
             nonlocal depth
             depth -= 1
 
-    together = waits.Waits(Still)
+    together = concurrent_waits.ConcurrentWaits(Still)
     calls: dict[int, AbstractContextManager[None]] = {}
     waiting: dict[int, AbstractContextManager[None]] = {}
     for which, ends in steps:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support import stories
-from tarsy.agent import dialects, prompts, quoting, templates
+from tarsy.agent import dialects, escaping, prompts, templates
 from tarsy.engine import chat
 from tarsy.resources import chains
 from tarsy.transcript import messages, record
@@ -200,7 +200,7 @@ def test_in_react_it_asks_for_one_action_at_a_time_and_reads_the_observations() 
         messages.ToolSpec(name="k8s.pods_get", description="", parameters={"required": ["name"]}),
         messages.ToolSpec(name="k8s.pods_log", description="", parameters={"required": ["name"]}),
     ]
-    described = quoting.escaped(dialects.REACT.described(specs))
+    described = escaping.escape_comments(dialects.REACT.described(specs))
     tools = (
         f"{turn.system.partition('## Tools')[0]}## Tools\n\n<!-- DATA ab START -->\n{described}\n<!-- DATA ab END -->"
     )

@@ -14,7 +14,7 @@ from tarsy.agent import prompts
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation, runbook
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, ports, record, scopes, timeline, timeline_events
+from tarsy.transcript import entries, memory, messages, nesting, ports, record, timeline, timeline_events
 from tarsy.transcript.kinds import registry
 
 URL = "https://github.com/o/r/blob/main/crash.md"
@@ -171,9 +171,9 @@ async def test_a_stage_that_began_without_one_has_none_after_a_takeover(
 async def test_a_runbook_is_kept_once_and_while_its_run_is_open(journal: memory.MemoryJournal) -> None:
     kept = entries.RunbookRead(url=URL, origin="url", text=TEXT)
     await journal.commit(kept)
-    with pytest.raises(scopes.OutOfOrderError, match="has started already"):
+    with pytest.raises(nesting.OutOfOrderError, match="has started already"):
         registry.check(journal.record, [kept])
-    with pytest.raises(scopes.OutOfOrderError, match="run '7' has not started"):
+    with pytest.raises(nesting.OutOfOrderError, match="run '7' has not started"):
         registry.check(journal.record, [replace(kept, run=7)])
 
 

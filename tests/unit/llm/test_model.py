@@ -13,7 +13,7 @@ import pytest
 from support import leases
 from tarsy.config.model import platforms, providers
 from tarsy.llm import model, provider
-from tarsy.transcript import entries, messages, ports, size
+from tarsy.transcript import entries, messages, ports, token_estimate
 
 pytestmark = pytest.mark.leaps
 
@@ -518,7 +518,7 @@ class Throttle:
         self.corrected.append((taken.provider, tokens))
 
 
-ESTIMATE = size.tokens(REQUEST)
+ESTIMATE = token_estimate.tokens(REQUEST)
 
 
 async def test_each_request_is_taken_by_estimate_and_corrected_by_what_the_provider_counted() -> None:
@@ -634,7 +634,7 @@ SIZES: dict[str, tuple[Callable[[ports.Request], ports.Request], int]] = {
 
 @pytest.mark.parametrize(("change", "tokens"), SIZES.values(), ids=SIZES)
 def test_a_token_is_three_characters_by_estimate(change: Callable[[ports.Request], ports.Request], tokens: int) -> None:
-    assert size.tokens(change(REQUEST)) == tokens
+    assert token_estimate.tokens(change(REQUEST)) == tokens
 
 
 async def test_what_native_tools_brought_is_kept_storable_and_in_order() -> None:

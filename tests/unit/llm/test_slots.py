@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from tarsy.config.model import platforms
-from tarsy.engine import investigation, timer
+from tarsy.engine import investigation, timeouts
 from tarsy.llm import model, provider
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, ports, record
@@ -111,12 +111,12 @@ async def test_who_has_waited_has_no_more_time_than_who_has_not(
 async def test_a_timer_that_is_over_is_left_alone_by_who_begins_to_wait() -> None:
     waited: list[bool] = []
 
-    async def work(time: timer.Timer) -> None:
+    async def work(time: timeouts.PausableTimeout) -> None:
         try:
             await asyncio.sleep(60)
         finally:
             with time.stopped():
                 waited.append(True)
 
-    assert not await timer.Timer(0.01).run(work)
+    assert not await timeouts.PausableTimeout(0.01).run(work)
     assert waited

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies
 from support import pace
 from tarsy.tools.calls import arguments
-from tarsy.transcript import inputs, messages, react
+from tarsy.transcript import messages, react, tool_arguments
 
 LOG: dict[str, Any] = {
     "type": "object",
@@ -427,7 +427,7 @@ def test_whatever_number_or_depth_there_is_nothing_is_raised_but_unfit(
         assert not given.startswith("they hold what no tool can take"), "each is told of for itself"
     else:
         json.dumps(given, allow_nan=False)
-    assert isinstance(json.loads(inputs.as_json(text)), dict)
+    assert isinstance(json.loads(tool_arguments.to_json(text)), dict)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_whatever_number_or_depth_there_is_nothing_is_raised_but_unfit(
     ids=lambda value: str(value)[:20],
 )
 def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected: Any) -> None:
-    assert json.loads(inputs.as_json(text)) == {"a": expected}
+    assert json.loads(tool_arguments.to_json(text)) == {"a": expected}
     assert arguments.resolve(text, {}, is_child=True) == {"a": expected}
 
 
@@ -480,7 +480,7 @@ JSON = strategies.recursive(
 
 @hypothesis.given(given=strategies.dictionaries(strategies.text(), JSON, max_size=4))
 def test_what_json_says_counts(given: dict[str, Any]) -> None:
-    hypothesis.assume(given.keys() != {inputs.RAW})
+    hypothesis.assume(given.keys() != {tool_arguments.RAW})
     told = messages.storable_json(given)
     assert arguments.resolve(json.dumps(given), FREE, is_child=False) == told
 

@@ -7,7 +7,7 @@ import markdown_it
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.transcript import printable
+from tarsy.transcript import control_characters
 from tarsy.views import escape
 
 PIECES = (
@@ -47,19 +47,21 @@ def test_no_control_character_reaches_a_document(text: str) -> None:
     shown = [escape.code_block(text), escape.span(text), escape.table_cell(text), escape.markdown(text, below=2)]
     document = "".join([*shown, escape.details(text, "")])
     assert not set(document) & set(CONTROLS) - {"\n", "\t"}
-    assert printable.text(printable.text(text)) == printable.text(text)
+    assert control_characters.escape(control_characters.escape(text)) == control_characters.escape(text)
 
 
 def test_control_characters_are_shown_as_python_writes_them() -> None:
-    assert printable.text("a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f") == r"a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f"
-    assert printable.text("one\r\ntwo\rthree\n\tfour") == "one\ntwo\nthree\n\tfour"
+    assert (
+        control_characters.escape("a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f") == r"a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f"
+    )
+    assert control_characters.escape("one\r\ntwo\rthree\n\tfour") == "one\ntwo\nthree\n\tfour"
     plain = "K\u00e4se \U0001f468\u200d\U0001f469 \u05d0\u200f \ufeff\u2028"
-    assert printable.text(plain) == plain
+    assert control_characters.escape(plain) == plain
 
 
 @hypothesis.given(HOSTILE)
 def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
-    read = printable.text(text)
+    read = control_characters.escape(text)
     assert leaves(f"before\n\n{escape.code_block(text)}behind\n") == [
         ("text", "before"),
         ("fence", f"{read}\n"),
@@ -69,7 +71,7 @@ def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
 
 @hypothesis.given(HOSTILE)
 def test_a_span_holds_its_text_on_one_line(text: str) -> None:
-    read = printable.text(" ".join(text.split())) or "(nothing)"
+    read = control_characters.escape(" ".join(text.split())) or "(nothing)"
     assert leaves(f"{escape.span(text)}: x\n\n# y {escape.span(text)}\n") == [
         ("code_inline", read),
         ("text", ": x"),
@@ -82,7 +84,7 @@ def test_a_span_holds_its_text_on_one_line(text: str) -> None:
 
 @hypothesis.given(HOSTILE)
 def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
-    read = printable.text(" ".join(text.split())) or "(nothing)"
+    read = control_characters.escape(" ".join(text.split())) or "(nothing)"
     found = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {escape.table_cell(text)} | x |\n")
     cells = [token for token in found if token.type == "inline"][2:]
     assert ["".join(one.content for one in token.children or ()) for token in cells] == [read, "x"]

@@ -13,13 +13,13 @@ from tarsy.agent.strategies import (
     synthesis,
     synthesis_native_thinking,
 )
-from tarsy.agent.strategies.row import Reads, Strategy
+from tarsy.agent.strategies.strategy import Reads, Strategy
 from tarsy.resources import chains
 
 __all__ = ["STRATEGIES", "Reads", "Strategy"]
 
 STRATEGIES: dict[chains.IterationStrategy, Strategy] = {
-    module.ROW.name: module.ROW
+    module.STRATEGY.name: module.STRATEGY
     for module in (react, react_stage, react_final_analysis, native_thinking, synthesis, synthesis_native_thinking)
 }
 """By the names that chains and the platform file give them."""

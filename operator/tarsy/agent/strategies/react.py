@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tarsy.agent import dialects
-from tarsy.agent.strategies import row
+from tarsy.agent.strategies import strategy
 
-ROW = row.Strategy(
+STRATEGY = strategy.Strategy(
     name="react",
     dialect=dialects.REACT,
     tools=True,

@@ -21,7 +21,7 @@ from tarsy.store import log
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history, snapshots
-from tarsy.transcript import entries, ports, record, scopes, turns
+from tarsy.transcript import commit_queue, entries, nesting, ports, record
 from tarsy.transcript.kinds import registry
 
 RETRY_SECONDS = 0.5
@@ -49,7 +49,7 @@ class PgJournal:
         self._claim = claim
         self._claimed = claimed
         self._log_seq = claim.log_seq
-        self._turns = turns.Turns(so_far, prepare=log.prepare, write=self._write)
+        self._queue = commit_queue.CommitQueue(so_far, prepare=log.prepare, write=self._write)
         self._ensure_lease = ensure_lease
         self._suspended = suspended
         self._moved = moved
@@ -102,7 +102,7 @@ class PgJournal:
 
     async def commit(self, *added: entries.Entry) -> None:
         """Keep `added`. While the database is down, keep trying: what has been paid for is not thrown away."""
-        await self._turns.commit(*added)
+        await self._queue.commit(*added)
         if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
             # The only commit that changes the phase: all others the projector finds when it looks.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
@@ -118,7 +118,7 @@ class PgJournal:
 
     async def settle(self) -> None:
         """Bring commits to their end that were cancelled under way: they may have happened, and now they have."""
-        await self._turns.settle()
+        await self._queue.settle()
 
     async def _write(self, batch: Sequence[log.Prepared]) -> None:
         failpoints.hit("journal.commit.before")
@@ -174,7 +174,7 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
             )
         try:
             registry.apply(so_far, row.entry)
-        except (scopes.OutOfOrderError, LookupError) as error:
+        except (nesting.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
     if claim.run not in so_far.runs:
         raise snapshots.UnreadableError(f"the log does not hold the question of run {claim.run}")

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from tarsy import rawjson
 from tarsy.tools.calls import schemas
-from tarsy.transcript import inputs, messages
+from tarsy.transcript import messages, tool_arguments
 
 VALUES_MAX = 10_000
 """JSON values in them: so many are looked at in a tenth of a second."""
@@ -23,7 +23,7 @@ TOLD_MAX = 20
 """Parameters that are named."""
 
 _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
-_TOO_DEEP = f"they are nested deeper than {inputs.DEEPEST} levels"
+_TOO_DEEP = f"they are nested deeper than {tool_arguments.DEEPEST} levels"
 
 Said: TypeAlias = Sequence[Mapping[str, Any]]
 """The subschemas for one value (`schemas.Schema.subschemas`)."""
@@ -62,11 +62,15 @@ def _resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dic
 
 
 def _read(text: str, schema: schemas.Schema) -> dict[str, Any]:
-    parameters = inputs.read(text)
+    parameters = tool_arguments.parse(text)
     if parameters is None:
         return _of_text(text.strip(), schema)
-    raw = parameters.get(inputs.RAW)
-    if parameters.keys() == {inputs.RAW} and isinstance(raw, str) and inputs.RAW not in (there := _parameters(schema)):
+    raw = parameters.get(tool_arguments.RAW)
+    if (
+        parameters.keys() == {tool_arguments.RAW}
+        and isinstance(raw, str)
+        and tool_arguments.RAW not in (there := _parameters(schema))
+    ):
         return _of_text(raw, schema) if there else parameters  # unreadable while its tool was not known
     return parameters
 
@@ -74,13 +78,13 @@ def _read(text: str, schema: schemas.Schema) -> dict[str, Any]:
 def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
     """The arguments, where the text is no object: what the tool's only text is to be."""
     try:
-        loaded = inputs.loads(text)
+        loaded = tool_arguments.loads(text)
     except (ValueError, RecursionError) as error:
         if text.startswith('{"'):  # it is meant to be JSON
             line = str(error).partition("\n")[0][:200]
             raise UnfitError(f"they are not JSON ({line}); {_expected(schema)}") from error
         loaded = text
-    if isinstance(loaded, str) and loaded != text and (parameters := inputs.read(loaded)) is not None:
+    if isinstance(loaded, str) and loaded != text and (parameters := tool_arguments.parse(loaded)) is not None:
         return parameters
     if isinstance(loaded, dict):
         raise UnfitError(_TOO_DEEP)
@@ -127,7 +131,7 @@ _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "
 _NOTHING = frozenset({"null", "none", "~", ""})
 
 
-def _fitted(value: Any, parts: Said, schema: schemas.Schema, *, deepest: int = inputs.DEEPEST) -> Any:
+def _fitted(value: Any, parts: Said, schema: schemas.Schema, *, deepest: int = tool_arguments.DEEPEST) -> Any:
     """`value` with the types that its schema names, where only one thing can be meant; an UnfitError if it is too deep.
 
     Nothing for what need not be there is left out: that is what models mean by it, and few servers take it.
@@ -187,9 +191,9 @@ def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
         return _TRUTHS[text.lower()]
     if "null" in types and text.lower() in _NOTHING:
         return None
-    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= inputs.LONGEST:
+    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= tool_arguments.LONGEST:
         try:
-            loaded = inputs.loads(text)
+            loaded = tool_arguments.loads(text)
         except (ValueError, RecursionError):
             return otherwise
         if schemas.type_of(loaded) in types:

@@ -17,7 +17,7 @@ from typing import Any
 from mcp import types
 
 from tarsy.masking import masker
-from tarsy.transcript import cuts, messages, ports
+from tarsy.transcript import excerpts, messages, ports
 
 WHOLE_MAX = 8 * 1024 * 1024
 """Characters of a result that are kept."""
@@ -62,7 +62,7 @@ def _cleaned(output: ports.ToolOutput, mask: Callable[[str], str]) -> ports.Tool
     if masked == masker.WITHHELD:
         return ports.ToolOutput(text=masked, failed=True)
     if not masker.is_withheld(masked, text):
-        return replace(output, text=messages.storable(cuts.middle(masked, WHOLE_MAX)))
+        return replace(output, text=messages.storable(excerpts.middle_cut(masked, WHOLE_MAX)))
     if len(text) > BEGINNING + MASKED_BEYOND:
         beginning = text[: BEGINNING + MASKED_BEYOND]
         looked = masker.or_withheld(mask, beginning)

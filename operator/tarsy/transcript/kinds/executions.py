@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tarsy.transcript import entries, record, scopes, timeline_events
+from tarsy.transcript import entries, nesting, record, timeline_events
 from tarsy.transcript.kinds import kind
 
 
-def _begin(open_scopes: scopes.Scopes, entry: entries.ExecutionStarted) -> None:
-    within = scopes.stage(entry.run, entry.stage) if entry.stage else scopes.run(entry.run)
-    open_scopes.begin(scopes.execution(entry.execution), within=within)
+def _begin(levels: nesting.Nesting, entry: entries.ExecutionStarted) -> None:
+    within = nesting.stage(entry.run, entry.stage) if entry.stage else nesting.run(entry.run)
+    levels.begin(nesting.execution(entry.execution), within=within)
 
 
-def _end(open_scopes: scopes.Scopes, entry: entries.ExecutionEnded) -> None:
-    open_scopes.end(scopes.execution(entry.execution))
+def _end(levels: nesting.Nesting, entry: entries.ExecutionEnded) -> None:
+    levels.end(nesting.execution(entry.execution))
 
 
 def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
     execution = record.begun(entry)
     so_far.executions[entry.execution] = execution
     run = so_far.runs[entry.run]
-    scope = run.stages[entry.stage] if entry.stage else run
-    scope.executions[entry.execution] = execution
+    parent = run.stages[entry.stage] if entry.stage else run
+    parent.executions[entry.execution] = execution
 
 
 def _add_away(execution: record.Execution, entry: entries.ServersAway) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tarsy.transcript import entries, messages, record, scopes, timeline_events
+from tarsy.transcript import entries, messages, nesting, record, timeline_events
 
 E = TypeVar("E")
 
@@ -54,8 +54,8 @@ class Timeline(Generic[E]):
 class Kind(Generic[E]):
     """All that the entries of one kind mean."""
 
-    order: Callable[[scopes.Scopes, E], None]
-    """Begins, requires or ends scopes; raises an OutOfOrderError."""
+    order: Callable[[nesting.Nesting, E], None]
+    """Begins, requires or ends levels; raises an OutOfOrderError."""
     effect: Effect[E]
     messages: Callable[[E], Additions]
     """The messages and failures that it adds to the conversation of its execution."""
@@ -79,9 +79,9 @@ def none(*_: Any) -> None:
     """A part of which a kind says nothing."""
 
 
-def of_execution(scopes_open: scopes.Scopes, entry: Any) -> None:
+def of_execution(levels: nesting.Nesting, entry: Any) -> None:
     """The order of what happens in an execution: it has begun, and has not ended."""
-    scopes_open.require(scopes.execution(entry.execution))
+    levels.require(nesting.execution(entry.execution))
 
 
 UNSEEN: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarsy.resources import investigations
-from tarsy.transcript import entries, record, scopes, timeline_events
+from tarsy.transcript import entries, nesting, record, timeline_events
 from tarsy.transcript.kinds import kind
 
 _RUNBOOKS: dict[entries.RunbookOrigin, str] = {
@@ -16,21 +16,21 @@ _RUNBOOKS: dict[entries.RunbookOrigin, str] = {
 }
 
 
-def _begin(open_scopes: scopes.Scopes, entry: entries.RunStarted) -> None:
-    open_scopes.begin(scopes.run(entry.run))
+def _begin(levels: nesting.Nesting, entry: entries.RunStarted) -> None:
+    levels.begin(nesting.run(entry.run))
 
 
-def _require(open_scopes: scopes.Scopes, entry: entries.ToolsSelected) -> None:
-    open_scopes.require(scopes.run(entry.run))
+def _require(levels: nesting.Nesting, entry: entries.ToolsSelected) -> None:
+    levels.require(nesting.run(entry.run))
 
 
-def _read_once(open_scopes: scopes.Scopes, entry: entries.RunbookRead) -> None:
-    open_scopes.begin(scopes.runbook(entry.run), within=scopes.run(entry.run))
-    open_scopes.end(scopes.runbook(entry.run))
+def _read_once(levels: nesting.Nesting, entry: entries.RunbookRead) -> None:
+    levels.begin(nesting.runbook(entry.run), within=nesting.run(entry.run))
+    levels.end(nesting.runbook(entry.run))
 
 
-def _end(open_scopes: scopes.Scopes, entry: entries.RunEnded) -> None:
-    open_scopes.end(scopes.run(entry.run))
+def _end(levels: nesting.Nesting, entry: entries.RunEnded) -> None:
+    levels.end(nesting.run(entry.run))
 
 
 def _add_run(so_far: record.Record, entry: entries.RunStarted) -> None:

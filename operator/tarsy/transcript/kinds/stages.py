@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarsy.transcript import entries, record, scopes
+from tarsy.transcript import entries, nesting, record
 from tarsy.transcript.kinds import kind
 
 
-def _begin(open_scopes: scopes.Scopes, entry: entries.StageStarted | entries.StageEnded) -> None:
-    open_scopes.begin(scopes.stage(entry.run, entry.stage), within=scopes.run(entry.run))
+def _begin(levels: nesting.Nesting, entry: entries.StageStarted | entries.StageEnded) -> None:
+    levels.begin(nesting.stage(entry.run, entry.stage), within=nesting.run(entry.run))
 
 
-def _end(open_scopes: scopes.Scopes, entry: entries.StageEnded) -> None:
+def _end(levels: nesting.Nesting, entry: entries.StageEnded) -> None:
     if entry.outcome == "Skipped":
-        _begin(open_scopes, entry)
-    open_scopes.end(scopes.stage(entry.run, entry.stage))
+        _begin(levels, entry)
+    levels.end(nesting.stage(entry.run, entry.stage))
 
 
 def _add(so_far: record.Record, entry: entries.StageStarted) -> None:

@@ -66,7 +66,7 @@ def servers_away(execution: record.Execution) -> tuple[str, ...]:
     return agent.servers if set(agent.servers) <= execution.away - answered else ()
 
 
-def not_looked_at(run: record.Run) -> str:
+def away_notice(run: record.Run) -> str:
     """A line that names the MCP servers which agents with an analysis could not call, and their stages; "" if none."""
     reasons = {
         name: servers

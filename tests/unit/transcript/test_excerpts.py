@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.transcript import cuts
+from tarsy.transcript import excerpts
 
 NOTE = re.compile(
     r"^\[cut: (?:(?P<lines>[\d,]+) lines? with )?(?P<characters>[\d,]+) characters(?P<one> of a line)? are"
@@ -19,7 +19,8 @@ def taken_apart(shown: str, text: str, limit: int) -> tuple[str, str, str]:
     found = [line for line in shown.split("\n") if NOTE.match(line)]
     (note,) = found
     head, tail = shown.split(f"{note}\n")
-    if not text.startswith(head):  # a newline of ours
+    characters = int(NOTE.match(note)["characters"].replace(",", ""))  # type: ignore[index]
+    if len(head) + characters + len(tail) > len(text):  # a newline before the note
         assert head.endswith("\n")
         head = head[:-1]
     assert text.startswith(head)
@@ -30,13 +31,13 @@ def taken_apart(shown: str, text: str, limit: int) -> tuple[str, str, str]:
 
 def test_what_is_no_longer_than_it_may_be_is_left_alone() -> None:
     text = "a\nb\n" * 10
-    assert cuts.middle(text, len(text)) is text
-    assert cuts.middle("", 0) == ""
+    assert excerpts.middle_cut(text, len(text)) is text
+    assert excerpts.middle_cut("", 0) == ""
 
 
 def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
     text = "".join(f"line {number:03}\n" for number in range(1000))
-    shown = cuts.middle(text, 900)
+    shown = excerpts.middle_cut(text, 900)
     head, note, tail = taken_apart(shown, text, 900)
     assert (head, tail) == (text[:297], text[-594:]), "whole lines of nine characters, 33 and 66 of them"
     assert note == "[cut: 901 lines with 8,109 characters are left out here; ask for less]"
@@ -44,7 +45,7 @@ def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
 
 def test_one_line_is_called_one() -> None:
     text = "a\n" * 10 + "b" * 40 + "\n" + "c\n" * 20
-    assert "[cut: 1 line with 41 characters are left out here; ask for less]\nc\n" in cuts.middle(text, 60)
+    assert "[cut: 1 line with 41 characters are left out here; ask for less]\nc\n" in excerpts.middle_cut(text, 60)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_one_line_is_called_one() -> None:
     ["x" * 5000, "x" * 4999 + "\n", "\n" + "x" * 5000, "a\n" + "x" * 5000 + "\nb", "x" * 2000 + "\n" + "y" * 3000],
 )
 def test_a_very_long_line_is_cut_inside(text: str) -> None:
-    head, note, tail = taken_apart(cuts.middle(text, 900), text, 900)
+    head, note, tail = taken_apart(excerpts.middle_cut(text, 900), text, 900)
     assert (150 <= len(head) <= 300, 300 <= len(tail) <= 600) == (True, True)
     assert "characters" in note
 
@@ -61,7 +62,7 @@ def test_the_newest_lines_of_a_log_are_there() -> None:
     text = (
         "\n".join(f"2026-11-21T20:{number // 60:02}:{number % 60:02} {'x' * 80}" for number in range(3000)) + "\nFATAL"
     )
-    assert cuts.middle(text, 64 * 1024).endswith("\nFATAL")
+    assert excerpts.middle_cut(text, 64 * 1024).endswith("\nFATAL")
 
 
 @given(
@@ -69,7 +70,7 @@ def test_the_newest_lines_of_a_log_are_there() -> None:
     limit=st.integers(min_value=0, max_value=600),
 )
 def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> None:
-    shown = cuts.middle(text, limit)
+    shown = excerpts.middle_cut(text, limit)
     if len(text) <= limit:
         assert shown is text
         return
@@ -82,10 +83,10 @@ def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> No
         len(left_out.splitlines(keepends=True)) if "\n" in left_out else 0
     )
     assert bool(told["one"]) == ("\n" not in left_out)
-    assert len(shown) <= limit + cuts.NOTE_MAX
+    assert len(shown) <= limit + excerpts.NOTE_MAX
     assert (len(head) >= limit // 3 / 2 - 1, len(tail) >= limit // 3 - 1) == (True, True), "a good part of each stays"
 
 
 def test_the_line_that_tells_is_as_short_as_it_says() -> None:
     most = 10**9
-    assert len(cuts.note(most, most)) + len("to save space\n\n") <= cuts.NOTE_MAX
+    assert len(excerpts.note(most, most)) + len("to save space\n\n") <= excerpts.NOTE_MAX

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tarsy.transcript import entries, messages, ports, record, scopes, turns
+from tarsy.transcript import commit_queue, entries, messages, nesting, ports, record
 from tarsy.transcript.kinds import registry
 
 CALL = entries.ModelCall(provider="first", model="m", seconds=0.0)
@@ -77,8 +77,8 @@ def gate() -> Gate:
 
 
 @pytest.fixture
-def commits(so_far: record.Record, gate: Gate) -> turns.Turns[entries.Entry]:
-    return turns.Turns(so_far, prepare=lambda entry: entry, write=gate.write)
+def commits(so_far: record.Record, gate: Gate) -> commit_queue.CommitQueue[entries.Entry]:
+    return commit_queue.CommitQueue(so_far, prepare=lambda entry: entry, write=gate.write)
 
 
 async def waiting(*tasks: asyncio.Task[None]) -> None:
@@ -93,7 +93,7 @@ def said(so_far: record.Record, name: str) -> list[str]:
 
 
 async def test_commits_that_come_at_once_are_all_kept_in_their_order_and_in_two_batches(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
     await gate.came()
@@ -112,7 +112,7 @@ async def test_commits_that_come_at_once_are_all_kept_in_their_order_and_in_two_
 
 
 async def test_what_becomes_true_together_stays_together_and_unmixed(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     pairs = [(answered(name), ended(name)) for name in NAMES]
     tasks = [asyncio.create_task(commits.commit(*pair)) for pair in pairs]
@@ -124,7 +124,9 @@ async def test_what_becomes_true_together_stays_together_and_unmixed(
     assert all(execution.ended for execution in so_far.executions.values())
 
 
-async def test_alone_each_commit_is_a_batch_of_its_own(commits: turns.Turns[entries.Entry], gate: Gate) -> None:
+async def test_alone_each_commit_is_a_batch_of_its_own(
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
+) -> None:
     for turn in range(3):
         gate.let()
         await commits.commit(answered("e0", turn))
@@ -132,7 +134,7 @@ async def test_alone_each_commit_is_a_batch_of_its_own(commits: turns.Turns[entr
 
 
 async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     task = asyncio.create_task(commits.commit(answered("e0")))
     await gate.came()
@@ -145,7 +147,7 @@ async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
 
 @pytest.mark.parametrize("how", ["by the next commit", "by settle"])
 async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record, how: str
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record, how: str
 ) -> None:
     first, second = (asyncio.create_task(commits.commit(answered(name))) for name in NAMES[:2])
     await gate.came()
@@ -165,7 +167,7 @@ async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
 
 @pytest.mark.parametrize("how", ["by the next commit", "by one that waits", "by settle"])
 async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record, how: str
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record, how: str
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0"), ended("e0")))
     await gate.came()
@@ -190,7 +192,7 @@ async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
 
 
 async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancelled(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
     await gate.came()
@@ -207,7 +209,9 @@ async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancell
     assert [said(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
 
 
-async def test_to_settle_what_is_settled_writes_nothing(commits: turns.Turns[entries.Entry], gate: Gate) -> None:
+async def test_to_settle_what_is_settled_writes_nothing(
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
+) -> None:
     await commits.settle()
     gate.let()
     await commits.commit(answered("e0"))
@@ -216,7 +220,7 @@ async def test_to_settle_what_is_settled_writes_nothing(commits: turns.Turns[ent
 
 
 async def test_settle_waits_for_a_commit_that_is_under_way_and_for_those_behind_it(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES[:2]]
     await gate.came()
@@ -233,7 +237,7 @@ async def test_settle_waits_for_a_commit_that_is_under_way_and_for_those_behind_
 
 
 async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_told_so(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
     await gate.came()
@@ -250,7 +254,7 @@ async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_tol
 
 
 async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
-    commits: turns.Turns[entries.Entry], gate: Gate
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0")))
     await gate.came()
@@ -263,15 +267,15 @@ async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
 
 
 async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     first, second = (asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES[:2])
     await gate.came()
     await waiting(first, second)
     for late in ("e0", "e1"):  # of one the end is being written, of the other it waits
-        with pytest.raises(scopes.OutOfOrderError, match=f"execution '{late}' has ended"):
+        with pytest.raises(nesting.OutOfOrderError, match=f"execution '{late}' has ended"):
             await commits.commit(answered(late, 1))
-    with pytest.raises(scopes.OutOfOrderError, match="has not started"):
+    with pytest.raises(nesting.OutOfOrderError, match="has not started"):
         await commits.commit(answered("e2"), answered("nobody"))
     third = asyncio.create_task(commits.commit(answered("e2")))
     await waiting(third)
@@ -283,7 +287,7 @@ async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
 
 
 async def test_what_follows_something_that_only_waits_may_wait_too(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES]
     await gate.came()
@@ -298,7 +302,7 @@ async def test_what_follows_something_that_only_waits_may_wait_too(
 
 
 async def test_an_error_of_ours_while_writing_reaches_its_caller_and_the_batch_stays_due(
-    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0")))
     await gate.came()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 
-class Waits:
+class ConcurrentWaits:
     """The calls of one execution that are under way together."""
 
     def __init__(self, still: Callable[[], AbstractContextManager[object]]) -> None:

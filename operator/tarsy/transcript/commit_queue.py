@@ -28,7 +28,7 @@ class _Commit(Generic[T]):
     kept: bool = False
 
 
-class Turns(Generic[T]):
+class CommitQueue(Generic[T]):
     """The commits to one record."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Turns(Generic[T]):
         self._record = so_far
         self._prepare = prepare
         self._write = write
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting: list[_Commit[T]] = []
         self._batch: list[_Commit[T]] = []
         """The commits that are being written, or were when their writer was cancelled."""
@@ -71,7 +71,7 @@ class Turns(Generic[T]):
             await self._until_kept(unsettled[-1])
 
     async def _until_kept(self, commit: _Commit[T]) -> None:
-        async with self._turn:
+        async with self._lock:
             while not commit.kept:
                 if self._lost:
                     raise self._lost

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import pace, stories
 from tarsy.agent import templates
-from tarsy.engine import grounds
+from tarsy.engine import evidence
 from tarsy.tools import pins
 from tarsy.transcript import entries, messages, record
 
@@ -79,7 +79,7 @@ DENIED: Ran = ("{}", "403 Forbidden", True)
     ],
 )
 def test_what_a_result_stands_on(found: record.Run, told: entries.Grounds | None) -> None:
-    assert grounds.grounds(found) == told
+    assert evidence.grounds(found) == told
 
 
 def away(
@@ -114,8 +114,8 @@ REFUSED: Ran = ("{}", templates.filled("refused", why="3 calls in a row failed."
 def test_servers_of_an_execution_were_away_if_none_answered_a_call(
     found: record.Execution, servers: tuple[str, ...]
 ) -> None:
-    assert grounds.servers_away(found) == servers
-    assert grounds.grounds(run([found])) == (
+    assert evidence.servers_away(found) == servers
+    assert evidence.grounds(run([found])) == (
         "ServersAway" if servers else "Inspected" if record.results(found.log) else "NothingInspected"
     )
 
@@ -124,15 +124,15 @@ def test_line_of_what_could_not_be_looked_at_is_short_and_names_each_server_once
     names = [f"server-{number}" for number in range(8)]
     blind = away(execution("a"), *names, has=names)
     found = run([blind], [execution("b", LOOKED)], [blind])
-    assert grounds.not_looked_at(found) == (
+    assert evidence.away_notice(found) == (
         "Could not be looked at: MCP servers server-0, server-1, server-2, server-3, server-4 and 3 more "
         "could not be reached (stages stage-0, stage-2)."
     )
-    assert grounds.not_looked_at(run([execution("b")])) == ""
+    assert evidence.away_notice(run([execution("b")])) == ""
 
 
 def test_a_call_that_failed_and_then_answered_is_no_gap() -> None:
-    assert grounds.gaps(run([execution("a", DENIED, LOOKED)])) == ()
+    assert evidence.gaps(run([execution("a", DENIED, LOOKED)])) == ()
 
 
 def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
@@ -149,7 +149,7 @@ def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
             )
         ]
     )
-    assert grounds.gaps(found) == (
+    assert evidence.gaps(found) == (
         entries.Gap(
             tool="[tool 9.9]", reason="there was no such call: it is named in the analysis of KubernetesAgent-1"
         ),
@@ -162,18 +162,18 @@ def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
 
 def test_gaps_are_ten_at_most_and_short() -> None:
     found = run([execution("a", *((f'{{"n": {n}}}', f"{n} " + "x" * 10_000, True) for n in range(50)))])
-    gaps = grounds.gaps(found)
+    gaps = evidence.gaps(found)
     assert len(gaps) == 10
-    assert all(len(gap.reason) <= grounds.REASON_MAX for gap in gaps)
+    assert all(len(gap.reason) <= evidence.REASON_MAX for gap in gaps)
 
 
 def test_what_earlier_stages_called_may_be_named_and_what_a_sibling_called_may_not() -> None:
     three = execution("a", LOOKED, LOOKED, LOOKED)
     own = execution("b", LOOKED, analysis="See [tool 2.0].", index=1)
-    assert grounds.grounds(run([three], [own])) == "Inspected"
-    assert grounds.grounds(run([three, own])) == "UnknownReferences", "it has not seen what its sibling did"
+    assert evidence.grounds(run([three], [own])) == "Inspected"
+    assert evidence.grounds(run([three, own])) == "UnknownReferences", "it has not seen what its sibling did"
     joined = execution("s", analysis="See [tools 2.0, 0.0].", kind="synthesis")
-    assert grounds.grounds(run([three, execution("b", LOOKED, index=1), joined])) == "Inspected", (
+    assert evidence.grounds(run([three, execution("b", LOOKED, index=1), joined])) == "Inspected", (
         "a synthesis has seen all"
     )
 
@@ -181,7 +181,7 @@ def test_what_earlier_stages_called_may_be_named_and_what_a_sibling_called_may_n
 def test_a_call_without_a_result_shows_nothing() -> None:
     asked = execution("a", LOOKED, LOOKED, analysis="See [tool 1.0].")
     unanswered = [entry for entry in asked.log if not (isinstance(entry, messages.Message) and entry.call_id == "1.0")]
-    assert grounds.grounds(run([replace(asked, log=unanswered)])) == "UnknownReferences"
+    assert evidence.grounds(run([replace(asked, log=unanswered)])) == "UnknownReferences"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_call_without_a_result_shows_nothing() -> None:
     ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[tool x 7.7]", "[tooling 7.7]"],
 )
 def test_what_is_no_reference_is_no_gap(text: str) -> None:
-    assert grounds.grounds(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
+    assert evidence.grounds(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
 
 
 @pytest.mark.parametrize(
@@ -198,28 +198,28 @@ def test_what_is_no_reference_is_no_gap(text: str) -> None:
 )
 def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found(text: str) -> None:
     found = run([execution("a", LOOKED, analysis=f"It is {text}.")])
-    assert grounds.grounds(found) == "UnknownReferences"
-    assert [gap.tool for gap in grounds.gaps(found)] == ["[tool 7.7]"]
+    assert evidence.grounds(found) == "UnknownReferences"
+    assert [gap.tool for gap in evidence.gaps(found)] == ["[tool 7.7]"]
 
 
 def test_a_reference_to_a_call_that_never_was_is_told_before_all_that_failed() -> None:
     calls = [(f'{{"n": {n}}}', f"{n}: 403", True) for n in range(20)]
     found = run([execution("a", LOOKED, *calls, analysis="It is [tool 99.9].")])
-    assert grounds.gaps(found)[0].tool == "[tool 99.9]"
+    assert evidence.gaps(found)[0].tool == "[tool 99.9]"
 
 
 def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
     looked = execution("a", LOOKED)
     failed = replace(looked, ended=replace(looked.ended, outcome="Failed"))  # type: ignore[type-var]
-    assert grounds.grounds(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
-    assert grounds.grounds(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
+    assert evidence.grounds(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
+    assert evidence.grounds(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
 
 
 def test_the_note_that_stands_for_a_repeated_call_shows_nothing_and_is_no_gap_of_its_own() -> None:
     note = ("{}", templates.text("repeated"), True)
-    assert grounds.grounds(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
-    assert [gap.reason for gap in grounds.gaps(run([execution("a", DENIED, DENIED, note)]))] == ["403 Forbidden"]
-    assert grounds.grounds(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
+    assert evidence.grounds(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
+    assert [gap.reason for gap in evidence.gaps(run([execution("a", DENIED, DENIED, note)]))] == ["403 Forbidden"]
+    assert evidence.grounds(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
 
 
 def test_of_an_analysis_that_is_nothing_but_references_ten_are_looked_for() -> None:
@@ -227,16 +227,16 @@ def test_of_an_analysis_that_is_nothing_but_references_ten_are_looked_for() -> N
     found = run(
         [execution("a", LOOKED, analysis=analysis), execution("b", LOOKED, analysis="[tool " * 150_000, index=1)]
     )
-    gaps = grounds.gaps(found)
+    gaps = evidence.gaps(found)
     assert [gap.tool for gap in gaps] == [f"[tool {number}.7]" for number in range(1, 11)]
-    assert pace.within(0.5, lambda: grounds.gaps(found))
+    assert pace.within(0.5, lambda: evidence.gaps(found))
 
 
 @given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
 def test_whatever_was_written_its_gaps_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
     found = run([execution("a", *calls, analysis=analysis)])
-    assert len(grounds.gaps(found)) <= 10
-    assert (grounds.grounds(found) is None) == (not analysis)
+    assert len(evidence.gaps(found)) <= 10
+    assert (evidence.grounds(found) is None) == (not analysis)
 
 
 def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room_in_a_gap() -> None:
@@ -247,6 +247,6 @@ def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room
     problems = [
         f"MCP server '{server}' {pins.stopped_text(stopped)}" for server, stopped in (("k8s", one), ("aws", many))
     ]
-    first, second = grounds.gaps(run([execution("a", LOOKED, problems=problems)]))
+    first, second = evidence.gaps(run([execution("a", LOOKED, problems=problems)]))
     assert first.reason.endswith(": pods_log (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)")
     assert ": pods_log, pods_list, nodes_top, and 1 more (pinned sha256:aaaaaaaaaaaa, now " in second.reason

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import pace
-from tarsy.agent import quoting
+from tarsy.agent import escaping
 from tarsy.transcript import react
 
 LINES = [
@@ -33,17 +33,17 @@ LINES = [
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"])
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_that_looks_like_a_step_is_quoted_wherever_it_begins(line: str, end: str) -> None:
-    assert quoting.quoted(f"ok{end}{line}").splitlines()[-1].startswith("> ")
+    assert escaping.quote_steps(f"ok{end}{line}").splitlines()[-1].startswith("> ")
 
 
 @pytest.mark.parametrize("text", ["we saw the Observation: fine", "Observations: fine", "reaction: none", "Action"])
 def test_what_is_no_step_stays_as_it_is(text: str) -> None:
-    assert quoting.quoted(text) == text
+    assert escaping.quote_steps(text) == text
 
 
 @given(st.text() | st.lists(st.sampled_from([*LINES, "x", " ", "\n", "\r"])).map("".join))
 def test_nothing_that_the_parser_takes_for_a_label_is_left_at_the_beginning_of_a_line(text: str) -> None:
-    for line in quoting.quoted(text).split("\n"):
+    for line in escaping.quote_steps(text).split("\n"):
         reading = react.read(line)
         assert not (reading.action or reading.answer) or line.startswith("> ")
         assert not re.match(r"[ \t]*observation[ \t]*:", line, re.IGNORECASE)
@@ -64,4 +64,4 @@ HOSTILE = {
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
 def test_a_result_of_the_largest_size_is_quoted_in_no_time(piece: str) -> None:
     text = (piece * (64 * 1024))[: 64 * 1024]
-    assert pace.within(0.5, lambda: quoting.quoted(text))
+    assert pace.within(0.5, lambda: escaping.quote_steps(text))

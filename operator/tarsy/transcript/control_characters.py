@@ -15,7 +15,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _LINE_ENDS = re.compile(r"\r\n?")
 
 
-def text(original: str) -> str:
+def escape(original: str) -> str:
     r"""`original` with control characters as Python writes them, such as `\x1b` and `\u202e`; each CR ends a line.
 
     Twice is the same as once, and harmless text stays as it is.

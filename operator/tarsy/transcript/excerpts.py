@@ -26,7 +26,7 @@ def left_out(lines: int, characters: int) -> str:
     return f"{lines:,} line{'s' * (lines > 1)} with {characters:,} characters are left out here"
 
 
-def middle(text: str, limit: int, *, describe: Callable[[int, int], str] = note) -> str:
+def middle_cut(text: str, limit: int, *, describe: Callable[[int, int], str] = note) -> str:
     """`text`, where it is longer than `limit` characters cut to these at most, beside the line that tells of the cut.
 
     `describe` gives that line, of `NOTE_MAX` characters at most, for the lines and characters that are left out.

@@ -10,7 +10,7 @@ from typing import Any
 from tarsy.agent import loop
 
 
-class Timer:
+class PausableTimeout:
     """Some seconds for the work of one agent."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -20,7 +20,7 @@ class Timer:
         self._seconds = seconds
         self._limit = asyncio.Timeout(None)
 
-    async def run(self, work: Callable[[Timer], Coroutine[Any, Any, None]]) -> bool:
+    async def run(self, work: Callable[[PausableTimeout], Coroutine[Any, Any, None]]) -> bool:
         """Do the work, which is given this timer; False where the time was over before it was done.
 
         A cancellation from outside is never taken for the end of the time, even where both come at once.

@@ -51,17 +51,17 @@ RAW = "input"
 """The argument that holds an unreadable text."""
 
 
-def as_json(raw: str) -> str:
+def to_json(raw: str) -> str:
     """The JSON text of an object; this never fails, and takes time in proportion to the text.
 
-    What is nothing that `read` reads is the argument `input`.
+    What is nothing that `parse` reads is the argument `input`.
     """
-    parameters = read(raw)
+    parameters = parse(raw)
     arguments = {RAW: raw.strip()} if parameters is None else parameters
     return messages.storable(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
 
 
-def read(raw: str) -> dict[str, Any] | None:
+def parse(raw: str) -> dict[str, Any] | None:
     """The arguments, as JSON can hold them; None where the text is none. This never fails, and takes linear time.
 
     What is no JSON object is read as YAML, then as pairs, unless it is too long for that.
@@ -80,7 +80,7 @@ def read(raw: str) -> dict[str, Any] | None:
 
 
 def _plain(value: Any, *, deepest: int = DEEPEST) -> Any:
-    """`value` as JSON can hold it; a ValueError if it is nested too deep for all who have to read it."""
+    """`value` as JSON can hold it; a ValueError if it is nested too deep for all programs that read it."""
     match value:
         case dict() | list() | tuple() if deepest == 0:
             raise ValueError("nested too deep")

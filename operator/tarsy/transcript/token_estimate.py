@@ -7,7 +7,7 @@ from typing import Any
 
 from tarsy.transcript import messages, ports
 
-CHARACTERS = 3
+CHARACTERS_A_TOKEN = 3
 """Characters of a token. Prose has more; logs and JSON, of which requests are full, have as few."""
 _SCALAR = 4
 """Characters of a number, or of another word of JSON's."""
@@ -15,11 +15,11 @@ _SCALAR = 4
 
 def tokens(request: ports.Request) -> int:
     """The tokens of all that is sent: the conversation, its calls and the tools; but for providers' state."""
-    characters = sum(map(of_message, request.messages)) + sum(map(of_tool, request.tools))
-    return -(-characters // CHARACTERS)
+    characters = sum(map(message_characters, request.messages)) + sum(map(tool_characters, request.tools))
+    return -(-characters // CHARACTERS_A_TOKEN)
 
 
-def of_message(message: messages.Message, provider: str = "") -> int:
+def message_characters(message: messages.Message, provider: str = "") -> int:
     """The characters of a message that are sent, with what `provider` wants back; what another one does is not sent."""
     size = len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
     state = message.provider_state
@@ -28,7 +28,7 @@ def of_message(message: messages.Message, provider: str = "") -> int:
     return size
 
 
-def of_tool(tool: messages.ToolSpec) -> int:
+def tool_characters(tool: messages.ToolSpec) -> int:
     """The characters of a tool that are sent."""
     return len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
 

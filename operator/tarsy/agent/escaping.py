@@ -18,7 +18,7 @@ _STEP = re.compile(
 """The beginning of a line that says a step's label, dressed in whatever way: more than the parser takes for one."""
 
 
-def escaped(text: str) -> str:
+def escape_comments(text: str) -> str:
     """`text` without comments: what would begin or end one is written as HTML writes it in text.
 
     Source: the founding documents, which escape what stands between their markers in this way.
@@ -26,6 +26,6 @@ def escaped(text: str) -> str:
     return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
 
 
-def quoted(text: str) -> str:
+def quote_steps(text: str) -> str:
     """Return `text` with quoted lines where it looks like steps of ReAct, so that it cannot make up an observation."""
     return _STEP.sub("> ", _LINE_ENDS.sub("\n", text))
