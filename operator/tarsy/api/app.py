@@ -1,4 +1,4 @@
-"""The application: its routes, and what each of them is made of."""
+"""The application: its routes, and the parts that they use."""
 
 from __future__ import annotations
 
@@ -6,30 +6,53 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import metadata, resources
 from typing import Any, cast
 
 from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.responses import JSONResponse
 from starlette import types
 
-from tarsy.api import described
 from tarsy.api.alerts import chains, intake, webhooks
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, details, exports, lists, messages, questions, traces
 from tarsy.api.system import mcp_servers, overview
-from tarsy.auth import permissions
+from tarsy.auth import permissions, rights
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.live import attending, hubs, sockets, streams
 from tarsy.probes import health
 from tarsy.resources import base
-from tarsy.serve import answers, problems, strict
+from tarsy.serve import answers, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 
-PATIENCE_SECONDS = 10.0
-"""Seconds for a statement with a waiting caller; a worker's may take longer."""
+STATEMENT_SECONDS = 10.0
+"""The time limit of a database statement that a caller waits for; a worker's may take longer."""
+DESCRIPTION = """\
+Alerts come in, investigations and their transcripts go out.
+
+**Who may call.** A bearer token of Kubernetes, whose rights in the investigation's namespace are asked of the API
+server; or the headers of a proxy that TARSy is told to trust; or, to send alerts alone, the static token of webhooks.
+`kubectl create token` makes one of the first kind. Each operation says which right it needs. `/healthz`, `/readyz` and
+`/health` are open. With `--insecure-dev` the programs of the same machine are served without a token, and no others.
+
+**Errors** are problem details (RFC 9457). 422 names each place of the request that is wrong. 503 says that something
+that TARSy needs is away just now: the same request may work later.
+
+**Strict.** A parameter or a field that is not described here is refused by its name, and so is a body where none is
+described. With a token, bodies are read as JSON, whatever their `Content-Type` says; without one, as behind a proxy, it
+has to be application/json. Every list is bounded.
+"""
+TAGS = {
+    "alerts": "Alerts come in, each as an object in the cluster before the answer goes out.",
+    "investigations": "Lists, results, transcripts and traces of investigations; cancelling, and questions.",
+    "compat": "Paths of earlier TARSy clients, which call an investigation a session.",
+    "system": "The setup of TARSy and the state of its parts, over all its processes.",
+    "health": "Whether the process serves, and whether it can work. Open to all.",
+}
+"""The tags that group operations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +79,29 @@ class Parts:
     """The clock of cached identities and of rates."""
 
 
-class _Hurried:
-    """The application with a database that answers soon, or is away."""
+class _StatementLimit:
+    """Middleware that limits the time of database statements."""
 
     def __init__(self, app: types.ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        with databases.patience(PATIENCE_SECONDS):
+        with databases.patience(STATEMENT_SECONDS):
             await self._app(scope, receive, send)
 
 
 class Application(FastAPI):
-    """The application, with a description that says of all routes what they do not say themselves."""
+    """An application with a complete description."""
 
     def openapi(self) -> dict[str, Any]:
-        """The description, made once."""
+        """Return the description, which is made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = described.openapi(self)
-        return self.openapi_schema
+            openapi.complete(super().openapi(), schemes=rights.SCHEMES, examples=examples())
+        return super().openapi()
 
 
 def build(parts: Parts) -> Application:
-    """The application."""
+    """Build the application with all its routes."""
     may = permissions.Access(
         cluster=parts.cluster,
         database=parts.database,
@@ -86,8 +109,8 @@ def build(parts: Parts) -> Application:
         settings=parts.platform().api,
         clock=parts.clock,
     )
-    app = _empty(Depends(may.greets))
-    app.add_middleware(_Hurried)
+    app = _without_routes(Depends(may.greets))
+    app.add_middleware(_StatementLimit)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
@@ -97,7 +120,7 @@ def build(parts: Parts) -> Application:
     app.include_router(sockets.routes(attend, may))
 
     @app.get("/openapi.json", dependencies=[Depends(may.oversees)], include_in_schema=False)
-    async def openapi() -> JSONResponse:
+    async def description() -> JSONResponse:
         """Describe the API."""
         return JSONResponse(app.openapi())
 
@@ -105,14 +128,19 @@ def build(parts: Parts) -> Application:
 
 
 def probes(readiness: health.Readiness) -> Application:
-    """An application of nothing but `/healthz` and `/readyz`."""
-    app = _empty()
+    """Build an application that has only `/healthz` and `/readyz`."""
+    app = _without_routes()
     app.include_router(health.probes(readiness))
     return app
 
 
-def _empty(*dependencies: params.Depends) -> Application:
+def _without_routes(*dependencies: params.Depends) -> Application:
     app = Application(
+        title="TARSy",
+        version=metadata.version("tarsy"),
+        summary="Investigates alerts on Kubernetes with chains of LLM agents.",
+        description=DESCRIPTION,
+        openapi_tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         dependencies=dependencies,
         openapi_url=None,
         docs_url=None,
@@ -125,7 +153,7 @@ def _empty(*dependencies: params.Depends) -> Application:
 
 
 def bare() -> Application:
-    """The application of an empty platform without a cluster: its routes can be looked at, and none can be called."""
+    """Build the application of an empty platform without a cluster: its routes can be described, not called."""
     nothing = cast("Any", None)
     settings = platforms.Platform()
     return build(
@@ -146,6 +174,12 @@ def bare() -> Application:
 def describe() -> dict[str, Any]:
     """Return the answer of `GET /openapi.json`, which follows from the routes alone."""
     return bare().openapi()
+
+
+def examples() -> dict[str, str]:
+    """Return the texts of the description's examples by file name (see `openapi.complete`)."""
+    folder = resources.files("tarsy.api") / "examples"
+    return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name[0] not in "._"}
 
 
 def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:

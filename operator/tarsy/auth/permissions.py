@@ -27,7 +27,7 @@ from fastapi import Path, Query
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import api_server, callers, credentials, origins, single_flight
+from tarsy.auth import api_server, callers, credentials, origins, rights, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import chains, investigations
@@ -142,15 +142,15 @@ class Access:
         if self._local_only:
             await credentials.same_machine(request)
 
-    async def notifies(self, request: HTTPConnection) -> Caller:
+    async def notifies(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
         """Return a caller that may send notifications. Alertmanager sends again only after a 503."""
         return await self._creates(await self._callers.sender(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
 
-    async def submits(self, request: HTTPConnection) -> Caller:
+    async def submits(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
         """Return a caller that may post an alert."""
         return await self._creates(await self._callers.sender(request))
 
-    async def lists(self, request: HTTPConnection, namespace: Namespace = None) -> Scope:
+    async def lists(self, request: HTTPConnection, namespace: Namespace = None, _right: rights.List = None) -> Scope:
         """Return the scope of a caller that may list the investigations of a namespace."""
         sender = await self._person(request)
         name = self._cluster.served.default if namespace is None else namespace
@@ -162,22 +162,22 @@ class Access:
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
         return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
-    async def reads(self, request: HTTPConnection, identity: Identity) -> Known:
+    async def reads(self, request: HTTPConnection, identity: Identity, _right: rights.Get = None) -> Known:
         """Return the investigation, if the caller may read it and its transcript."""
         return await self._target(request, identity, "get")
 
-    async def changes(self, request: HTTPConnection, identity: Identity) -> Known:
+    async def changes(self, request: HTTPConnection, identity: Identity, _right: rights.Update = None) -> Known:
         """Return the investigation, if the caller may cancel it and ask about it."""
         return await self._target(request, identity, "update")
 
-    async def purges(self, request: HTTPConnection, identity: Identity) -> Known:
+    async def purges(self, request: HTTPConnection, identity: Identity, _right: rights.Delete = None) -> Known:
         """Return the investigation, if the caller may purge it.
 
         Without its namespace that needs the right in all namespaces.
         """
         return await self._target(request, identity, "delete")
 
-    async def oversees(self, request: HTTPConnection) -> Caller:
+    async def oversees(self, request: HTTPConnection, _right: rights.ListChains = None) -> Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
         sender = await self._person(request)
         await self._ensure(
@@ -185,7 +185,7 @@ class Access:
         )
         return _caller(sender)
 
-    async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
+    async def accepts(self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None) -> Caller:
         """Return a caller that may accept changed tools of an MCP server."""
         sender = await self._person(request)
         account = name if len(name) <= _NAME_MAX else ""

@@ -55,7 +55,7 @@ class Route(routing.APIRoute):
 
 
 def router(*, prefix: str = "", tag: str, dependencies: Sequence[params.Depends] = ()) -> APIRouter:
-    """A router for the routes of one area; `tag` is one of `described.TAGS`."""
+    """A router for the routes of one area; `tag` is one of the application's."""
     return APIRouter(
         prefix=prefix, tags=[tag], dependencies=list(dependencies), route_class=Route, redirect_slashes=False
     )

@@ -11,7 +11,7 @@ import pytest
 from fastapi import routing
 from starlette.routing import WebSocketRoute
 from support import apis
-from tarsy.api import app, described
+from tarsy.api import app
 from tarsy.live import sockets
 from tarsy.serve import strict
 from tarsy_dev import generate
@@ -98,7 +98,7 @@ def test_an_operation_says_what_it_is(name: str) -> None:
     assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name), "name it by operation_id: a verb and what it is done to"
     assert len(operation["summary"]) > 10
     assert len(operation["tags"]) == 1
-    assert operation["tags"][0] in described.TAGS
+    assert operation["tags"][0] in app.TAGS
 
 
 @each_operation
@@ -163,4 +163,4 @@ def test_every_field_of_an_answer_has_a_type() -> None:
 
 
 def test_every_example_belongs_to_an_operation() -> None:
-    assert {file.split(".")[0] for file in described.examples()} <= OPERATIONS.keys()
+    assert {file.split(".")[0] for file in app.examples()} <= OPERATIONS.keys()

@@ -11,8 +11,7 @@ from fastapi import Depends, FastAPI, Header, Query, testclient
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from tarsy.api import described
-from tarsy.serve import problems, strict
+from tarsy.serve import openapi, problems, strict
 
 
 class Filter(BaseModel):
@@ -49,7 +48,7 @@ class Things:
             self.made += 1
             return {"made": self.made}
 
-        @router.put("", openapi_extra=described.body({"type": "object"}))
+        @router.put("", openapi_extra=openapi.body({"type": "object"}))
         async def put(caller: str = Depends(allowed)) -> dict[str, int]:
             return {"made": self.made}
 

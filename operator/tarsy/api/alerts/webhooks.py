@@ -7,11 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 
-from tarsy.api import described
 from tarsy.api.alerts import intake, notifications
 from tarsy.auth import permissions
 from tarsy.ingest import alertmanager, grafana, plain
-from tarsy.serve import strict
+from tarsy.serve import openapi, strict
 
 Key = Annotated[
     str | None,
@@ -31,7 +30,7 @@ def routes(taking: intake.Intake, may: permissions.Access) -> APIRouter:
     @router.post(
         "/webhooks/alertmanager",
         operation_id="notifyOfAlerts",
-        openapi_extra=described.body(alertmanager.schema()),
+        openapi_extra=openapi.body(alertmanager.schema()),
     )
     async def notify(request: Request, caller: permissions.Caller = Depends(may.notifies)) -> notifications.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
@@ -40,7 +39,7 @@ def routes(taking: intake.Intake, may: permissions.Access) -> APIRouter:
     @router.post(
         "/webhooks/grafana",
         operation_id="notifyOfGrafanaAlerts",
-        openapi_extra=described.body(grafana.schema()),
+        openapi_extra=openapi.body(grafana.schema()),
     )
     async def notify_of_grafana(
         request: Request, caller: permissions.Caller = Depends(may.notifies)
@@ -51,7 +50,7 @@ def routes(taking: intake.Intake, may: permissions.Access) -> APIRouter:
     @router.put(
         "/webhooks/grafana",
         operation_id="putGrafanaAlerts",
-        openapi_extra=described.body(grafana.schema()),
+        openapi_extra=openapi.body(grafana.schema()),
     )
     async def put_of_grafana(
         request: Request, caller: permissions.Caller = Depends(may.notifies)
@@ -63,7 +62,7 @@ def routes(taking: intake.Intake, may: permissions.Access) -> APIRouter:
         "/alerts",
         operation_id="postAlert",
         status_code=HTTPStatus.ACCEPTED,
-        openapi_extra=described.body(plain.schema()),
+        openapi_extra=openapi.body(plain.schema()),
     )
     async def post(
         request: Request, key: Key = None, caller: permissions.Caller = Depends(may.submits)

@@ -6,14 +6,13 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api import described
 from tarsy.api.alerts import intake, webhooks
 from tarsy.api.compat import events, history, progress, sessions
 from tarsy.api.investigations import actions, lists
 from tarsy.auth import permissions
 from tarsy.ingest import plain
 from tarsy.live import hubs
-from tarsy.serve import answers, strict
+from tarsy.serve import answers, openapi, strict
 from tarsy.store.base import databases
 
 
@@ -42,7 +41,7 @@ def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Databa
         "/alerts",
         operation_id="submitAlert",
         status_code=HTTPStatus.ACCEPTED,
-        openapi_extra=described.body(plain.schema()),
+        openapi_extra=openapi.body(plain.schema()),
     )
     async def submit(
         request: Request, key: webhooks.Key = None, caller: permissions.Caller = Depends(may.submits)
@@ -70,7 +69,7 @@ def _sessions(
         "/api/v1/sessions/{identity}/cancel",
         operation_id="cancelSession",
         status_code=HTTPStatus.ACCEPTED,
-        responses=described.responses(HTTPStatus.CONFLICT),
+        responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Known = Depends(may.changes)) -> sessions.CancelledSession:
         """Have the investigation stopped; again is no harm while it is being stopped."""
@@ -83,7 +82,9 @@ def _history(
     """Lists of sessions, and all that happened in one."""
 
     @router.get(
-        "/api/v1/history/sessions", operation_id="listSessions", responses=described.responses(HTTPStatus.NOT_FOUND)
+        "/api/v1/history/sessions",
+        operation_id="listSessions",
+        responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
     async def listed(
         scope: permissions.Scope = Depends(may.lists),

@@ -17,10 +17,9 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
 from tarsy import errors, failpoints
-from tarsy.api import described
 from tarsy.auth import permissions
 from tarsy.kube import client, objects
-from tarsy.serve import problems, strict
+from tarsy.serve import openapi, problems, strict
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
@@ -39,7 +38,7 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
         "/cancel",
         operation_id="cancelInvestigation",
         status_code=HTTPStatus.ACCEPTED,
-        responses=described.responses(HTTPStatus.CONFLICT),
+        responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
@@ -49,7 +48,8 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
         "",
         operation_id="purgeInvestigation",
         status_code=HTTPStatus.NO_CONTENT,
-        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.responses(HTTPStatus.CONFLICT),
+        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}}
+        | openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def delete(*, target: permissions.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.

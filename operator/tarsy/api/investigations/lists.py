@@ -24,10 +24,9 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 
 from tarsy import errors
-from tarsy.api import described
 from tarsy.auth import permissions
 from tarsy.resources import investigations
-from tarsy.serve import problems, strict
+from tarsy.serve import openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import listing
 from tarsy.views import shapes
@@ -248,7 +247,7 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
     router = strict.router(prefix="/api/v1", tag="investigations")
 
     @router.get(
-        "/investigations", operation_id="listInvestigations", responses=described.responses(HTTPStatus.NOT_FOUND)
+        "/investigations", operation_id="listInvestigations", responses=openapi.problem_responses(HTTPStatus.NOT_FOUND)
     )
     async def investigations(
         scope: permissions.Scope = Depends(may.lists),

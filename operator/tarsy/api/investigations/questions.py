@@ -14,12 +14,11 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import described
 from tarsy.api.investigations import actions
 from tarsy.auth import permissions
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
-from tarsy.serve import bodies, problems, strict
+from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import snapshots
@@ -38,8 +37,8 @@ def routes(asking: Chat, may: permissions.Access) -> APIRouter:
         "",
         operation_id="askQuestion",
         status_code=accepted,
-        openapi_extra=described.body(question.schema()),
-        responses=described.responses(HTTPStatus.CONFLICT, HTTPStatus.GONE),
+        openapi_extra=openapi.body(question.schema()),
+        responses=openapi.problem_responses(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
     async def ask(request: Request, target: permissions.Known = Depends(may.changes)) -> Question:
         """Ask about an investigation that has ended; the answer is to be read there."""
@@ -49,7 +48,7 @@ def routes(asking: Chat, may: permissions.Access) -> APIRouter:
         "/cancel",
         operation_id="cancelQuestion",
         status_code=accepted,
-        responses=described.responses(HTTPStatus.CONFLICT),
+        responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Known = Depends(may.changes)) -> StoppedQuestion:
         """Have the question that is open stopped."""

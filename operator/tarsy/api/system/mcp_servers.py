@@ -13,13 +13,12 @@ import pydantic
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from tarsy.api import described
 from tarsy.api.system import overview
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.ingest import payload
 from tarsy.kube import client
-from tarsy.serve import bodies, problems, strict
+from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.base import audit, databases
 from tarsy.store.fleet import catalogue, pins
 from tarsy.telemetry import details
@@ -218,8 +217,8 @@ def routes(tending: Tending, may: permissions.Access) -> APIRouter:
     @router.post(
         "/{name}/accept",
         operation_id="acceptTools",
-        openapi_extra=described.body(Wanted.model_json_schema(), required=False),
-        responses=described.responses(HTTPStatus.CONFLICT),
+        openapi_extra=openapi.body(Wanted.model_json_schema(), required=False),
+        responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def accept(
         name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accepts)

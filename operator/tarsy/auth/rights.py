@@ -1,0 +1,59 @@
+"""The rights that routes need, and the security schemes that show them, as the API's description names them.
+
+A method of `permissions.Access` that checks a right has it as a parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Security
+
+from tarsy.serve import openapi
+
+SCHEMES: dict[str, dict[str, Any]] = {
+    "kubernetes": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of a user or service account of the cluster, checked by TokenReview.",
+    },
+    "proxy": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Forwarded-User",
+        "description": "The caller, as a proxy names it. It counts from addresses that the operator is told to trust.",
+    },
+    "webhook": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The static token (TARSY_WEBHOOK_TOKEN), which sends alerts and does nothing else.",
+    },
+}
+
+
+def _right(name: str, needs: str, *, schemes: tuple[str, ...] = ("kubernetes", "proxy")) -> Any:
+    return Security(openapi.Right(name, needs, schemes=schemes))
+
+
+Create = Annotated[
+    None,
+    _right(
+        "create",
+        "create on alertinvestigations in the operator's namespace",
+        schemes=("kubernetes", "proxy", "webhook"),
+    ),
+]
+List = Annotated[None, _right("list", "list on alertinvestigations in that namespace")]
+Get = Annotated[None, _right("get", "get on alertinvestigations in the investigation's namespace")]
+Update = Annotated[None, _right("update", "update on alertinvestigations in the investigation's namespace")]
+Delete = Annotated[
+    None,
+    _right(
+        "delete",
+        "delete on alertinvestigations in the investigation's namespace; in all, where that namespace is gone",
+    ),
+]
+ListChains = Annotated[None, _right("list-chains", "list on agentchains in the operator's namespace")]
+UpdateServer = Annotated[
+    None, _right("update-server", "update on mcpservers.tarsy.dev of that name in the operator's namespace")
+]
