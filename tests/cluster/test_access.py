@@ -29,7 +29,7 @@ from tarsy.kube import client
 from tarsy.resources import investigations
 from tarsy.serve import problems
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.queue import work
 from tarsy_dev import controlplane, proxy
 from tarsy_dev.controlplane import ControlPlane
@@ -137,7 +137,7 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
         subject = queue.subject()
         moved = subject.model_copy(update={"metadata": subject.metadata.model_copy(update={"namespace": namespace})})
         admission = replace(queue.admission(moved), namespace_uid=namespace_uid)
-        assert await admissions.admit(database, admission)
+        assert await queueing.admit(database, admission)
         return UUID(admission.id)
 
     return admit

@@ -10,7 +10,7 @@ import pytest
 from support import apis, queue
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 
 NAMES = ["a", "b", "c"]
 Parameters = list[tuple[str, str]]
@@ -38,7 +38,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
     """An API whose namespace has three investigations, and one that a namespace of the same name had before."""
     for name in (*NAMES, "old"):
         made = queue.admission(queue.subject(name, alertType="kubernetes", author="ann"))
-        assert await admissions.admit(database, made)
+        assert await queueing.admit(database, made)
     moved = "UPDATE investigations SET namespace = :namespace, namespace_uid = CASE WHEN name = 'old' THEN 'old' END"
     await queue.execute(database, moved, namespace=cluster.served.own)
     async with apis.served(apis.parts(cluster=cluster, database=database)) as session:

@@ -15,7 +15,7 @@ from support import apis, crowd, queue
 from tarsy.api.investigations import lists
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
 
 MANY = 30
@@ -86,7 +86,7 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
         assert (status, [item["name"] for item in page["items"]]) == (200, ["it"])
         async with api.get("/readyz") as ready:
             assert ready.status == 200
-        assert await admissions.admit(migrated, queue.admission(queue.subject("another")))
+        assert await queueing.admit(migrated, queue.admission(queue.subject("another")))
         while sum(search.done() for search in searches) < MANY - lists.SEARCHES:
             await asyncio.wait(searches, return_when=asyncio.FIRST_COMPLETED, timeout=0.01)
         assert await held.fetchval(UNDER_WAY) == lists.SEARCHES
@@ -140,7 +140,7 @@ async def test_thirty_searches_for_what_is_in_a_hundred_thousand_keep_lists_admi
         assert (await ask(api))[0] == 200
 
     async def admit() -> None:
-        assert await admissions.admit(migrated, queue.admission(queue.subject(f"new-{time.monotonic_ns()}")))
+        assert await queueing.admit(migrated, queue.admission(queue.subject(f"new-{time.monotonic_ns()}")))
 
     took: dict[str, list[float]] = {"list": [], "admission": [], "readyz": []}
     does: dict[str, Callable[[], Awaitable[None]]] = {"list": plain, "admission": admit, "readyz": ready}

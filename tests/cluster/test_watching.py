@@ -18,7 +18,7 @@ from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.live import attending
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 
 WEBHOOK = "the webhook's token"
 MAY: dict[str, list[str]] = {"alertinvestigations": ["get", "list"]}
@@ -62,7 +62,7 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
         metadata = subject.metadata.model_copy(update={"namespace": cluster.served.own})
         moved = subject.model_copy(update={"metadata": metadata})
         admission = replace(queue.admission(moved), namespace_uid=uid)
-        assert await admissions.admit(database, admission)
+        assert await queueing.admit(database, admission)
         return UUID(admission.id)
 
     return admit

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from support import queue
 from tarsy.resources import investigations, naming
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes, receipts
+from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
 from tarsy.store.reads import history
@@ -82,7 +81,7 @@ class Alert:
             issued = await self.issue(verdict, episode)
             if isinstance(issued, receipts.Receipt):
                 new = self.made(issued, episode)
-                await admissions.admit(self.database, queue.admission(new, refusal or queue.CHAIN), made=True)
+                await queueing.admit(self.database, queue.admission(new, refusal or queue.CHAIN), made=True)
                 return "created", UUID(new.metadata.uid)
             verdict = issued
         await episodes.count(self.database, verdict.known.investigation)

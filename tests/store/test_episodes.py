@@ -11,8 +11,7 @@ import pytest
 from support import queue
 from tarsy.resources import investigations
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes
+from tarsy.store.intake import episodes, queueing
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries
 
@@ -164,9 +163,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
     for _ in range(2):
-        await admissions.keep_large(
-            database, namespace="tarsy", object_name="web-crash", name="5ef", text_given="large" * 1000
-        )
+        await queueing.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
     other, rightful, late = large(name="other"), large(), large()
     identities = [await queue.admit(database, one) for one in (other, rightful, late)]
     found = [await queue.summary(database, identity) for identity in identities]
@@ -191,9 +188,9 @@ async def test_without_its_data_a_refused_one_is_refused_for_that(database: data
 
 
 async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
-    await admissions.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", text_given="large")
-    await admissions.drop_unused_large(database)
+    await queueing.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
+    await queueing.drop_unused_large(database)
     await queue.execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
-    await admissions.drop_unused_large(database)
+    await queueing.drop_unused_large(database)
     await queue.admit(database, large())
     assert await work.queued(database) == 0

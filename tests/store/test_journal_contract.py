@@ -23,7 +23,7 @@ from tarsy.config.model import platforms
 from tarsy.llm import model, provider
 from tarsy.resources import chains
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries, memory, messages, nesting, ports, record
@@ -428,7 +428,7 @@ class PgJournals:
             alert_data=ALERT,
             chain=taker,
         )
-        assert await admissions.admit(self._database, admitted)
+        assert await queueing.admit(self._database, admitted)
 
     async def open(self, *, later: float = 0) -> journals.PgJournal:
         if self._last:

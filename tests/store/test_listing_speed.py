@@ -20,7 +20,7 @@ import sqlalchemy
 from support import crowd, queue
 from tarsy.api.compat import history
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
@@ -142,7 +142,7 @@ async def admitted(database: databases.Database, *, count: int) -> list[float]:
         lines = [{"pod": f"web-{number:x}-{line:x}", "message": f"{number * line:08x} back-off"} for line in range(40)]
         made = queue.admission(queue.subject(f"one-{number}", alertData=json.dumps(lines)))
         began = time.perf_counter()
-        assert await admissions.admit(database, made)
+        assert await queueing.admit(database, made)
         took.append(time.perf_counter() - began)
     return took
 

@@ -13,8 +13,7 @@ import sqlalchemy
 from support import queue, stories
 from tarsy.store import log
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes
+from tarsy.store.intake import episodes, queueing
 from tarsy.store.operations import purge, resyncs, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import changes, conversations, history, listing, stage_rows
@@ -52,7 +51,7 @@ async def ended(database: databases.Database) -> UUID:
     )
     for name, object_name in (("its", "web-crash"), ("other", "another")):
         where = {"namespace": "tarsy", "object_name": object_name, "name": name}
-        await admissions.keep_large(database, **where, text_given=SECRET)
+        await queueing.keep_large(database, **where, data=SECRET)
     await queue.execute(database, "UPDATE large_alerts SET created_at = created_at - interval '1 minute'")
     return identity
 
@@ -131,10 +130,10 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await resyncs.asked_about(database, namespace="tarsy") == []
     assert await resyncs.settled(database, {str(identity): 1}) == {str(identity)}
 
-    assert await admissions.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
+    assert await queueing.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
     again = queue.subject(**SAID)
     again = again.model_copy(update={"metadata": again.metadata.model_copy(update={"uid": str(identity)})})
-    assert not await admissions.admit(database, queue.admission(again))
+    assert not await queueing.admit(database, queue.admission(again))
     changed = again.model_copy(update={"metadata": again.metadata.model_copy(update={"generation": 2})})
     await work.observe(database, changed)
     assert await queue.repeat(database, **NEW) == identity, "for its cool-down"

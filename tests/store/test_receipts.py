@@ -12,8 +12,7 @@ import pytest
 from support import queue
 from tarsy.resources import investigations, naming
 from tarsy.store.base import databases
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes, receipts
+from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.queue import work
 from tarsy.transcript import admission
 
@@ -118,7 +117,7 @@ async def test_the_audit_tells_who_had_intake_make_an_object_whoever_admits_it(d
     await queue.admit(database, found)
     made = await queue.received(database, by("by intake", name="made", fingerprint="another"))
     for address in ("198.51.100.1", "198.51.100.2"):
-        await admissions.admit(database, queue.admission(made), made=True, address=address)
+        await queueing.admit(database, queue.admission(made), made=True, address=address)
     await queue.admit(database, copied(found))
     await queue.admit(database, queue.subject("of-people", author="somebody"))
     assert await queue.rows(database, "SELECT action, name, who, address FROM audit ORDER BY who") == [
@@ -201,14 +200,14 @@ async def test_what_intake_has_just_made_stands_for_its_alert_whatever_had_the_r
     made = await queue.received(database, subject())
     await queue.admit(database, made, chain=REFUSAL)
     again = copied(made)
-    assert await admissions.admit(database, queue.admission(again), made=True)
+    assert await queueing.admit(database, queue.admission(again), made=True)
     assert await repeat(database) == UUID(again.metadata.uid)
 
 
 async def test_who_admits_it_at_once_admits_it_once(database: databases.Database) -> None:
     made = await queue.received(database, subject())
     admitted = await asyncio.gather(
-        *(admissions.admit(database, queue.admission(made), made=number == 0) for number in range(10))
+        *(queueing.admit(database, queue.admission(made), made=number == 0) for number in range(10))
     )
     assert sorted(admitted) == [False] * 9 + [True]
     assert await repeat(database) == UUID(made.metadata.uid)

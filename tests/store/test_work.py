@@ -15,7 +15,7 @@ from support import queue, stories
 from tarsy.config.model import providers
 from tarsy.store.base import databases, tables
 from tarsy.store.fleet import throttles
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.operations import resyncs
 from tarsy.store.queue import heartbeats, journal, work
 from tarsy.transcript import admission, entries, ports
@@ -39,8 +39,8 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
     database: databases.Database,
 ) -> None:
     subject = queue.subject()
-    assert await admissions.admit(database, queue.admission(subject))
-    assert not await admissions.admit(database, queue.admission(subject, queue.chain(description="edited")))
+    assert await queueing.admit(database, queue.admission(subject))
+    assert not await queueing.admit(database, queue.admission(subject, queue.chain(description="edited")))
     assert await queue.rows(database, "SELECT state, attempts, chain_generation FROM work, runs, investigations") == [
         ("queued", 0, 3)
     ]
@@ -51,7 +51,7 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
 
 async def test_of_admissions_at_once_one_counts(database: databases.Database) -> None:
     subject = queue.subject()
-    admitted = await asyncio.gather(*(admissions.admit(database, queue.admission(subject)) for _ in range(8)))
+    admitted = await asyncio.gather(*(queueing.admit(database, queue.admission(subject)) for _ in range(8)))
     assert sorted(admitted) == [False] * 7 + [True]
     assert await queue.rows(database, "SELECT count(*) FROM work") == [(1,)]
 
@@ -59,8 +59,8 @@ async def test_of_admissions_at_once_one_counts(database: databases.Database) ->
 async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: databases.Database) -> None:
     subject = queue.subject()
     refusal = admission.Refusal(reason="ChainNotFound", message="No chain found for alert type 'kubernetes'.")
-    assert await admissions.admit(database, queue.admission(subject, refusal))
-    assert not await admissions.admit(database, queue.admission(subject))
+    assert await queueing.admit(database, queue.admission(subject, refusal))
+    assert not await queueing.admit(database, queue.admission(subject))
     found = await queue.summary(database, subject.metadata.uid)
     assert (found.state, found.ending, found.reason, found.message) == (
         "ended",

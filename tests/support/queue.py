@@ -13,11 +13,10 @@ import sqlalchemy
 from support import leases, manifests
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, providers
-from tarsy.ingest import admission as ingest
+from tarsy.ingest import decision
 from tarsy.resources import chains, investigations, naming
 from tarsy.store.base import audit, databases
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes, receipts
+from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.queue import heartbeats, journal, work
 from tarsy.store.reads import history
 from tarsy.transcript import admission as admitted
@@ -60,7 +59,7 @@ def admission(
 ) -> admitted.Admission:
     """What becomes of an object where `chain` is all that there is; or it is refused."""
     known = [] if isinstance(chain, admitted.Refusal) else [chain]
-    found = ingest.decide(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
+    found = decision.decide(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
     return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
 
 
@@ -72,7 +71,7 @@ async def admit(
 ) -> UUID:
     """Admit an investigation, any new one where none is given; its id."""
     new = given or subject()
-    assert await admissions.admit(database, admission(new, chain))
+    assert await queueing.admit(database, admission(new, chain))
     return UUID(new.metadata.uid)
 
 

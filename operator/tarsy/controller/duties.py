@@ -27,8 +27,7 @@ from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader, unrunnable
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import receipts, unserved
+from tarsy.store.intake import queueing, receipts, unserved
 from tarsy.store.operations import resyncs, retention
 from tarsy.store.queue import work
 
@@ -124,7 +123,7 @@ class Duties:
             log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
 
     async def _clean(self) -> None:
-        await admissions.drop_unused_large(self._database)
+        await queueing.drop_unused_large(self._database)
         await receipts.drop_expired(self._database, window=self._dedup_window())
         await unserved.drop_old(self._database)
 

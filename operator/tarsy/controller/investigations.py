@@ -18,12 +18,12 @@ from uuid import UUID
 
 from tarsy.config.check import chain_index
 from tarsy.controller import unreadable, workqueue
-from tarsy.ingest import admission as ingest
+from tarsy.ingest import decision
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import queueing
 from tarsy.store.queue import work
 from tarsy.transcript import admission as admitted
 
@@ -101,8 +101,8 @@ class Reconciler:
             self._reconciled.pop(key.uid, None)
             self._missed.pop(key.uid, None)
             return
-        if not await admissions.is_known(self._database, UUID(key.uid)):
-            await admissions.admit(self._database, await self._admission(fetched))
+        if not await queueing.is_known(self._database, UUID(key.uid)):
+            await queueing.admit(self._database, await self._admission(fetched))
         await work.observe(self._database, fetched)
         if fetched.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
@@ -113,7 +113,7 @@ class Reconciler:
         """Write on the object that it cannot be read, once for its generation; what is in the store already goes on."""
         metadata, identity = unreadable_object.metadata, UUID(unreadable_object.metadata.uid)
         log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
-        if await admissions.is_known(self._database, identity):
+        if await queueing.is_known(self._database, identity):
             log.warning("%s", unreadable_object.message, extra={"action": "investigation_unreadable", **log_fields})
             if unreadable_object.cancel:
                 await work.cancel(self._database, identity, why="user")
@@ -147,7 +147,7 @@ class Reconciler:
         offered = await catalogue.offered(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
-            ingest.decide, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
+            decision.decide, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
         if refused != chain_index.SELECTION and not fetched.spec.cancel:

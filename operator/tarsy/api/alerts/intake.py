@@ -24,15 +24,13 @@ from tarsy.api.alerts import chains as lists
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.ingest import admission as ingest
-from tarsy.ingest import alertmanager, manifest, payload, plain
+from tarsy.ingest import alertmanager, decision, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
 from tarsy.serve import bodies, problems
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.intake import admission as admissions
-from tarsy.store.intake import episodes, receipts
+from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.queue import work
 
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
@@ -186,12 +184,12 @@ class Intake:
     async def _make(self, draft: manifest.Draft) -> objects.Created:
         """Make the object; its large data first, which is only good for an object of that name."""
         if draft.large is not None:
-            await admissions.keep_large(
+            await queueing.keep_large(
                 self.database,
                 namespace=draft.namespace,
                 object_name=draft.name,
                 name=draft.large_name,
-                text_given=draft.large,
+                data=draft.large,
             )
         failpoints.hit("intake.create.before")
         created = await objects.create_investigation(self.cluster, draft.manifest)
@@ -202,11 +200,11 @@ class Intake:
         """Make the object's row."""
         if created.existed:  # its content is checked again: there was time for others to read its receipt
             admission = await asyncio.to_thread(
-                ingest.decide, created.found, served.index, mask=self.mask, namespace_uid=served.uid
+                decision.decide, created.found, served.index, mask=self.mask, namespace_uid=served.uid
             )
         else:
-            admission = ingest.decide(created.found, served.index, mask=str, namespace_uid=served.uid)
-        await admissions.admit(self.database, admission, made=not created.existed, address=caller.address)
+            admission = decision.decide(created.found, served.index, mask=str, namespace_uid=served.uid)
+        await queueing.admit(self.database, admission, made=not created.existed, address=caller.address)
         if self.admitted is not None and not created.existed:
             self.admitted(created.found.metadata)
 

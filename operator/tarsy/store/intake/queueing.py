@@ -15,8 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from tarsy.resources import investigations, naming
 from tarsy.store.base import databases, notify, tables
-from tarsy.transcript import admission as admissions
-from tarsy.transcript import entries, record
+from tarsy.transcript import admission, entries, record
 
 _ADMIT = text("""
   WITH receipt AS (
@@ -102,7 +101,7 @@ _ADMIT = text("""
 
 
 async def admit(
-    database: databases.Database, admission: admissions.Admission, *, made: bool = False, address: str = ""
+    database: databases.Database, decided: admission.Admission, *, made: bool = False, address: str = ""
 ) -> bool:
     """Queue an admitted investigation, or record its refusal; return False if that was done before.
 
@@ -111,46 +110,44 @@ async def admit(
     posted, was created by the API: the audit says so, with the `address` that asked the caller for it, or, if another
     process has made it, the one that the receipt was issued for. StoreDownError means that nothing was stored.
     """
-    missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
+    missing = f"alertDataRef '{decided.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {
-        "id": UUID(admission.id),
-        "namespace": admission.namespace,
-        "namespace_uid": admission.namespace_uid,
-        "name": admission.name,
-        "author": admission.author,
+        "id": UUID(decided.id),
+        "namespace": decided.namespace,
+        "namespace_uid": decided.namespace_uid,
+        "name": decided.name,
+        "author": decided.author,
         "address": address,
-        "generation": admission.generation,
-        "alert_type": admission.alert_type,
-        "alert_data": admission.alert_data,
-        "alert_data_ref": admission.alert_data_ref or "",
-        "severity": admission.severity,
-        "runbook_url": admission.runbook_url,
-        "fingerprint": admission.fingerprint,
-        "starts_ms": naming.milliseconds(admission.starts_at)
-        if admission.fingerprint and admission.starts_at
-        else None,
-        "receipt": admission.receipt,
-        "digest": admission.digest,
+        "generation": decided.generation,
+        "alert_type": decided.alert_type,
+        "alert_data": decided.alert_data,
+        "alert_data_ref": decided.alert_data_ref or "",
+        "severity": decided.severity,
+        "runbook_url": decided.runbook_url,
+        "fingerprint": decided.fingerprint,
+        "starts_ms": naming.milliseconds(decided.starts_at) if decided.fingerprint and decided.starts_at else None,
+        "receipt": decided.receipt,
+        "digest": decided.digest,
         "made": made,
-        "priority": admission.priority,
-        "suspend": admission.suspend,
-        "ttl_seconds": admission.ttl_seconds,
-        "target": admission.target,
+        "priority": decided.priority,
+        "suspend": decided.suspend,
+        "ttl_seconds": decided.ttl_seconds,
+        "target": decided.target,
         "version": entries.VERSIONS["RunEnded"],
         "selected_version": entries.VERSIONS["ToolsSelected"],
-        "selected_body": _selection(admission.mcp),
+        "selected_body": _selection(decided.mcp),
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
     }
-    added = bool(await database.run(_ADMIT, **values, **_chain(admission.chain)))
+    added = bool(await database.run(_ADMIT, **values, **_chain(decided.chain)))
     if added:
-        await notify.send(database, (notify.WORK, ""), (notify.STATUS, admission.id))
+        await notify.send(database, (notify.WORK, ""), (notify.STATUS, decided.id))
     return added
 
 
-def _chain(outcome: admissions.AdmittedChain | admissions.Refusal) -> dict[str, Any]:
+def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, Any]:
     """The snapshot of the chain, or the refusal in its place."""
-    if isinstance(outcome, admissions.Refusal):
+    if isinstance(outcome, admission.Refusal):
         refused = {
             "refused_reason": outcome.reason,
             "refused_message": outcome.message,
@@ -205,12 +202,10 @@ async def is_known(database: databases.Database, investigation: UUID) -> bool:
     return bool(await database.run(_IS_KNOWN, investigation=investigation))
 
 
-async def keep_large(
-    database: databases.Database, *, namespace: str, object_name: str, name: str, text_given: str
-) -> None:
+async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
     """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
     insert = postgresql.insert(tables.large_alerts).values(
-        namespace=namespace, object_name=object_name, name=name, data=text_given
+        namespace=namespace, object_name=object_name, name=name, data=data
     )
     async with database.begin() as connection:
         await connection.execute(insert.on_conflict_do_nothing())
