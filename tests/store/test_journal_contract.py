@@ -532,7 +532,7 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
         model=lambda _: poisoned,
         toolbox=memory.DictToolbox({TOOLS[1].name: "web-0"}),
         journal=journal,
-        following=lambda _: (),
+        ends_with=lambda _: (),
     ).run()
     assert journal.record.executions["collect/1"].analysis == "no web-0\ufffd"
     again = await opened.open()

@@ -24,8 +24,8 @@ ID, OTHER = UUID(int=14), UUID(int=15)
 PATIENCE = 60.0  # seconds
 
 
-def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.Turn:
-    return ports.Turn(
+def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.StreamedCall:
+    return ports.StreamedCall(
         investigation=str(investigation),
         run=0,
         stage="look",
@@ -312,7 +312,7 @@ async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migr
             platform=queue.PLATFORM,
             model=lambda _: model,
             toolbox=lambda *_: memory.DictToolbox({}),
-            watched=speaker.open_stream,
+            open_stream=speaker.open_stream,
         )
         manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         supervisor = run.Supervisor(

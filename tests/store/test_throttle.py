@@ -106,9 +106,9 @@ def test_where_nothing_is_to_be_waited_for_it_may_be_granted_and_else_not(
 
 async def hammered(
     *takers: throttles.Throttle, name: str = "google", tokens: int = 0, times: int
-) -> tuple[list[ports.Taken], float]:
+) -> tuple[list[ports.Reservation], float]:
     """What is granted to eight at once of each process until it is as much, and in how many seconds at most."""
-    granted: list[ports.Taken] = []
+    granted: list[ports.Reservation] = []
 
     async def keep_taking(taker: throttles.Throttle) -> None:
         while len(granted) < times:
@@ -122,7 +122,7 @@ async def hammered(
     return granted, time.monotonic() - began
 
 
-def most_within_a_window(granted: Sequence[ports.Taken]) -> int:
+def most_within_a_window(granted: Sequence[ports.Reservation]) -> int:
     """The most requests whose seconds may lie in one window."""
     seconds = sorted(one.second for one in granted)
     return max(bisect_right(seconds, second + throttles.SECONDS) - place for place, second in enumerate(seconds))

@@ -244,8 +244,8 @@ async def test_a_cursor_of_the_future_is_told_and_so_is_an_id_of_nothing(world: 
                 assert (response.status, problem["errors"][0]["place"]) == (422, place)
 
 
-def turn(world: World, number: int) -> ports.Turn:
-    return ports.Turn(
+def turn(world: World, number: int) -> ports.StreamedCall:
+    return ports.StreamedCall(
         investigation=str(world.identity),
         run=0,
         stage="analysis",

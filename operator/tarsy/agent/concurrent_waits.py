@@ -28,7 +28,7 @@ class ConcurrentWaits:
             self._check()
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def pause_time(self) -> Iterator[None]:
         """Entered by one of them while it waits for the calls of others to end."""
         self._waiting += 1
         self._check()

@@ -38,11 +38,11 @@ RESULT_SHOWN = 64 * 1024
 SUMMARIES_AT_ONCE = 8
 """The limit for one execution: each summary holds a long text in memory."""
 
-Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
+EndsWith: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
 """Return the entries that end together with an execution, given its state after its end."""
 
 
-class Watched(Protocol):
+class OpenStream(Protocol):
     """Entered for as long as a model is asked."""
 
     def __call__(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
@@ -69,18 +69,18 @@ class Loop:
     """The model of a provider."""
     toolbox: ports.Toolbox
     journal: ports.Journal
-    following: Following
+    ends_with: EndsWith
     context_tokens: Callable[[str], int | None] = lambda _: None
     """The tokens that a request to a provider may have; None where that is not known."""
-    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
-    """See `ports.Scope.waiting`."""
+    pause_time: Callable[[], AbstractContextManager[object]] = nullcontext
+    """See `ports.Scope.pause_time`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
-    watched: Watched = lambda turn, result="": nullcontext(ports.UNWATCHED)  # noqa: ARG005 - without viewers
-    """See `ports.Runtime.watched`."""
-    shown: Callable[[str], int] = lambda _: RESULT_SHOWN
+    open_stream: OpenStream = lambda turn, result="": nullcontext(ports.NULL_STREAM)  # noqa: ARG005 - without viewers
+    """See `ports.Runtime.open_stream`."""
+    result_limit: Callable[[str], int] = lambda _: RESULT_SHOWN
     """The characters of a tool's result that a provider is shown."""
-    summary: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
+    summary_due: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
     """The summary that a result is to have, by its server, the provider that is asked then, and its characters."""
 
     async def run(self) -> None:
@@ -118,14 +118,14 @@ class Loop:
             case _:
                 await self.journal.commit(*beside, *said)
                 return
-        await self.journal.commit(*beside, *said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
+        await self.journal.commit(*beside, *said, ended, *self.ends_with(replace(self.execution, log=log, ended=ended)))
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
         await self._fit_context(ask, added)
         request = requests.next_request(self.execution, ask, added)
         failpoints.hit("model.ask.before")
-        with self.watched(self._turn) as stream:
+        with self.open_stream(self._turn) as stream:
             try:
                 scope = replace(self._scope, stream=stream)
                 answer = await self.model(self.execution.source.provider).ask(request, scope)
@@ -206,7 +206,7 @@ class Loop:
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)
-        with self.watched(self._turn - 1, "") as stream:
+        with self.open_stream(self._turn - 1, "") as stream:
             call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
             for batch in (*([write] for write in writes), reads):
                 if batch:
@@ -238,7 +238,7 @@ class Loop:
         A provider that is asked later, as a fallback, reads the same. An error is short by nature; a long one is cut.
         """
         provider = self.execution.source.provider
-        text = excerpts.middle_cut(output.text, self.shown(provider))
+        text = excerpts.middle_cut(output.text, self.result_limit(provider))
         is_cut = text is not output.text
         server = call.name.partition(".")[0]
         return entries.ToolRun(
@@ -247,23 +247,23 @@ class Loop:
             seconds=seconds,
             length=output.length or (len(output.text) if is_cut else None),
             whole=output.text if is_cut else None,
-            summary=None if output.failed else self.summary(server, provider, len(output.text)),
+            summary=None if output.failed else self.summary_due(server, provider, len(output.text)),
         )
 
     async def _sum_up(self) -> None:
         """Have the results summed up that are due, side by side."""
-        together = concurrent_waits.ConcurrentWaits(self.waiting)
+        together = concurrent_waits.ConcurrentWaits(self.pause_time)
         turns = asyncio.Semaphore(SUMMARIES_AT_ONCE)
 
         async def one(call_id: str, due: entries.SummaryDue) -> None:
             async with turns:
                 with together.call():
-                    await self._sum_one_up(call_id, due, waiting=together.waiting)
+                    await self._sum_one_up(call_id, due, pause_time=together.pause_time)
 
         await side_by_side(one(*due) for due in list(self.execution.due.items()))
 
     async def _sum_one_up(
-        self, call_id: str, due: entries.SummaryDue, *, waiting: Callable[[], AbstractContextManager[object]]
+        self, call_id: str, due: entries.SummaryDue, *, pause_time: Callable[[], AbstractContextManager[object]]
     ) -> None:
         """Have a long result summed up, and commit what came of it."""
         _, result = self.execution.result(call_id)
@@ -271,10 +271,10 @@ class Loop:
         request = await self._request_for_summary(due, result, word=word)
         failpoints.hit("model.summary.before")
         read: str | messages.Failure
-        with self.watched(self._turn, call_id) as stream:
+        with self.open_stream(self._turn, call_id) as stream:
             try:
                 # Without a summary the result is read as it is: that is as good as a fallback.
-                scope = replace(self._scope, stream=stream, waiting=waiting, has_fallback=True)
+                scope = replace(self._scope, stream=stream, pause_time=pause_time, has_fallback=True)
                 answer = await self.model(due.provider).ask(request, scope)
             except ports.ModelError as error:
                 read, call = error.failure, error.call
@@ -352,13 +352,13 @@ class Loop:
             execution=self._id,
             investigation=self.journal.record.snapshot.id,
             ensure_lease=self.journal.ensure_lease,
-            waiting=self.waiting,
+            pause_time=self.pause_time,
             has_fallback=self.execution.next_source is not None,
             may_retry=self.may_retry,
-            retrying=self._retrying,
+            on_retry=self._on_retry,
         )
 
-    async def _retrying(self, retry: ports.Retry) -> None:
+    async def _on_retry(self, retry: ports.Retry) -> None:
         """Keep, and log, that a request to a provider is sent again: for people, while it lasts."""
         provider, code, error = retry.failed.provider, retry.failed.code, retry.failed.error
         log_fields = {"action": "model_retry", "provider": provider, "code": code, "requests": retry.attempt}

@@ -27,7 +27,7 @@ TOO_LONG = 2
 """A summary of more than so many times what was asked for is none."""
 
 
-def due(platform_file: platforms.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+def due(platform_file: platforms.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
     """The summary that a result of so many characters is to have, for an agent that asks `provider`; None is none."""
     server_settings = platform_file.mcp_servers.get(server)
     if server_settings is None or not server_settings.summarization.enabled:

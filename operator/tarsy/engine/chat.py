@@ -27,7 +27,7 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> No
         runtime=runtime,
         journal=journal,
         retries=retries.of_run(journal.record.runs[run], runtime=runtime),
-        following=following,
+        ends_with=following,
     )
     await answering.run()
 

@@ -39,7 +39,7 @@ class Task:
     """Return its settings by a platform file; raises UnresolvedError with the missing name."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
     """Return the first messages of its conversation."""
-    admits: ports.Admits = lambda _: True
+    admits: ports.ToolPredicate = lambda _: True
     """Whether it gets the tool of this name, of those that its settings leave it."""
 
 
@@ -57,7 +57,7 @@ class Execution:
     journal: ports.Journal
     retries: retries.Retries
     opening: Opening = nothing
-    following: loop.Following
+    ends_with: loop.EndsWith
 
     @property
     def id(self) -> str:
@@ -74,13 +74,13 @@ class Execution:
 
     async def run(
         self,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        pause_time: Callable[[], AbstractContextManager[object]] = nullcontext,
         *,
         equipped: ports.Runtime | None = None,
     ) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still.
 
-        `waiting` is entered while it waits for a slot of its provider; `equipped` is the runtime that it began with
+        `pause_time` is entered while it waits for a slot of its provider; `equipped` is the runtime that it began with
         already, if it did.
         """
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
@@ -88,7 +88,7 @@ class Execution:
         with logs.fields(execution=self.id, agent=self.task.name):
             log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
             with nullcontext(equipped) if equipped else self.runtime.in_force() as runtime:
-                await self._run(runtime, waiting)
+                await self._run(runtime, pause_time)
             if self.so_far and (ended := self.so_far.ended):
                 log_fields = {"action": "execution_ended", "outcome": ended.outcome}
                 why = f": {ended.error}" if ended.error else ""
@@ -96,7 +96,7 @@ class Execution:
                     logging.WARNING if why else logging.INFO, "agent ended: %s%s", ended.outcome, why, extra=log_fields
                 )
 
-    async def _run(self, runtime: ports.Runtime, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+    async def _run(self, runtime: ports.Runtime, pause_time: Callable[[], AbstractContextManager[object]]) -> None:
         fixed = self.so_far.started.agent if self.so_far else None
         try:
             agent = fixed or self._settings(runtime)
@@ -112,19 +112,19 @@ class Execution:
                 model=runtime.model,
                 toolbox=toolbox,
                 journal=self.journal,
-                following=self.following,
+                ends_with=self.ends_with,
                 context_tokens=functools.partial(_context_tokens, runtime.platform),
-                waiting=waiting,
+                pause_time=pause_time,
                 may_retry=self.retries.take,
-                watched=self._watched,
-                shown=functools.partial(context_windows.of_result, runtime.platform),
-                summary=functools.partial(_summary, runtime.platform),
+                open_stream=self._open_stream,
+                result_limit=functools.partial(context_windows.of_result, runtime.platform),
+                summary_due=functools.partial(summaries.due, runtime.platform),
             ).run()
 
-    def _watched(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
+    def _open_stream(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         agent = self.so_far.started.agent if self.so_far else None
-        return self.runtime.watched(
-            ports.Turn(
+        return self.runtime.open_stream(
+            ports.StreamedCall(
                 investigation=self.journal.record.snapshot.id,
                 run=self.task.run,
                 stage=self.task.stage,
@@ -192,7 +192,7 @@ class Execution:
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
         """End it, before it could begin or where it stands; its siblings go on."""
         ends, after = self.ends(error, outcome=outcome)
-        await self.journal.commit(*self.opening(), *ends, *self.following(after))
+        await self.journal.commit(*self.opening(), *ends, *self.ends_with(after))
 
     def ends(self, error: str, *, outcome: entries.Outcome) -> tuple[Sequence[entries.Entry], record.Execution]:
         """Return the entries that end it with this outcome, and its state after them."""
@@ -215,10 +215,6 @@ def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
         custom_instructions=_stored(agent.custom_instructions),
         server_instructions=tuple((name, _stored(text)) for name, text in agent.server_instructions),
     )
-
-
-def _summary(platform_file: platforms.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
-    return summaries.due(platform_file, server=server, provider=provider, length=length)
 
 
 def _stored(text: str) -> str:

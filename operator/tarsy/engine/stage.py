@@ -116,7 +116,7 @@ class Stage:
 
         async def run(one: execution.Execution) -> bool:
             time = timeouts.PausableTimeout(left)
-            in_time = await time.run(lambda time: one.run(time.stopped))
+            in_time = await time.run(lambda time: one.run(time.pause))
             self._waited = time.waited
             return in_time
 
@@ -155,7 +155,7 @@ class Stage:
             ended[running.id] = replace(so_far, ended=end)
         await self.journal.commit(*added, *self._end(ended))
 
-    def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
+    def _ends_with(self, ended: record.Execution) -> Sequence[entries.Entry]:
         """Return the entries that end together with an execution.
 
         The stage's end after the last one, and what that ends.
@@ -193,7 +193,7 @@ class Stage:
             journal=self.journal,
             retries=self.retries,
             opening=self._opening,
-            following=self._following,
+            ends_with=self._ends_with,
         )
 
     def _agents_task(self, index: int) -> execution.Task:

@@ -43,7 +43,7 @@ class Summary:
             runtime=self.runtime,
             journal=self.journal,
             retries=self.retries,
-            following=self._following,
+            ends_with=self._ends_with,
         )
 
     def opening(self, run: record.Run) -> Sequence[entries.Entry]:
@@ -73,7 +73,7 @@ class Summary:
             await self._execution.fail(f"there was no summary after {SECONDS:g} s", outcome="TimedOut")
 
     async def _run(self, time: timeouts.PausableTimeout) -> None:
-        await self._execution.run(time.stopped, equipped=self._begun_with)
+        await self._execution.run(time.pause, equipped=self._begun_with)
 
     def _settings(self, platform_file: platforms.Platform) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot
@@ -97,7 +97,7 @@ class Summary:
             )
         )
 
-    def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
+    def _ends_with(self, ended: record.Execution) -> Sequence[entries.Entry]:
         """The end of the run, with the summary if there is one: first the MCP servers that could not be looked at."""
         run = self.journal.record.runs[entries.INVESTIGATION]
         end = self.ending(run)

@@ -34,7 +34,7 @@ class PausableTimeout:
         return True
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Let no time pass for as long as the block takes."""
         if (end := self._limit.when()) is None or self._limit.expired():
             yield

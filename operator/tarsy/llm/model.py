@@ -171,7 +171,7 @@ class _Tries:
             return
         self._told = now
         retry = ports.Retry(attempt=len(self.attempts), failed=self.attempts[-1], model=self.model, seconds=wait)
-        await self.scope.retrying(retry)
+        await self.scope.on_retry(retry)
 
 
 class Course(standing.Standing):
@@ -267,7 +267,7 @@ class LimitedModel:
         Slots go to requests in their order of arrival, whichever investigation they serve. A request that waits for the
         throttle keeps its slot: every other one would have to wait, too.
         """
-        with scope.waiting():
+        with scope.pause_time():
             await self.slots.acquire()
         try:
             async with self._throttled(request, scope, answer):
@@ -282,7 +282,7 @@ class LimitedModel:
         if self._throttle is None:
             yield
             return
-        with scope.waiting():
+        with scope.pause_time():
             taken = await self._throttle.take(self._name, token_estimate.tokens(request))
         try:
             yield

@@ -40,7 +40,7 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
         in_force=shared.in_force,
         throttle=throttle,
         pins=pins.Pins(shared.database),
-        watched=speaker.open_stream,
+        open_stream=speaker.open_stream,
         mask=shared.masking.alerts.text,
         loopback=shared.options.insecure_dev,
     )

@@ -114,16 +114,16 @@ class NoThrottle:
     """A throttle that admits every request; `taken` and `corrected` hold its calls."""
 
     def __init__(self) -> None:
-        self.taken: list[ports.Taken] = []
-        self.corrected: list[tuple[ports.Taken, int]] = []
+        self.taken: list[ports.Reservation] = []
+        self.corrected: list[tuple[ports.Reservation, int]] = []
 
-    async def take(self, provider: str, tokens: int) -> ports.Taken:
+    async def take(self, provider: str, tokens: int) -> ports.Reservation:
         """Take note of it."""
-        taken = ports.Taken(provider=provider, tokens=tokens)
+        taken = ports.Reservation(provider=provider, tokens=tokens)
         self.taken.append(taken)
         return taken
 
-    def correct(self, taken: ports.Taken, tokens: int) -> None:
+    def correct(self, taken: ports.Reservation, tokens: int) -> None:
         """Take note of it."""
         self.corrected.append((taken, tokens))
 

@@ -76,7 +76,7 @@ class Stream(Protocol):
         ...
 
 
-class _Unwatched:
+class _NullStream:
     def text(self, piece: str) -> None:
         """Forget it."""
 
@@ -90,7 +90,7 @@ class _Unwatched:
         """Forget it."""
 
 
-UNWATCHED: Stream = _Unwatched()
+NULL_STREAM: Stream = _NullStream()
 """A stream without a viewer."""
 
 
@@ -120,17 +120,17 @@ class Scope:
     """That of its investigation; "" is none, by which no fingerprints are made."""
     ensure_lease: Callable[[], Awaitable[None]]
     """See `Journal.ensure_lease`. It is awaited last before each sending, after every other wait."""
-    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    pause_time: Callable[[], AbstractContextManager[object]] = nullcontext
     """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
     has_fallback: bool = False
     """Whether another provider is asked where this one gives no answer: it is then tried less often."""
     may_retry: Callable[[], bool] = lambda: True
     """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
-    retrying: Callable[[Retry], Awaitable[None]] = _untold
+    on_retry: Callable[[Retry], Awaitable[None]] = _untold
     """Told of a repeated request before the wait for it, at most once in ten seconds of a call."""
     only_reads: bool = False
     """Whether a tool is called as one that may be called again: one that is none any more is not called then."""
-    stream: Stream = UNWATCHED
+    stream: Stream = NULL_STREAM
     """Where an answer is told as it comes in, and what tools say while they are at work."""
 
 
@@ -156,7 +156,7 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class Reservation:
     """A request as a throttle has counted it; given back to it once the request's tokens are known."""
 
     provider: str
@@ -171,16 +171,16 @@ class Taken:
 class Throttle(Protocol):
     """How fast providers may be asked, over all processes together."""
 
-    async def take(self, provider: str, tokens: int) -> Taken:
+    async def take(self, provider: str, tokens: int) -> Reservation:
         """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not."""
         ...
 
-    def correct(self, taken: Taken, tokens: int) -> None:
+    def correct(self, taken: Reservation, tokens: int) -> None:
         """Count so many tokens for a request instead of the estimate, from the next one that is taken on."""
         ...
 
 
-Admits: TypeAlias = Callable[[str], bool]
+ToolPredicate: TypeAlias = Callable[[str], bool]
 """Whether an execution gets the tool of a name (`server.tool`)."""
 
 
@@ -259,7 +259,7 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class StreamedCall:
     """One of the model calls of an execution, for which an answer is streamed."""
 
     investigation: str
@@ -291,9 +291,9 @@ class Runtime:
     platform: platforms.Platform
     model: Callable[[str], Model]
     """The model of a provider of the platform file."""
-    toolbox: Callable[[Sequence[str], Admits], Toolbox]
+    toolbox: Callable[[Sequence[str], ToolPredicate], Toolbox]
     """The tools of some MCP servers of the platform file, those of the names that are admitted, to be opened."""
-    watched: Callable[[Turn], AbstractContextManager[Stream]] = lambda _: nullcontext(UNWATCHED)
+    open_stream: Callable[[StreamedCall], AbstractContextManager[Stream]] = lambda _: nullcontext(NULL_STREAM)
     """Entered for as long as a model is asked for a turn and the answer is not committed, and again for its calls."""
     runbook: Callable[[str], Awaitable[str]] = _no_runbook
     """The text of the runbook at an address, masked; a RunbookError says why not. Cancelling it ends the fetch."""

@@ -31,7 +31,7 @@ class Shown:
 
 
 def events_of(
-    model_call: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None
+    model_call: ports.StreamedCall, *, thinking: str, text: str, tools: Mapping[str, str] | None = None
 ) -> list[Shown]:
     """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
 
@@ -45,7 +45,7 @@ def events_of(
     return [part for part in (*_all(model_call, thinking=thinking, text=text), *results) if part.text]
 
 
-def _all(call: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
+def _all(call: ports.StreamedCall, *, thinking: str, text: str) -> Iterator[Shown]:
     prefix = f"{call.execution}.{call.number}"
     if call.result:
         event = timeline_events.summary_id(call.execution, call.result)
@@ -77,7 +77,7 @@ def without_secrets(text: str) -> str:
 class Written:
     """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
 
-    def __init__(self, call: ports.Turn, *, notify: Callable[[], None]) -> None:
+    def __init__(self, call: ports.StreamedCall, *, notify: Callable[[], None]) -> None:
         """`notify` is called whenever there is more."""
         self._turn = call
         self.without_secrets = notify

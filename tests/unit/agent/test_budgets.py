@@ -57,7 +57,7 @@ async def run(
 ) -> entries.ExecutionEnded:
     execution = journal.record.executions[ID]
     await loop.Loop(
-        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=lambda _: ()
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=lambda _: ()
     ).run()
     assert execution.ended
     return execution.ended

@@ -92,7 +92,7 @@ async def run(
         model=lambda _: model,
         toolbox=toolbox,
         journal=journal,
-        following=lambda _: (),
+        ends_with=lambda _: (),
         context_tokens=lambda _: takes,
     ).run()
     assert execution.ended
@@ -252,7 +252,7 @@ async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
         model=models.__getitem__,
         toolbox=toolbox,
         journal=both,
-        following=lambda _: (),
+        ends_with=lambda _: (),
         context_tokens=takes.__getitem__,
     ).run()
     assert both.record.executions[ID].analysis == "memory"

@@ -263,7 +263,7 @@ async def obeyed(
     journal = memory.MemoryJournal(injected(snapshot, payload, world, strategy=strategy))
     model = Obedient(payload, in_text=strategy == "react")
 
-    def opened(servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
+    def opened(servers: Sequence[str], admits: ports.ToolPredicate) -> toolbox.PoolToolbox:
         having = offered_tools.Offered(platform.mcp_servers, admits)
         return toolbox.PoolToolbox([world.servers[name] for name in servers], limits=platform.limits, offered=having)
 

@@ -85,12 +85,12 @@ async def run(
     model: ports.Model,
     toolbox: ports.Toolbox,
     *,
-    following: loop.Following = nothing,
+    ends_with: loop.EndsWith = nothing,
 ) -> entries.ExecutionEnded:
     """Run the execution to its end."""
     execution = journal.record.executions[ID]
     await loop.Loop(
-        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=following
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=ends_with
     ).run()
     assert execution.ended
     return execution.ended
@@ -171,7 +171,7 @@ async def test_a_conclusion_is_committed_together_with_the_ends_that_it_brings(
         return (entries.StageEnded(stage="data-collection", outcome="Completed"),)
 
     kept = Batches(snapshot, *journal.facts)
-    await run(kept, model, toolbox, following=following)
+    await run(kept, model, toolbox, ends_with=following)
     assert seen == [("It is out of memory.", "Completed")]
     asked, ran = ["Answered"], ["ToolsAnswered"]
     assert kept.commits == [asked, ran, ran, asked, ran, ["Answered", "ExecutionEnded", "StageEnded"]]
@@ -284,7 +284,7 @@ async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
     model = Suspending(*script)
     execution = journal.record.executions[ID]
     await loop.Loop(
-        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=nothing
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=nothing
     ).run()
     assert execution.ended is None
     assert (kinds(journal), len(model.requests), toolbox.called) == (["Answered"], 1, [])
@@ -584,7 +584,7 @@ class Retried(memory.ScriptedModel):
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         failed = entries.Attempt(error="429: too fast", provider="first", code="429")
-        await scope.retrying(ports.Retry(attempt=1, failed=failed, model="scripted", seconds=1.5))
+        await scope.on_retry(ports.Retry(attempt=1, failed=failed, model="scripted", seconds=1.5))
         return await super().ask(request, scope)
 
 

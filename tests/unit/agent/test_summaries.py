@@ -138,9 +138,9 @@ async def run(
         model=lambda name: models.get(name, model),
         toolbox=toolbox,
         journal=journal,
-        following=lambda _: (),
-        shown=shown,
-        summary=lambda server, provider, length: wanted(server, provider, length) if length > len(SHORT) else None,
+        ends_with=lambda _: (),
+        result_limit=shown,
+        summary_due=lambda server, provider, length: wanted(server, provider, length) if length > len(SHORT) else None,
         **more,
     ).run()
     return execution
@@ -189,7 +189,7 @@ async def test_so_many_are_summed_up_at_once_and_no_more(
         async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
             self.under_way += 1
             self.most = max(self.most, self.under_way)
-            with scope.waiting():
+            with scope.pause_time():
                 for _ in range(5):
                     await asyncio.sleep(0)
             answer = await super().ask(request, scope)
@@ -500,7 +500,7 @@ async def test_it_is_streamed_under_the_id_of_its_event(
     shown: list[streams.Shown] = []
 
     class Told:
-        def __init__(self, turn: ports.Turn) -> None:
+        def __init__(self, turn: ports.StreamedCall) -> None:
             self.turn = turn
 
         def text(self, piece: str) -> None:
@@ -515,11 +515,11 @@ async def test_it_is_streamed_under_the_id_of_its_event(
         def tool(self, call: str, piece: str) -> None:
             """Forget it."""
 
-    def watched(turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
+    def open_stream(turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         where = {"investigation": "i", "run": 0, "stage": "", "execution": ID, "kind": "agent"}
-        return nullcontext(Told(ports.Turn(**where, number=turn, result=result, strategy="react")))  # type: ignore[arg-type]
+        return nullcontext(Told(ports.StreamedCall(**where, number=turn, result=result, strategy="react")))  # type: ignore[arg-type]
 
-    await run(journal, model, summariser, toolbox, watched=watched)
+    await run(journal, model, summariser, toolbox, open_stream=open_stream)
     told = [one for one in shown if one.type == "mcp_tool_summary"]
     kept = timeline.fold([logged(place, fact) for place, fact in enumerate(journal.facts, 1)])
     events = [event for event in kept if event.type == "mcp_tool_summary"]
@@ -652,7 +652,7 @@ def test_the_time_stands_still_only_while_none_of_the_calls_is_at_work() -> None
     one, two = together.call(), together.call()
     one.__enter__()
     two.__enter__()
-    waiting = [together.waiting(), together.waiting()]
+    waiting = [together.pause_time(), together.pause_time()]
     waiting[0].__enter__()
     assert still == [], "the other is at work"
     waiting[1].__enter__()
@@ -691,7 +691,7 @@ def test_however_calls_wait_and_end_the_time_goes_on_in_the_end(steps: Sequence[
         elif ends:
             calls.pop(which).__exit__(None, None, None)
         else:
-            waiting[which] = together.waiting()
+            waiting[which] = together.pause_time()
             waiting[which].__enter__()
         assert depth == (1 if calls and len(waiting) == len(calls) else 0)
     for one in (*waiting.values(), *calls.values()):

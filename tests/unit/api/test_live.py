@@ -157,7 +157,7 @@ async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwh
 ) -> None:
     speaker = deltas.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
     speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
-    turn = ports.Turn(
+    turn = ports.StreamedCall(
         investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"
     )
     asked, go_on = asyncio.Event(), threading.Event()

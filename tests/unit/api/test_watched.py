@@ -108,14 +108,14 @@ class Watching:
     """Somebody who watches all turns: how each began, and how it stood when it was over."""
 
     def __init__(self, journal: memory.MemoryJournal) -> None:
-        self.turns: list[ports.Turn] = []
-        self.over: list[tuple[ports.Turn, list[streams.Shown], int]] = []
+        self.turns: list[ports.StreamedCall] = []
+        self.over: list[tuple[ports.StreamedCall, list[streams.Shown], int]] = []
         """With what was shown at last, and how many facts were kept by then."""
         self.told = asyncio.Event()
         self._journal = journal
 
     @contextmanager
-    def watched(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+    def open_stream(self, turn: ports.StreamedCall) -> Iterator[ports.Stream]:
         self.turns.append(turn)
         written = streams.Written(turn, notify=self.told.set)
         try:
@@ -135,7 +135,7 @@ Run = Callable[[], "asyncio.Task[None]"]
 
 @pytest.fixture
 def start(runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching) -> Run:
-    watched = replace(runtime, watched=watching.watched)
+    watched = replace(runtime, open_stream=watching.open_stream)
     return lambda: asyncio.create_task(investigation.run(runtime=watched, journal=journal))
 
 
@@ -207,7 +207,7 @@ async def test_what_tools_say_stands_where_their_results_will_and_is_over_once_t
 ) -> None:
     talking = Talking(toolbox.answers)
     await investigation.run(
-        runtime=replace(runtime, watched=watching.watched, toolbox=lambda *_: talking), journal=journal
+        runtime=replace(runtime, open_stream=watching.open_stream, toolbox=lambda *_: talking), journal=journal
     )
     _, (turn, known, kept), *_ = watching.over
     assert (turn.number, [(one.type, one.text) for one in known]) == (
@@ -230,7 +230,7 @@ class Hanging:
 async def test_a_turn_that_is_cancelled_is_over_then(
     runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching
 ) -> None:
-    cut_off = replace(runtime, watched=watching.watched, model=lambda _: Hanging())
+    cut_off = replace(runtime, open_stream=watching.open_stream, model=lambda _: Hanging())
     task = asyncio.create_task(investigation.run(runtime=cut_off, journal=journal))
     await watching.told.wait()
     assert watching.over == []
@@ -245,7 +245,7 @@ async def test_a_question_and_a_summary_say_what_they_are(snapshot: record.Snaps
     spec = snapshot.chain.model_copy(update={"executive_summary": None})
     journal = memory.MemoryJournal(replace(snapshot, chain=spec))
     watching = Watching(journal)
-    watched = replace(runtime, watched=watching.watched)
+    watched = replace(runtime, open_stream=watching.open_stream)
     await investigation.run(runtime=watched, journal=journal)
     await journal.commit(entries.RunStarted(run=1, question="Why?"))
     await chat.run(runtime=watched, journal=journal, run=1)

@@ -26,7 +26,7 @@ TOOLS = dict.fromkeys(("k8s.get", "k8s.list", "prom.query", "web.get"), "seen")
 class Opened(memory.DictToolbox):
     """The tools of these servers that are admitted; a call of another is a failure of the test's."""
 
-    def __init__(self, servers: Sequence[str], admits: ports.Admits) -> None:
+    def __init__(self, servers: Sequence[str], admits: ports.ToolPredicate) -> None:
         own = {name: text for name, text in TOOLS.items() if name.partition(".")[0] in servers and admits(name)}
         super().__init__(own)
 
@@ -50,7 +50,7 @@ def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
 
 
 def opening(opened: list[Opened]) -> Any:
-    def toolbox(servers: Sequence[str], admits: ports.Admits) -> Opened:
+    def toolbox(servers: Sequence[str], admits: ports.ToolPredicate) -> Opened:
         opened.append(Opened(servers, admits))
         return opened[-1]
 

@@ -65,7 +65,7 @@ async def test_it_has_the_tools_that_the_agents_of_the_stages_were_given(
 ) -> None:
     opened: list[tuple[str, ...]] = []
 
-    def open_for(servers: tuple[str, ...], _: ports.Admits) -> memory.DictToolbox:
+    def open_for(servers: tuple[str, ...], _: ports.ToolPredicate) -> memory.DictToolbox:
         opened.append(tuple(servers))
         return toolbox
 

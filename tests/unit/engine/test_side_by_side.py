@@ -130,7 +130,7 @@ class Shop:
         self.called: list[tuple[str, str]] = []
         """Execution and call."""
 
-    def __call__(self, _servers: Sequence[str], _admits: ports.Admits) -> Opened:
+    def __call__(self, _servers: Sequence[str], _admits: ports.ToolPredicate) -> Opened:
         self.made.append(Opened(self))
         return self.made[-1]
 

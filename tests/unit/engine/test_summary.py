@@ -291,7 +291,7 @@ class Queued:
         if request.messages[-1].text.endswith("Sum up this investigation."):
             free = asyncio.Event()
             asyncio.get_running_loop().call_later(0.5, free.set)
-            with scope.waiting():
+            with scope.pause_time():
                 await free.wait()
         return await self._model.ask(request, scope)
 

@@ -135,7 +135,7 @@ async def run(
         model=providers,
         toolbox=toolbox,
         journal=journal,
-        following=lambda _: (),
+        ends_with=lambda _: (),
         **more,  # type: ignore[arg-type]
     ).run()
     assert execution.ended
@@ -441,7 +441,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
             model=Dying,
             toolbox=toolbox,
             journal=journal,
-            following=lambda _: (),
+            ends_with=lambda _: (),
         ).run()
 
     for _ in range(sum(map(len, scripts)) + 1):

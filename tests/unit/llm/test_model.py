@@ -507,13 +507,13 @@ class Throttle:
         if opened:
             self.opened.set()
 
-    async def take(self, provider: str, tokens: int) -> ports.Taken:
+    async def take(self, provider: str, tokens: int) -> ports.Reservation:
         self.waits.set()
         await self.opened.wait()
         self.taken.append((provider, tokens))
-        return ports.Taken(provider=provider, tokens=tokens)
+        return ports.Reservation(provider=provider, tokens=tokens)
 
-    def correct(self, taken: ports.Taken, tokens: int) -> None:
+    def correct(self, taken: ports.Reservation, tokens: int) -> None:
         assert taken.tokens == ESTIMATE
         self.corrected.append((taken.provider, tokens))
 
@@ -549,7 +549,7 @@ async def test_whoever_waits_for_the_throttle_is_not_silent_uses_no_time_and_ask
     async def lease() -> None:
         seen.append(f"lease, after {len(throttle.taken)} and before {source.requests}")
 
-    scope = replace(SCOPE, ensure_lease=lease, waiting=waiting)
+    scope = replace(SCOPE, ensure_lease=lease, pause_time=waiting)
     asking = asyncio.create_task(throttled(source, throttle, iteration="50ms", first_byte="10ms").ask(REQUEST, scope))
     await throttle.waits.wait()
     await asyncio.sleep(0.06)
@@ -715,7 +715,7 @@ def retold(told: list[ports.Retry]) -> ports.Scope:
     async def retrying(retry: ports.Retry) -> None:
         told.append(retry)
 
-    return replace(SCOPE, retrying=retrying)
+    return replace(SCOPE, on_retry=retrying)
 
 
 async def test_retry_is_told_before_the_wait_for_it() -> None:

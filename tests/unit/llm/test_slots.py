@@ -115,7 +115,7 @@ async def test_a_timer_that_is_over_is_left_alone_by_who_begins_to_wait() -> Non
         try:
             await asyncio.sleep(60)
         finally:
-            with time.stopped():
+            with time.pause():
                 waited.append(True)
 
     assert not await timeouts.PausableTimeout(0.01).run(work)

@@ -44,7 +44,7 @@ class Throttle(memory.NoThrottle):
         super().__init__()
         self._steps = steps
 
-    async def take(self, provider: str, tokens: int) -> ports.Taken:
+    async def take(self, provider: str, tokens: int) -> ports.Reservation:
         await asyncio.sleep(0.15)
         self._steps.append("taken")
         return await super().take(provider, tokens)
@@ -68,7 +68,7 @@ async def test_each_request_is_taken_by_its_estimate_and_corrected_by_what_was_c
     throttle = Throttle(steps)
     limits = platforms.Limits.model_validate({"iteration": "100ms"})
     asked = model.LimitedModel("first", Provider(steps), limits=limits, throttle=throttle)
-    await asked.ask(REQUEST, ports.Scope(execution="e", ensure_lease=ensure_lease, waiting=waiting))
+    await asked.ask(REQUEST, ports.Scope(execution="e", ensure_lease=ensure_lease, pause_time=waiting))
     once = ["waits", "goes on", "waits", "taken", "goes on", "lease", "sent"]
     assert steps == once + once
     first, second = throttle.taken

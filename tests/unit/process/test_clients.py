@@ -40,7 +40,7 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         ),
         throttle=throttles.Throttle(database, {}),
         pins=pins.Pins(database),
-        watched=lambda _: nullcontext(ports.UNWATCHED),
+        open_stream=lambda _: nullcontext(ports.NULL_STREAM),
         mask=str,
         loopback=False,
     )

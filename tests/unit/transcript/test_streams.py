@@ -15,7 +15,7 @@ from tarsy.agent import dialects
 from tarsy.masking import given
 from tarsy.transcript import entries, messages, ports, react, streams, timeline, timeline_events
 
-NATIVE = ports.Turn(
+NATIVE = ports.StreamedCall(
     investigation="i", run=0, stage="look", execution="e0", number=3, kind="agent", strategy="native-thinking"
 )
 REACT = replace(NATIVE, strategy="react")
@@ -53,7 +53,7 @@ def nothing() -> None:
     """Nobody waits for it."""
 
 
-def logged(turn: ports.Turn, message: messages.Message) -> dict[str, tuple[str, str]]:
+def logged(turn: ports.StreamedCall, message: messages.Message) -> dict[str, tuple[str, str]]:
     """Type and content of the events that the timeline has of a committed answer."""
     entry = entries.Answered(execution=turn.execution, turn=turn.number, messages=(message,), call=CALL)
     kind = timeline_events.ExecutionTraits(kind=turn.kind, strategy=turn.strategy)
@@ -67,7 +67,7 @@ def logged(turn: ports.Turn, message: messages.Message) -> dict[str, tuple[str, 
 @hypothesis.given(text=in_any_text, thinking=in_any_text, at=strategies.lists(strategies.integers(0, 200), max_size=8))
 @hypothesis.settings(deadline=None)
 def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
-    turn: ports.Turn, text: str, thinking: str, at: Sequence[int]
+    turn: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
 ) -> None:
     written = streams.Written(turn, notify=nothing)
     seen: dict[str, str] = {}
@@ -172,7 +172,7 @@ SECRET = "sk-live-9Qw7Er5Ty3Ui1"
     encoded=strategies.booleans(),
 )
 def test_what_the_process_was_given_is_shown_in_no_piece_however_it_is_cut(
-    turn: ports.Turn, before: str, behind: str, at: Sequence[int], encoded: bool
+    turn: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
     with pytest.MonkeyPatch.context() as patched:

@@ -40,7 +40,7 @@ class Clients:
     throttle: throttles.Throttle
     pins: pins.Pins
     """The pins that tools are compared with."""
-    watched: Callable[[ports.Turn], AbstractContextManager[ports.Stream]]
+    open_stream: Callable[[ports.StreamedCall], AbstractContextManager[ports.Stream]]
     mask: Callable[[str], str]
     """The masking of runbooks."""
     loopback: bool
@@ -139,7 +139,7 @@ class Clients:
             platform=platform,
             model=models.__getitem__,
             toolbox=tools.toolbox,
-            watched=self.watched,
+            open_stream=self.open_stream,
             runbook=read.read,
             is_usable=lambda name: name not in unusable,
         )

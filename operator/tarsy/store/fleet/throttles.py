@@ -159,7 +159,7 @@ class Throttle:
         other._limits = _limits(settings)
         return other
 
-    async def take(self, provider: str, tokens: int) -> ports.Taken:
+    async def take(self, provider: str, tokens: int) -> ports.Reservation:
         """Wait until `provider` may be asked with so many tokens, by estimate.
 
         The grant counts whether it is used or not.
@@ -171,7 +171,7 @@ class Throttle:
         limits = self._limits.get(provider)
         tokens = min(tokens, MOST_TOKENS)
         if limits is None:
-            return ports.Taken(provider=provider, tokens=tokens)
+            return ports.Reservation(provider=provider, tokens=tokens)
         is_logged = False
         async with self._turns[provider]:
             while True:
@@ -181,7 +181,7 @@ class Throttle:
                     log.warning("a request waits: %s", error, extra={"action": "throttle_waits"})
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                if isinstance(decision, ports.Taken):
+                if isinstance(decision, ports.Reservation):
                     return decision
                 if not is_logged:
                     about = {"action": "throttled", "provider": provider, "seconds": round(decision, 3)}
@@ -189,7 +189,7 @@ class Throttle:
                     is_logged = True
                 await asyncio.sleep(decision + random.random() * JITTER * self._second)  # noqa: S311 - spreads load
 
-    def correct(self, taken: ports.Taken, tokens: int) -> None:
+    def correct(self, taken: ports.Reservation, tokens: int) -> None:
         """Count so many tokens for a request instead of the estimate, from the next one that is taken on.
 
         What it had more is counted from now on, what it had less no longer where it stands: so the window never holds
@@ -203,7 +203,7 @@ class Throttle:
         pending = self._corrections[taken.provider]
         pending[taken.second + passed] = pending.get(taken.second + passed, 0) + more
 
-    async def _ask(self, provider: str, limits: Limits, tokens: int) -> ports.Taken | float:
+    async def _ask(self, provider: str, limits: Limits, tokens: int) -> ports.Reservation | float:
         """Take, or be told in how many seconds to ask again."""
         pending = self._corrections.pop(provider, {})  # before the statement, which may be kept though it seems to fail
         values = {
@@ -220,6 +220,6 @@ class Throttle:
         (row,) = rows
         now = float(row.now)
         if row.granted:
-            return ports.Taken(provider=provider, tokens=tokens, second=math.floor(now), at=time.monotonic())
+            return ports.Reservation(provider=provider, tokens=tokens, second=math.floor(now), at=time.monotonic())
         past = map(Granted, row.seconds, row.requests, row.tokens)
         return self._second * until_admitted(limits, past, now=now, tokens=tokens)

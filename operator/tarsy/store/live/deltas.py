@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class _Turn:
     """A turn whose answer is being written."""
 
-    def __init__(self, model_call: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
+    def __init__(self, model_call: ports.StreamedCall, *, due: asyncio.Event, watched: bool) -> None:
         self.investigation = UUID(model_call.investigation)
         self.written = streams.Written(model_call, notify=self._notify)
         self.watched = watched
@@ -107,7 +107,7 @@ def _timed(read: Callable[[], list[streams.Shown]]) -> tuple[list[streams.Shown]
 
 
 class Speaker:
-    """Tells of the turns that models of this process are asked for. Its `turn` is the `watched` of a Runtime.
+    """Tells of the turns that models of this process are asked for. Its `open_stream` is that of a Runtime.
 
     All of it is called on the main loop.
     """
@@ -124,7 +124,7 @@ class Speaker:
         """Whether the last statement was."""
 
     @contextmanager
-    def open_stream(self, model_call: ports.Turn) -> Iterator[ports.Stream]:
+    def open_stream(self, model_call: ports.StreamedCall) -> Iterator[ports.Stream]:
         """Open the stream of a model call; without viewers, a piece of text costs an append."""
         investigation = UUID(model_call.investigation)
         own = _Turn(model_call, due=self._due, watched=investigation in self._watched)

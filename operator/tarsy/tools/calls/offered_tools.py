@@ -16,7 +16,7 @@ class Offered:
     """The platform file's word on servers, and the execution's own."""
 
     servers: Mapping[str, platforms.MCPServer]
-    admits: ports.Admits
+    admits: ports.ToolPredicate
 
     def has(self, server: str, tool: types.Tool) -> bool:
         """Whether the execution has this tool of that server; of a server that is not known it has none."""

@@ -416,7 +416,7 @@ class Tools:
     start: Callable[[Server], object]
     """Has the owner of a connection run."""
 
-    def toolbox(self, servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
+    def toolbox(self, servers: Sequence[str], admits: ports.ToolPredicate) -> toolbox.PoolToolbox:
         """The tools of `servers` that are offered; of one that the platform file has lost since there are none."""
         servers_known = [self.servers[name] for name in servers if name in self.servers]
         lent = [server.lent(self.start) for server in servers_known]
