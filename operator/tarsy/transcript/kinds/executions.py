@@ -55,25 +55,23 @@ def _ended(entry: entries.ExecutionEnded, context: timeline_events.Context) -> I
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ExecutionStarted: kind.Kind(
         order=_begin,
-        effect=kind.Effect(on_record=_add),
+        effect=_add,
         messages=lambda entry: entry.messages,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.timeline_with(_left_out),
-        masked=("tools", "messages"),
     ),
     entries.ServersAway: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add_away),
+        effect=_add_away,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.UNSEEN,
-        masked=(),
     ),
     entries.ExecutionEnded: kind.Kind(
         order=_end,
-        effect=kind.Effect(on_execution=_add_end),
+        effect=_add_end,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
@@ -82,6 +80,5 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             closes=lambda entry: entry.outcome,
             last_text=lambda entry: "final_analysis" if entry.outcome == "Completed" else "llm_response",
         ),
-        masked=("error",),
     ),
 }

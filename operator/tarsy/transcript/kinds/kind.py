@@ -6,19 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from tarsy.transcript import entries, messages, nesting, record, timeline_events
+from tarsy.transcript import entries, messages, nesting, timeline_events
 
 E = TypeVar("E")
 
 Additions: TypeAlias = Sequence[messages.Message | messages.Failure]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effect(Generic[E]):
-    """The addition of a kind to the record: to an execution's part of it, or to anything else in it."""
-
-    on_record: Callable[[record.Record, E], None] | None = None
-    on_execution: Callable[[record.Execution, E], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +48,14 @@ class Kind(Generic[E]):
 
     order: Callable[[nesting.Nesting, E], None]
     """Begins, requires or ends levels; raises an OutOfOrderError."""
-    effect: Effect[E]
+    effect: Callable[[Any, E], None]
+    """Adds an entry to its `record.Execution`; one that is not in `entries.OfExecution`, to the `record.Record`."""
     messages: Callable[[E], Additions]
     """The messages and failures that it adds to the conversation of its execution."""
     model_calls: ModelCalls[E] | None
     """None where it accounts for none."""
     tool_calls: Callable[[E], Sequence[entries.ToolRun]]
     timeline: Timeline[E]
-    masked: tuple[str, ...]
-    """The fields with text from outside, which was masked when it came in: before the entry is made and stored.
-
-    Answers of models, and errors of their providers, are searched for known secrets alone.
-    """
 
 
 def nothing(*_: Any) -> tuple[()]:

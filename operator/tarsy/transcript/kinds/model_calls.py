@@ -145,16 +145,15 @@ def _compacted(entry: entries.ContextCompacted, context: timeline_events.Context
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ModelRetried: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=kind.none),
+        effect=kind.none,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.timeline_with(_retried),
-        masked=("error", "code"),
     ),
     entries.Answered: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add),
+        effect=_add,
         messages=_answer,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -163,11 +162,10 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         ),
         tool_calls=kind.nothing,
         timeline=kind.Timeline(events=_answered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
-        masked=("messages", "call"),
     ),
     entries.Unanswered: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add),
+        effect=_add,
         messages=_failure,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -176,22 +174,20 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         ),
         tool_calls=kind.nothing,
         timeline=kind.Timeline(events=_unanswered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
-        masked=("messages", "failure", "call"),
     ),
     entries.FellBack: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add_fallback),
+        effect=_add_fallback,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call, reply=lambda entry: entry.failure, context=lambda _, before: before
         ),
         tool_calls=kind.nothing,
         timeline=kind.Timeline(events=_fell_back, closes=kind.none, last_text=lambda _: "llm_response"),
-        masked=("failure", "call"),
     ),
     entries.ContextCompacted: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add_compaction),
+        effect=_add_compaction,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -200,6 +196,5 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         ),
         tool_calls=kind.nothing,
         timeline=kind.timeline_with(_compacted),
-        masked=("failure", "call"),
     ),
 }

@@ -53,16 +53,13 @@ def apply(so_far: record.Record, entry: entries.Entry) -> None:
     """Add an entry to the record; an OutOfOrderError says what it lacks."""
     own = kind_of(entry)
     own.order(so_far.order, entry)
-    if own.effect.on_record:
-        own.effect.on_record(so_far, entry)
-    if own.effect.on_execution and isinstance(entry, entries.OfExecution):
-        own.effect.on_execution(so_far.executions[entry.execution], entry)
+    own.effect(so_far.executions[entry.execution] if isinstance(entry, entries.OfExecution) else so_far, entry)
 
 
 def add(execution: record.Execution, entry: entries.Entry) -> None:
     """Add an entry to the execution that it belongs to; one that starts it, or is of none, changes nothing."""
-    if effect := kind_of(entry).effect.on_execution:
-        effect(execution, entry)
+    if isinstance(entry, entries.OfExecution):
+        kind_of(entry).effect(execution, entry)
 
 
 def log_additions(entry: entries.Entry) -> kind.Additions:

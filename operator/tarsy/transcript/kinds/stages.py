@@ -33,20 +33,18 @@ def _add_end(so_far: record.Record, entry: entries.StageEnded) -> None:
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.StageStarted: kind.Kind(
         order=_begin,
-        effect=kind.Effect(on_record=_add),
+        effect=_add,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.UNSEEN,
-        masked=(),
     ),
     entries.StageEnded: kind.Kind(
         order=_end,
-        effect=kind.Effect(on_record=_add_end),
+        effect=_add_end,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.UNSEEN,
-        masked=("message", "lacks"),
     ),
 }

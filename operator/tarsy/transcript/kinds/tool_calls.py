@@ -67,16 +67,15 @@ def _summarised(entry: entries.ToolSummarised, context: timeline_events.Context)
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ToolsAnswered: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add),
+        effect=_add,
         messages=_results,
         model_calls=None,
         tool_calls=lambda entry: entry.runs,
         timeline=kind.timeline_with(_answered),
-        masked=("runs",),
     ),
     entries.ToolSummarised: kind.Kind(
         order=kind.of_execution,
-        effect=kind.Effect(on_execution=_add_summary),
+        effect=_add_summary,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -85,6 +84,5 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         ),
         tool_calls=kind.nothing,
         timeline=kind.timeline_with(_summarised),
-        masked=("text", "failure", "call"),
     ),
 }
