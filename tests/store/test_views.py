@@ -14,8 +14,8 @@ from support import exports, queue, stories
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.transcript import entries, messages
-from tarsy.views import shapes, transcripts
+from tarsy.transcript import entries, messages, tool_names
+from tarsy.views import shapes
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")
@@ -123,7 +123,7 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     """A message of the view as the API shows it, with its tool's name in two."""
-    split = row | transcripts.named(row["tool_name"]) | {"native_results": row["native"]}
+    split = row | tool_names.fields(row["tool_name"]) | {"native_results": row["native"]}
     return {name: split[name] for name in shapes.Message.model_fields}
 
 

@@ -160,19 +160,14 @@ class Context:
 
     def _line(self, message: messages.Message) -> str:
         """Return the line that replaces a result."""
-        name = " ".join(message.tool_name[: 2 * _NAME_MAX].split())
-        name = name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}…"
+        name = excerpts.one_line(message.tool_name, _NAME_MAX)
         what = f"an error of {name}" if message.failed else name
         again = "; call the tool again if they are needed" if message.tool_name in self.repeatable else ""
         return f"[compacted to save space: {len(message.text):,} characters of {what}{again}]"
 
     def _cut(self, message: messages.Message, characters: int) -> str:
-        ask = "; ask for less" if message.tool_name in self.repeatable else ""
-
-        def note(lines: int, left_out: int) -> str:
-            return f"[cut to save space: {excerpts.left_out(lines, left_out)}{ask}]"
-
-        return excerpts.middle_cut(message.text, characters, describe=note)
+        advice = excerpts.ASK_FOR_LESS if message.tool_name in self.repeatable else ""
+        return excerpts.middle_cut(message.text, characters, label="cut to save space", advice=advice)
 
 
 def build(

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
 from tarsy.agent import concurrent_waits, prompts, requests, steps, summaries, templates
-from tarsy.transcript import entries, excerpts, messages, ports, record
+from tarsy.transcript import entries, excerpts, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 
 log = logging.getLogger(__name__)
@@ -238,9 +238,9 @@ class Loop:
         A provider that is asked later, as a fallback, reads the same. An error is short by nature; a long one is cut.
         """
         provider = self.execution.source.provider
-        text = excerpts.middle_cut(output.text, self.result_limit(provider))
+        text = excerpts.middle_cut(output.text, self.result_limit(provider), advice=excerpts.ASK_FOR_LESS)
         is_cut = text is not output.text
-        server = call.name.partition(".")[0]
+        server, _ = tool_names.split(call.name)
         return entries.ToolRun(
             call=call,
             result=messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=text, failed=output.failed),
@@ -326,7 +326,7 @@ class Loop:
 
     async def _tools_answered(self, made: Sequence[_Made]) -> None:
         unreached = [made_run.run.call for made_run in made if made_run.away]
-        servers = dict.fromkeys(call.name.partition(".")[0] for call in unreached)
+        servers = dict.fromkeys(tool_names.split(call.name)[0] for call in unreached)
         away = entries.ServersAway(
             execution=self._id, servers=tuple(servers), calls=tuple(call.id for call in unreached)
         )
@@ -392,9 +392,9 @@ async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _unknown(name: str, pinned: Sequence[str]) -> str:
     """Return the answer to a call of an unknown tool, with the tools that there are."""
-    server, dot, tool = name.partition(".")
-    servers = dict.fromkeys(tool_name.partition(".")[0] for tool_name in pinned)
-    if not (server and dot and tool):
+    server, tool = tool_names.split(name)
+    servers = {tool_names.split(tool_name)[0] for tool_name in pinned}
+    if not (server and tool):
         what = f"'{name}' is no tool's name: a name is server.tool"
     elif server not in servers:
         what = f"There is no MCP server '{server}'"

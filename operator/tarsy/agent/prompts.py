@@ -16,7 +16,7 @@ from datetime import datetime
 
 from tarsy.agent import dialects, escaping, strategies, templates
 from tarsy.config import resolve
-from tarsy.transcript import messages, record
+from tarsy.transcript import excerpts, messages, record
 
 RUNBOOK = (
     "The runbook for this alert stands between the next two markers. Follow it as far as it fits the alert, and as far "
@@ -140,21 +140,12 @@ def _task(assignment: Assignment, markers: _Markers, *, react: bool) -> Iterator
     yield markers.around("\n".join(alert))
     if assignment.runbook:
         yield RUNBOOK
-        yield markers.around(clean(_beginning(assignment.runbook)))
+        yield markers.around(clean(excerpts.beginning(assignment.runbook, RUNBOOK_SHOWN)))
     if assignment.known:
         yield markers.around(assignment.known)
     if assignment.question:
         yield markers.around(clean(assignment.question))
     yield assignment.task
-
-
-def _beginning(runbook: str) -> str:
-    """Return the beginning of a runbook, in whole lines if it has any."""
-    if len(runbook) <= RUNBOOK_SHOWN:
-        return runbook
-    excerpt = runbook[:RUNBOOK_SHOWN]
-    excerpt = excerpt.rpartition("\n")[0] or excerpt
-    return f"{excerpt}\n[cut: {len(excerpt)} of {len(runbook)} characters are shown]"
 
 
 class _Markers:

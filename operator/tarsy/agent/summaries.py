@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tarsy.agent import prompts
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate
+from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate, tool_names
 
 READ_TOKENS = 100_000
 """Tokens of a result that a summary is made of at most, where its provider is not said to be shown fewer."""
@@ -70,18 +70,16 @@ def request(
     ]
     index = next(index for index, message in enumerate(answers) if any(call.id == call_id for call in message.calls))
     call = next(call for call in answers[index].calls if call.id == call_id)
-    server, _, tool = call.name.partition(".")
+    server, tool = tool_names.split(call.name)
     return ports.Request(
         messages=prompts.of_tool_summary(
             investigation=investigation,
             server=server,
             tool=tool,
             tokens=wanted.tokens,
-            description=excerpts.middle_cut(
-                "\n\n".join(_task_and_words(execution, answers[: index + 1])), TOLD_MAX, describe=_left_out
-            ),
+            description=excerpts.middle_cut("\n\n".join(_task_and_words(execution, answers[: index + 1])), TOLD_MAX),
             call=call,
-            result=excerpts.middle_cut(full_result, wanted.reads, describe=_left_out),
+            result=excerpts.middle_cut(full_result, wanted.reads),
             word=word,
         ),
         tools=(),
@@ -107,16 +105,12 @@ def _task_and_words(execution: record.Execution, answers: Sequence[messages.Mess
     """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
     conversation = [message for message in execution.log if isinstance(message, messages.Message)]
     task = next((message.text for message in conversation if message.role == "user"), "")
-    yield f"The agent's task:\n{excerpts.middle_cut(task, TASK_MAX, describe=_left_out)}"
+    yield f"The agent's task:\n{excerpts.middle_cut(task, TASK_MAX)}"
     results = {message.call_id: message for message in conversation if message.role == "tool"}
     for answer in answers[-TURNS:]:
         yield f"The agent:\n{answer.text.strip() or '(no words)'}"
         for call in answer.calls:
             yield f"It calls [tool {call.id}] {call.name} {call.arguments}"
         for call in answer.calls if answer is not answers[-1] else ():
-            text = excerpts.middle_cut(results[call.id].text, RESULT_MAX, describe=_left_out)
+            text = excerpts.middle_cut(results[call.id].text, RESULT_MAX)
             yield f"Result of [tool {call.id}]:\n{text}"
-
-
-def _left_out(lines: int, characters: int) -> str:
-    return f"[cut: {excerpts.left_out(lines, characters)}]"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tarsy.agent import templates
-from tarsy.transcript import entries, messages, record
+from tarsy.transcript import entries, excerpts, messages, record, tool_names
 
 GAPS_MAX = 10
 REASON_MAX = 200
@@ -55,7 +55,7 @@ def servers_away(execution: record.Execution) -> tuple[str, ...]:
         return ()
     pinned = {spec.name for spec in execution.started.tools}
     answered = {
-        entry.tool_name.partition(".")[0]
+        tool_names.split(entry.tool_name)[0]
         for entry in execution.log
         if isinstance(entry, messages.Message)
         and entry.role == "tool"
@@ -144,12 +144,7 @@ def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
 
 
 def _gap(tool: str, reason: str) -> entries.Gap:
-    return entries.Gap(tool=_short(tool), reason=_short(reason))
-
-
-def _short(text: str) -> str:
-    line = " ".join(text[: 4 * REASON_MAX].split())
-    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 1]}…"
+    return entries.Gap(tool=excerpts.one_line(tool, REASON_MAX), reason=excerpts.one_line(reason, REASON_MAX))
 
 
 def _executions(run: record.Run) -> Iterator[record.Execution]:

@@ -96,7 +96,7 @@ def _not_inspected(run: record.Run) -> list[str]:
 def _question(number: int, run: record.Run) -> str:
     answers = [execution.analysis for execution in run.executions.values() if execution.analysis]
     answer = answers[-1] if answers else "(it was not answered)"
-    asked, answered = (_marked(_clean(_shortened(text, QUESTION_SHOWN))) for text in (run.question, answer))
+    asked, answered = (_marked(_clean(excerpts.beginning(text, QUESTION_SHOWN))) for text in (run.question, answer))
     return f"### Question {number}\n\n{asked}\n\nAnswer:\n\n{answered}"
 
 
@@ -166,7 +166,8 @@ def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
     last = conversation[-1] if execution.analysis else None
     for message in conversation:
         if message.role == "tool":
-            yield f"Observation: {_word(message.tool_name)}: {_clean(_result_of(message, reader))}"
+            result = excerpts.middle_cut(message.text, reader.result_max)
+            yield f"Observation: {_word(message.tool_name)}: {_clean(result)}"
         elif message.role == "assistant":
             thought, text = _taken_apart(execution, message)
             if reader.reads == "everything" and thought:
@@ -194,18 +195,6 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
             thought, text = _taken_apart(execution, entry)
             if finding := text.strip() or (thought if execution.is_react else ""):
                 yield _clean(finding)
-
-
-def _result_of(message: messages.Message, reader: _Reader) -> str:
-    return excerpts.middle_cut(message.text, reader.result_max, describe=_cut_note)
-
-
-def _cut_note(lines: int, characters: int) -> str:
-    return f"[cut: {excerpts.left_out(lines, characters)}]"
-
-
-def _shortened(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}\n[cut: {limit} of {len(text)} characters are shown]"
 
 
 def _word(name: str) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from tarsy.engine import evidence, handover, retries, runbook, stage, summary
 from tarsy.resources import chains
-from tarsy.transcript import entries, ports, record
+from tarsy.transcript import entries, excerpts, ports, record
 
-SHOWN_OF_A_STAGE = 200
-"""Characters of a stage's result, or error, in the account of the stages."""
+SHOWN_OF_A_STAGE = 203
+"""The maximum length of a stage's result, or error, in the account of the stages: 200 characters and `...`."""
 
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
@@ -122,15 +122,11 @@ def account(run: record.Run) -> str:
 
 def _line(stage: record.Stage, end: entries.StageEnded) -> str:
     if _has_failed(end):
-        return f"❌ {end.stage}: {_one_line(end.message)}"
+        return f"❌ {end.stage}: {excerpts.one_line(end.message, SHOWN_OF_A_STAGE, mark='...')}"
     if end.outcome == "Skipped":
         return f"⏭️ {end.stage}: skipped"
-    return f"✅ {end.stage}: {_one_line(handover.analysis(stage)) or 'Completed successfully'}"
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_OF_A_STAGE else f"{line[:SHOWN_OF_A_STAGE]}..."
+    text = excerpts.one_line(handover.analysis(stage), SHOWN_OF_A_STAGE, mark="...")
+    return f"✅ {end.stage}: {text or 'Completed successfully'}"
 
 
 def _has_ended(run: record.Run, name: str) -> bool:

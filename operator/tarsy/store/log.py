@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.transcript import entries
+from tarsy.transcript import entries, excerpts
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
@@ -381,8 +381,7 @@ def _count(row: Row, call: entries.ModelCall) -> None:
 
 def _retrying(entry: entries.ModelRetried) -> str:
     """The provider and why its request is sent again, on one line, for people."""
-    line = " ".join(entry.error[: 2 * ERROR_SHOWN].split())
-    error = line if len(line) <= ERROR_SHOWN else f"{line[: ERROR_SHOWN - 1]}…"
+    error = excerpts.one_line(entry.error, ERROR_SHOWN)
     code = f" (code {entry.code})" if entry.code and entry.code not in error else ""
     return f"{entry.provider}: {error}{code}"
 

@@ -1,35 +1,24 @@
-"""Cutting a long text in its middle: the beginning and, twice as long, the end stay.
+"""How long text is shortened: cut in its middle, to its beginning, or to one line.
 
-The end of a log is its newest part, and a list's beginning says what its columns are. Cut is between lines, but for a
-line that is longer than what is shown; what tells of the cut stands in a line of its own, where the rest was.
+A tool's result is cut in its middle. The end of a log is its newest part, and a list's beginning holds its column
+headings. Cuts are between lines, except inside a line that is longer than the excerpt. A line of its own says how much
+is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 NOTE_MAX = 120
-"""Characters of the line that tells of a cut, at most."""
+"""The maximum length of the line at a middle cut, in characters."""
+ASK_FOR_LESS = "; ask for less"
+"""The advice to a model that can call the tool again."""
 _HEAD = 3
-"""The beginning is one part of so many."""
+"""The beginning has one third of a middle cut, the end two."""
 
 
-def note(lines: int, characters: int) -> str:
-    """Return the note about the part that is left out of a tool's result."""
-    return f"[cut: {left_out(lines, characters)}; ask for less]"
+def middle_cut(text: str, limit: int, *, label: str = "cut", advice: str = "") -> str:
+    """Return `text`, or if it has more than `limit` characters its beginning and its end around a line about the cut.
 
-
-def left_out(lines: int, characters: int) -> str:
-    """How much is left out at a cut."""
-    if not lines:
-        return f"{characters:,} characters of a line are left out here"
-    return f"{lines:,} line{'s' * (lines > 1)} with {characters:,} characters are left out here"
-
-
-def middle_cut(text: str, limit: int, *, describe: Callable[[int, int], str] = note) -> str:
-    """`text`, where it is longer than `limit` characters cut to these at most, beside the line that tells of the cut.
-
-    `describe` gives that line, of `NOTE_MAX` characters at most, for the lines and characters that are left out.
+    The line counts what is left out, and has `NOTE_MAX` characters at most beside the limit.
     """
     if len(text) <= limit:
         return text
@@ -39,9 +28,30 @@ def middle_cut(text: str, limit: int, *, describe: Callable[[int, int], str] = n
     end = _after_newline(text.find("\n", tail - 1, tail + (len(text) - tail) // 2), otherwise=tail)
     lines = text.count("\n", begin, end) + (text[end - 1] != "\n" and "\n" in text[begin:end])
     between = "" if begin == 0 or text[begin - 1] == "\n" else "\n"
-    return f"{text[:begin]}{between}{describe(lines, end - begin)}\n{text[end:]}"
+    return f"{text[:begin]}{between}[{label}: {_left_out(lines, end - begin)}{advice}]\n{text[end:]}"
+
+
+def beginning(text: str, limit: int) -> str:
+    """Return `text`, or if it has more than `limit` characters its beginning and a line about the cut."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind("\n", limit // 2, limit)
+    excerpt = text[: limit if end < 0 else end]
+    return f"{excerpt}\n[cut: {len(excerpt)} of {len(text)} characters are shown]"
+
+
+def one_line(text: str, limit: int, *, mark: str = "…") -> str:
+    """Return `text` with single spaces as white space, cut to `limit` characters with `mark` as the last of them."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - len(mark)]}{mark}"
+
+
+def _left_out(lines: int, characters: int) -> str:
+    if not lines:
+        return f"{characters:,} characters of a line are left out here"
+    return f"{lines:,} line{'s' * (lines > 1)} with {characters:,} characters are left out here"
 
 
 def _after_newline(newline: int, *, otherwise: int) -> int:
-    """The place behind a newline, where there is one."""
+    """Return the offset after a newline, or `otherwise` if there is none (-1)."""
     return otherwise if newline < 0 else newline + 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from tarsy.transcript import commit_queue, entries, messages, ports, record
+from tarsy.transcript import commit_queue, entries, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 
 
@@ -159,7 +159,7 @@ class DictToolbox:
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Answer by the tool's name; an unknown tool is an error."""
         await scope.ensure_lease()
-        server = call.name.partition(".")[0]
+        server, _ = tool_names.split(call.name)
         if server in self.away:
             return ports.ToolOutput(text=f"'{call.name}' was not called: {server} is away", failed=True, away=True)
         self.called.append(call)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 from tarsy.config import resolve
 from tarsy.masking import masker
 from tarsy.store.reads import conversations
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, messages, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import shapes
 
@@ -60,12 +60,6 @@ def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
 def natives(answer: messages.Message) -> list[shapes.NativeResult]:
     """Return the results of the provider's own tools."""
     return [shapes.NativeResult.model_validate(plain_json(result)) for result in answer.native]
-
-
-def named(name: str) -> dict[str, str]:
-    """`server.tool` as the fields that have the two apart."""
-    server, dot, tool = name.partition(".")
-    return {"server_name": server if dot else "", "tool_name": tool if dot else name}
 
 
 def masked(value: Any) -> Any:
@@ -182,7 +176,7 @@ def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
             stage=logged.stage,
             execution=logged.execution,
             tool_call_id=run.call.id,
-            **named(run.call.name),
+            **tool_names.fields(run.call.name),
             arguments=run.call.arguments,
             result=run.result.text,
             failed=run.result.failed,
@@ -229,7 +223,7 @@ def _message(logged: entries.Logged, message: messages.Message, *, position: int
         tool_calls=calls(message.calls),
         native_results=natives(message),
         tool_call_id=message.call_id,
-        **named(message.tool_name),
+        **tool_names.fields(message.tool_name),
         failed=message.failed,
         in_doubt=message.in_doubt,
         created_at=logged.at,

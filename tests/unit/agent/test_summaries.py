@@ -32,6 +32,11 @@ COMMITS = 7
 """An answer, its write, its reads, three summaries, and the conclusion with its end."""
 
 
+def cut(text: str) -> str:
+    """A result as the model reads it."""
+    return excerpts.middle_cut(text, SHOWN, advice=excerpts.ASK_FOR_LESS)
+
+
 def asks(*names: str, text: str = "I look.") -> messages.Message:
     calls = tuple(messages.ToolCall(id="", name=name, arguments='{"name": "web"}') for name in names)
     return messages.Message(role="assistant", text=text, calls=calls)
@@ -176,7 +181,7 @@ async def test_the_model_reads_the_summary_and_the_whole_is_kept(
     assert await journal.whole(ID, "0.3") is None
     for fact in journal.facts:
         for ran in fact.runs if isinstance(fact, entries.ToolsAnswered) else ():
-            assert ran.result.text == excerpts.middle_cut(ran.whole or "", SHOWN), "the log has what it would have read"
+            assert ran.result.text == cut(ran.whole or ""), "the log has what it would have read"
     assert (execution.due, execution.cut) == ({}, {})
 
 
@@ -301,7 +306,7 @@ async def test_without_a_summary_the_model_reads_the_result_as_it_is(
     summariser = Summariser(answer=lambda call: answer if call == "0.0" else says(SUMMED_UP))
     execution = await run(journal, model, summariser, toolbox)
     assert execution.analysis == "It is out of memory."
-    assert read(model)["0.0"] == excerpts.middle_cut(LONG, SHOWN)
+    assert read(model)["0.0"] == cut(LONG)
     assert SUMMED_UP in read(model)["0.1"], "the others are read"
     assert len(summariser.requests) == 3, "and it is not asked for again"
     (failed,) = (fact for fact in summarised(journal) if fact.failure)
@@ -316,7 +321,7 @@ async def test_a_summary_that_is_no_shorter_than_the_result_is_none(
     summariser = Summariser(answer=lambda _: says("y" * 4_200))
     await run(journal, model, summariser, toolbox, wanted=lambda *_: due(tokens=1000))
     assert [bool(fact.failure) for fact in summarised(journal)] == [True] * 3
-    assert read(model)["0.0"] == excerpts.middle_cut(LONG, SHOWN)
+    assert read(model)["0.0"] == cut(LONG)
 
 
 async def test_words_beside_calls_are_a_summary(
@@ -340,7 +345,7 @@ async def test_short_results_and_errors_are_read_as_they_are(
     other = memory.MemoryJournal(journal.record.snapshot, journal.facts[0])
     script = memory.ScriptedModel(asks("k8s.get"), says("so"))
     await run(other, script, summariser, failing)
-    assert (summariser.requests, read(script)["0.0"]) == ([], excerpts.middle_cut(LONG, SHOWN))
+    assert (summariser.requests, read(script)["0.0"]) == ([], cut(LONG))
     assert await other.whole(ID, "0.0") == LONG, "the whole of an error is kept as well"
 
 

@@ -37,7 +37,7 @@ def test_what_is_no_longer_than_it_may_be_is_left_alone() -> None:
 
 def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
     text = "".join(f"line {number:03}\n" for number in range(1000))
-    shown = excerpts.middle_cut(text, 900)
+    shown = excerpts.middle_cut(text, 900, advice=excerpts.ASK_FOR_LESS)
     head, note, tail = taken_apart(shown, text, 900)
     assert (head, tail) == (text[:297], text[-594:]), "whole lines of nine characters, 33 and 66 of them"
     assert note == "[cut: 901 lines with 8,109 characters are left out here; ask for less]"
@@ -45,7 +45,7 @@ def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
 
 def test_one_line_is_called_one() -> None:
     text = "a\n" * 10 + "b" * 40 + "\n" + "c\n" * 20
-    assert "[cut: 1 line with 41 characters are left out here; ask for less]\nc\n" in excerpts.middle_cut(text, 60)
+    assert "[cut: 1 line with 41 characters are left out here]\nc\n" in excerpts.middle_cut(text, 60)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,19 @@ def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> No
     assert (len(head) >= limit // 3 / 2 - 1, len(tail) >= limit // 3 - 1) == (True, True), "a good part of each stays"
 
 
-def test_the_line_that_tells_is_as_short_as_it_says() -> None:
-    most = 10**9
-    assert len(excerpts.note(most, most)) + len("to save space\n\n") <= excerpts.NOTE_MAX
+def test_line_about_a_cut_has_at_most_the_characters_that_are_promised() -> None:
+    text = "a\n" * 500_000
+    shown = excerpts.middle_cut(text, 10, label="cut to save space", advice=excerpts.ASK_FOR_LESS)
+    assert len(shown) <= 10 + excerpts.NOTE_MAX
+
+
+def test_beginning_ends_with_a_line_unless_the_line_is_long() -> None:
+    assert excerpts.beginning("a\nb", 3) == "a\nb"
+    assert excerpts.beginning("one\ntwo\nthree", 9) == "one\ntwo\n[cut: 7 of 13 characters are shown]"
+    assert excerpts.beginning("a\n" + "b" * 20, 10) == "a\nbbbbbbbb\n[cut: 10 of 22 characters are shown]"
+
+
+def test_one_line_is_cut_with_its_mark_inside_the_limit() -> None:
+    assert excerpts.one_line(" a\n b ", 3) == "a b"
+    assert excerpts.one_line("a b c d", 4) == "a b…"
+    assert excerpts.one_line("a b c d", 6, mark="...") == "a b..."

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tarsy.api.compat import plans, words
 from tarsy.store.reads import conversations, stage_rows
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, messages, tool_names
 from tarsy.views import shapes, transcripts
 
 EVENTS_MAX = 1_000
@@ -170,11 +170,9 @@ class Teller:
         return self._event(logged, "llm_interaction", step, details, seconds=call.seconds)
 
     def _called(self, logged: entries.Logged, run: entries.ToolRun, *, index: int) -> TimelineEvent:
-        server, dot, tool = run.call.name[:NAME_MAX].partition(".")
         failed = run.result.failed
         details = {
-            "server_name": server if dot else "",
-            "tool_name": tool if dot else server,
+            **tool_names.fields(run.call.name[:NAME_MAX]),
             "tool_arguments": _arguments(run.call.arguments),
             "tool_result": run.result.text[:TEXT_MAX],
             "success": not failed,

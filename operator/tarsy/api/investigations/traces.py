@@ -22,7 +22,7 @@ from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations
-from tarsy.transcript import entries, messages, ports, record
+from tarsy.transcript import entries, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import shapes, transcripts
 
@@ -320,7 +320,7 @@ def _visible_request(request: ports.Request, *, final: bool) -> Request:
                 text=transcripts.prompt(message),
                 tool_calls=transcripts.calls(message.calls),
                 tool_call_id=message.call_id,
-                **transcripts.named(message.tool_name),
+                **tool_names.fields(message.tool_name),
                 failed=message.failed,
             )
             for message in request.messages

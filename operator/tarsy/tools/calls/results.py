@@ -62,7 +62,9 @@ def _cleaned(output: ports.ToolOutput, mask: Callable[[str], str]) -> ports.Tool
     if masked == masker.WITHHELD:
         return ports.ToolOutput(text=masked, failed=True)
     if not masker.is_withheld(masked, text):
-        return replace(output, text=messages.storable(excerpts.middle_cut(masked, WHOLE_MAX)))
+        return replace(
+            output, text=messages.storable(excerpts.middle_cut(masked, WHOLE_MAX, advice=excerpts.ASK_FOR_LESS))
+        )
     if len(text) > BEGINNING + MASKED_BEYOND:
         beginning = text[: BEGINNING + MASKED_BEYOND]
         looked = masker.or_withheld(mask, beginning)

@@ -21,7 +21,7 @@ from tarsy.tools import pins
 from tarsy.tools.calls import arguments, offered_tools, results, server_wait
 from tarsy.tools.servers import health
 from tarsy.tools.transports import bounds, progress, wire
-from tarsy.transcript import messages, ports
+from tarsy.transcript import messages, ports, tool_names
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class PoolToolbox:
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Call a tool within the time that a call may take."""
-        server_name, _, tool = call.name.partition(".")
+        server_name, tool = tool_names.split(call.name)
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
             return _away(call.name, server)

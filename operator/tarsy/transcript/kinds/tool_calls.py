@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tarsy.transcript import entries, messages, record, timeline_events
+from tarsy.transcript import entries, messages, record, timeline_events, tool_names
 from tarsy.transcript.kinds import kind
 
 SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
@@ -40,13 +40,7 @@ def _results(entry: entries.ToolsAnswered) -> kind.Additions:
 
 def metadata(call: messages.ToolCall) -> dict[str, Any]:
     """Return the metadata of a tool call's events."""
-    return {**_named(call.name), "arguments": call.arguments}
-
-
-def _named(name: str) -> dict[str, Any]:
-    """`server.tool` in two."""
-    server, dot, tool = name.partition(".")
-    return {"server_name": server if dot else "", "tool_name": tool if dot else name}
+    return tool_names.fields(call.name) | {"arguments": call.arguments}
 
 
 def _answered(entry: entries.ToolsAnswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
@@ -58,7 +52,7 @@ def _answered(entry: entries.ToolsAnswered, context: timeline_events.Context) ->
 
 
 def _summarised(entry: entries.ToolSummarised, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
-    details = _named(entry.tool) | {"provider": entry.call.provider, "model": entry.call.model}
+    details = tool_names.fields(entry.tool) | {"provider": entry.call.provider, "model": entry.call.model}
     status: timeline_events.Status = "completed" if entry.failure is None else "failed"
     content = entry.text if entry.failure is None else entry.failure.text
     yield context.event(f"{entry.call_id}.summary", "mcp_tool_summary", status, content, details)
