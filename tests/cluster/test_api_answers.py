@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support import answers
-from tarsy.api.alerts import chains as lists
+from tarsy.api.alerts import intake
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.controller import duties, investigations
@@ -125,18 +125,18 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         return chain_index.ChainIndex(found, platform=platforms.Platform(), unusable_providers=unusable_providers)
 
     async with answers.answering(answer, folder=tmp_path) as cluster:
-        chains = lists.Chains(cluster, database, index=index)
-        first = await asyncio.gather(*(chains.serving(()) for _ in range(20)))
+        chains = intake.ChainLister(cluster, database, index=index)
+        first = await asyncio.gather(*(chains.list_for(()) for _ in range(20)))
         assert (asked, indexed, len({id(served.index) for served in first})) == (1, 1, 1)
-        assert (await chains.serving(())).index is first[0].index, "who asks later gets a list of his own"
+        assert (await chains.list_for(())).index is first[0].index, "who asks later gets a list of his own"
         assert (asked, indexed) == (2, 1)
         version = "2"
-        changed = await chains.serving(())
+        changed = await chains.list_for(())
         assert (asked, indexed) == (3, 2)
         assert changed.index is not first[0].index
-        await chains.serving({"nobody's"})
+        await chains.list_for({"nobody's"})
         assert asked == 5, "what the cache lacks is asked for again"
-        waiting = [asyncio.create_task(chains.serving(())) for _ in range(2)]
+        waiting = [asyncio.create_task(chains.list_for(())) for _ in range(2)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         assert (await waiting[1]).index is changed.index, "who gives up takes the list from nobody else"

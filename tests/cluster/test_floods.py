@@ -108,7 +108,7 @@ def notification(*alerts: dict[str, Any], **fields: Any) -> bytes:
 async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_sent_again(
     api: API, watchdog: Watchdog, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notifications, "NEW_AT_ONCE", 10)
+    monkeypatch.setattr(notifications, "NEW_MAX", 10)
     alerts = [alert(number) for number in range(1, 26)]
     body = notification(alert(100, alert_type="nobody's"), *alerts, alert(1, status="resolved"), {"labels": {}})
     full = "10 are taken of one notification"
@@ -138,10 +138,10 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
     status, receipt = await api.post(notification(*[{}] * 100_000, alert(1)))
     assert time.process_time() - started < 20
     assert (status, receipt["counts"]["ignored"], receipt["counts"]["created"]) == (200, 100_000, 1)
-    assert len(receipt["alerts"]) == notifications.OUTCOMES_TOLD
+    assert len(receipt["alerts"]) == notifications.OUTCOMES_MAX
     told = [record for record in caplog.records if record.name.startswith("tarsy.")]
     assert [record.__dict__["action"] for record in told] == ["notification", "ignored"]
-    assert all(len(record.getMessage()) < 2 * notifications.TOLD_MAX for record in told)
+    assert all(len(record.getMessage()) < 2 * notifications.TEXT_MAX for record in told)
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.responses import JSONResponse
 from starlette import types
 
-from tarsy.api.alerts import chains, intake, webhooks
+from tarsy.api.alerts import intake, notifications, posted
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, details, exports, lists, messages, questions, traces
 from tarsy.api.system import mcp_servers, overview
@@ -72,7 +72,7 @@ class Parts:
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
-    """See `intake.Intake.admitted`."""
+    """See `intake.Intake.on_admitted`."""
     generation: Callable[[], int] = lambda: 0
     """Changes with the platform that is in force, and so what `index` checks chains by."""
     clock: Callable[[], float] = time.monotonic
@@ -184,14 +184,14 @@ def examples() -> dict[str, str]:
 
 def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     """The routes of `/api/v1`, and those of earlier clients."""
-    taking = intake.Intake(
+    alert_intake = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
-        chains=chains.Chains(parts.cluster, parts.database, index=parts.index, generation=parts.generation),
-        ingest=lambda: parts.platform().ingest,
+        chains=intake.ChainLister(parts.cluster, parts.database, index=parts.index, generation=parts.generation),
+        settings=lambda: parts.platform().ingest,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
-        admitted=parts.admitted,
+        on_admitted=parts.admitted,
     )
     asking = questions.Chat(
         cluster=parts.cluster,
@@ -201,7 +201,8 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     )
     room = answers.Room()
     listed = lists.Lists(parts.database)
-    yield webhooks.routes(taking, may)
+    yield notifications.routes(alert_intake, may)
+    yield posted.routes(alert_intake, may)
     yield lists.routes(listed, may)
     yield details.routes(parts.database, may, room)
     yield messages.routes(parts.database, may, room)
@@ -210,7 +211,7 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     yield questions.routes(asking, may)
     doing = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield actions.routes(doing, may)
-    yield paths.register(parts.hub, taking, doing, listed, room, parts.database, may)
+    yield paths.register(parts.hub, alert_intake, doing, listed, room, parts.database, may)
     yield overview.routes(
         overview.System(
             cluster=parts.cluster,

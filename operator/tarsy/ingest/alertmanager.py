@@ -39,6 +39,11 @@ class Alert(_Part):
     generator_url: str = Field(default="", alias="generatorURL")
     raw: dict[str, Any] = Field(exclude=True)
 
+    @property
+    def alertname(self) -> str:
+        """The label `alertname`, or ""."""
+        return self.labels.get("alertname", "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:

@@ -31,7 +31,10 @@ Mask = Callable[[str], str]
 
 
 class TooLargeError(ValueError):
-    """The alert is larger than any that is taken."""
+    """The alert's data is too large."""
+
+    def __init__(self) -> None:
+        super().__init__(f"alert data exceeds maximum size of {DATA_MAX} bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,7 @@ class Draft:
     episode: tuple[str, int]
     """The key that makes it unique: a fingerprint and the start in milliseconds, or its own name."""
 
-    def received(self, *, name: str, word: str) -> Draft:
+    def with_receipt(self, *, name: str, word: str) -> Draft:
         """The same under that name, with that receipt."""
         spec = self.manifest["spec"]
         manifest = {
@@ -54,7 +57,7 @@ class Draft:
         }
         return replace(self, manifest=manifest)
 
-    def taken_as(self, alert_type: str) -> Draft:
+    def with_alert_type(self, alert_type: str) -> Draft:
         """The same with the default alert type, where no chain takes its own, which becomes its label `alertname`."""
         spec = self.manifest["spec"]
         own = spec["alertType"]
@@ -78,7 +81,7 @@ class Draft:
         """That of its spec."""
         return investigations.digest(investigations.Spec.model_validate(self.manifest["spec"]))
 
-    def asks_for(self, spec: investigations.Spec) -> bool:
+    def is_same_request(self, spec: investigations.Spec) -> bool:
         """Whether `spec` asks for the same: the same alert of the same type, with the same tools.
 
         The type is the alert's own: a chain that takes it may have come or gone since `spec` was made.
@@ -99,7 +102,7 @@ def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
 
 def alert_type(alert: alertmanager.Alert, settings: platforms.Ingest) -> str:
     """The type that an alert names itself: by its own label, else by its alertname; "" where it has neither."""
-    return alert.labels.get(settings.alert_type_label) or alert.labels.get("alertname", "")
+    return alert.labels.get(settings.alert_type_label) or alert.alertname
 
 
 def fingerprint(alert: alertmanager.Alert) -> str:
@@ -108,7 +111,7 @@ def fingerprint(alert: alertmanager.Alert) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
+class NotificationData:
     """The common part of a notification's alerts, masked."""
 
     data: str
@@ -118,29 +121,31 @@ class Shared:
     external_url: str
 
 
-UNSHARED = Shared(data='{"receiver":"[MASKED:withheld]"}', receiver="[MASKED:withheld]", group_key="", external_url="")
+WITHHELD_DATA = NotificationData(
+    data='{"receiver":"[MASKED:withheld]"}', receiver="[MASKED:withheld]", group_key="", external_url=""
+)
 """In the place of what could not be read or masked."""
 
 
-def receiver(notification: alertmanager.Notification, *, mask: Mask) -> str:
+def masked_receiver(notification: alertmanager.Notification, *, mask: Mask) -> str:
     """The notification's receiver, masked and cut."""
     return _short(notification.receiver, 253, mask)
 
 
-def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
+def notification_data(notification: alertmanager.Notification, *, mask: Mask) -> NotificationData:
     """Return the common part of a notification's alerts; raises TooLargeError with the limit."""
     fields = (notification.receiver, notification.group_labels, notification.external_url)
-    return Shared(
+    return NotificationData(
         data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
-        receiver=receiver(notification, mask=mask),
+        receiver=masked_receiver(notification, mask=mask),
         group_key=_short(notification.group_key, 4096, mask),
         external_url=_short(notification.external_url, 2048, mask),
     )
 
 
-def of_alert(
+def draft_from_alert(
     alert: alertmanager.Alert,
-    shared: Shared,
+    shared: NotificationData,
     *,
     sent_by: formats.Format,
     alert_type: str,
@@ -159,7 +164,7 @@ def of_alert(
     else:  # the mask took a brace along
         alert_data = f"{own}\n{shared.data}"
     digits = fingerprint(alert)
-    alertname = _short(alert.labels.get("alertname", ""), naming.NAMED_MAX, mask)
+    alertname = _short(alert.alertname, naming.NAMED_MAX, mask)
     name = naming.for_alert(alertname=alertname, fingerprint=digits, starts_at=alert.starts_at)
     source = investigations.Source(
         type=sent_by,
@@ -185,7 +190,9 @@ def of_alert(
     )
 
 
-def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask) -> Draft:
+def draft_from_posted(
+    alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask
+) -> Draft:
     """Return the object of an alert that a person posted; the same key gives the same name, whatever the alert.
 
     Raises TooLargeError with the limit.
@@ -219,19 +226,15 @@ def _json(value: object) -> str:
     for piece in payload.compact(value):
         length += len(piece)
         if length > DATA_MAX:
-            raise _too_large()
+            raise TooLargeError
         pieces.append(piece)
     return messages.storable("".join(pieces))
 
 
 def _masked_data(alert_data: str, mask: Mask, *, beside: int = 0) -> str:
     if len(alert_data.encode()) + beside > DATA_MAX:
-        raise _too_large()
+        raise TooLargeError
     return mask(alert_data)
-
-
-def _too_large() -> TooLargeError:
-    return TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
 
 
 def _short(text: str, longest: int, mask: Mask) -> str:

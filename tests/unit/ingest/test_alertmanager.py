@@ -125,9 +125,9 @@ def test_text_that_utf_8_or_postgres_cannot_hold_does_no_harm(
 ) -> None:
     payload["alerts"][0][where]["note"] = text
     notification = parse(payload)
-    made = manifest.of_alert(
+    made = manifest.draft_from_alert(
         notification.readable[0],
-        manifest.shared(notification, mask=str),
+        manifest.notification_data(notification, mask=str),
         sent_by="alertmanager",
         alert_type="A",
         namespace="tarsy",

@@ -40,9 +40,9 @@ def parse(payload: object) -> alertmanager.Notification:
 
 def made(notification: alertmanager.Notification) -> dict[str, Any]:
     """The spec of its first alert's object."""
-    draft = manifest.of_alert(
+    draft = manifest.draft_from_alert(
         notification.readable[0],
-        manifest.shared(notification, mask=str),
+        manifest.notification_data(notification, mask=str),
         sent_by="grafana",
         alert_type="A",
         namespace="tarsy",

@@ -44,9 +44,9 @@ def masked(text: str) -> str:
 
 def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unmasked) -> manifest.Draft:
     notification = alertmanager.parse(json.dumps(payload).encode())
-    return manifest.of_alert(
+    return manifest.draft_from_alert(
         notification.readable[index],
-        manifest.shared(notification, mask=mask),
+        manifest.notification_data(notification, mask=mask),
         sent_by="alertmanager",
         alert_type="pod-crash",
         namespace="tarsy",
@@ -61,7 +61,7 @@ def build(payload: dict[str, Any], *, index: int = 0) -> dict[str, Any]:
 
 def posted(data: Any, *, key: str | None = None, mask: manifest.Mask = unmasked, **fields: Any) -> manifest.Draft:
     alert = plain.Alert.model_validate({"alert_type": "pod-crash", "data": data, **fields})
-    return manifest.of_plain(alert, namespace="tarsy", author="api-client", idempotency_key=key, mask=mask)
+    return manifest.draft_from_posted(alert, namespace="tarsy", author="api-client", idempotency_key=key, mask=mask)
 
 
 def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ def test_a_posted_alert_becomes_one_too() -> None:
 
 def test_it_is_made_under_the_name_and_with_the_word_of_its_receipt(payload: dict[str, Any]) -> None:
     for made in (draft(payload), posted("pod web-0 restarts"), posted("x" * 20_000)):
-        received = made.received(name="web-crash", word="w0rd")
+        received = made.with_receipt(name="web-crash", word="w0rd")
         assert (received.name, received.manifest["spec"]["source"]["receipt"]) == ("web-crash", "w0rd")
         assert (received.large, received.episode) == (made.large, made.episode)
         assert "receipt" not in made.manifest["spec"]["source"]
@@ -308,12 +308,12 @@ def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cu
         return masked(text)
 
     notification = alertmanager.parse(json.dumps(payload).encode())
-    shared = manifest.shared(notification, mask=mask)
+    shared = manifest.notification_data(notification, mask=mask)
     assert max(map(len, seen)) < 6000
     assert shared.group_key == "x" * 4096
     before = len(seen)
     for alert in notification.readable:
-        manifest.of_alert(
+        manifest.draft_from_alert(
             alert, shared, sent_by="alertmanager", alert_type="A", namespace="tarsy", author="api-client", mask=mask
         )
     assert not any("xxx" in text or "groupLabels" in text for text in seen[before:])

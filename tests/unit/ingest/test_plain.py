@@ -70,27 +70,29 @@ def test_runbook_inside_json_data_is_taken_where_the_alert_names_none(
     runbook: str | None, data: Any, url: str | None
 ) -> None:
     alert = plain.Alert(alert_type="A", data=data, runbook=runbook)
-    spec = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str).manifest["spec"]
+    spec = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str).manifest[
+        "spec"
+    ]
     assert spec.get("runbookURL") == url
     assert spec["alertData"] == (data if isinstance(data, str) else json.dumps(data, separators=(",", ":")))
 
 
 def test_default_alert_type_keeps_the_alerts_own_type_as_its_name() -> None:
     alert = plain.Alert(alert_type="Rare", data="x")
-    draft = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
-    assert draft.taken_as("Rare") is draft
-    taken = draft.taken_as("kubernetes")
+    draft = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    assert draft.with_alert_type("Rare") is draft
+    taken = draft.with_alert_type("kubernetes")
     assert (taken.manifest["spec"]["alertType"], taken.manifest["spec"]["labels"]) == (
         "kubernetes",
         {"alertname": "Rare"},
     )
     made = investigations.Spec.model_validate(taken.manifest["spec"])
-    assert draft.asks_for(made), "a chain for its own type came between two requests with one key"
-    assert taken.asks_for(investigations.Spec.model_validate(draft.manifest["spec"]))
-    other = manifest.of_plain(
+    assert draft.is_same_request(made), "a chain for its own type came between two requests with one key"
+    assert taken.is_same_request(investigations.Spec.model_validate(draft.manifest["spec"]))
+    other = manifest.draft_from_posted(
         plain.Alert(alert_type="kubernetes", data="x"), namespace="tarsy", author="me", idempotency_key="k", mask=str
     )
-    assert not other.asks_for(made), "a key is for one alert"
+    assert not other.is_same_request(made), "a key is for one alert"
 
 
 @pytest.mark.parametrize("missing", ["alert_type", "data"])
@@ -119,12 +121,14 @@ MCP = {"servers": [{"name": "k8s", "tools": ["get"]}], "tools": {"deny": ["*.log
 def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native: str) -> None:
     said = MCP | {native: {"google_search": False}}
     alert = plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": said})
-    draft = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    draft = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
     assert draft.manifest["spec"]["mcp"] == MCP | {"nativeTools": {"google_search": False}}
     without = plain.Alert.model_validate({"alert_type": "A", "data": "x"})
-    other = manifest.of_plain(without, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    other = manifest.draft_from_posted(without, namespace="tarsy", author="me", idempotency_key="k", mask=str)
     assert "mcp" not in other.manifest["spec"]
-    assert not draft.asks_for(investigations.Spec.model_validate(other.manifest["spec"])), "a key is for one alert"
+    assert not draft.is_same_request(investigations.Spec.model_validate(other.manifest["spec"])), (
+        "a key is for one alert"
+    )
 
 
 @pytest.mark.parametrize(

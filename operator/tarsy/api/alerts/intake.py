@@ -1,188 +1,154 @@
-"""Alerts come in: an object and its row for each, before the answer goes out.
+"""Creation of investigations: an object in the cluster and its row in the store, before the request is answered.
 
-Answers by what Alertmanager does with them: 2xx is the end of it, 5xx is sent again, 4xx is not sent again until its
-group changes. So what we choose not to investigate is 2xx, with the reason, and what we cannot keep now is 503.
+Alertmanager takes 2xx as final, sends the same again after 5xx, and after 4xx not until its group changes. So an alert
+that TARSy chooses not to investigate is answered 2xx with the reason, and one that cannot be stored now 503.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
-from uuid import UUID
-
-import pydantic
-from fastapi import Request
-from pydantic import BaseModel
+from typing import Any
 
 from tarsy import errors, failpoints
-from tarsy.api.alerts import chains as lists
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.ingest import alertmanager, decision, manifest, payload, plain
+from tarsy.ingest import decision, manifest
 from tarsy.kube import client, objects
 from tarsy.resources import base
-from tarsy.serve import bodies, problems
+from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.intake import episodes, queueing, receipts
+from tarsy.store.intake import queueing, receipts
 from tarsy.store.queue import work
 
-ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 NAMES_TRIED = 5
 
 log = logging.getLogger(__name__)
 
 
-class Queued(BaseModel):
-    """The outcome of a posted alert."""
+@dataclass(frozen=True, kw_only=True)
+class ServedChains:
+    """The chains of the operator's namespace, as listed when an alert came in."""
 
-    alert_id: UUID
-    """The investigation's id."""
-    namespace: str
-    name: str
-    status: Literal["queued"] = "queued"
-    message: str = "Alert queued for processing"
-    """Where the default chain takes the alert, also the types: the one that it has, and the alert's own."""
+    namespace_uid: str | None
+    """None if the namespace does not exist; then no object can be created in it."""
+    index: chain_index.ChainIndex
+
+
+class ChainLister:
+    """Lists the chains of the operator's namespace. The last index is kept, because chains seldom change."""
+
+    def __init__(
+        self,
+        cluster: client.Cluster,
+        database: databases.Database,
+        *,
+        index: chain_index.Indexer,
+        generation: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`generation` changes with the platform file that `index` checks chains against."""
+        self._cluster = cluster
+        self._database = database
+        self._index = index
+        self._generation = generation
+        self._cached_list: asyncio.Task[ServedChains] | None = None
+        """The latest list from the API server's cache, shared by all who ask while it is under way."""
+        self._versions: tuple[object, ...] | None = None
+        self._latest: chain_index.ChainIndex | None = None
+
+    async def list_for(self, alert_types: Collection[str]) -> ServedChains:
+        """List all chains, such that no chain of `alert_types` is missing.
+
+        The API server's cache is asked first. If it lacks a ready chain for one of `alert_types`, the chain may have
+        been created just now, so the list is read again, past the cache.
+        """
+        if self._cached_list is None or self._cached_list.done():
+            self._cached_list = asyncio.create_task(self._list(cached=True), context=Context())
+        listed = await asyncio.shield(self._cached_list)
+        try:
+            for alert_type in alert_types:
+                listed.index.taking(alert_type)
+        except chain_index.UnservedError:
+            return await self._list(cached=False)
+        return listed
+
+    async def _list(self, *, cached: bool) -> ServedChains:
+        namespace = self._cluster.served.default
+        listed, uid, workers = await asyncio.gather(
+            objects.list_chains(self._cluster, namespace=namespace, cached=cached),
+            objects.namespace_uid(self._cluster, namespace),
+            catalogue.workers(self._database),
+        )
+        versions = (
+            self._generation(),
+            *sorted(workers.unusable.items()),
+            *((chain.metadata.uid, chain.metadata.resource_version) for chain in listed),
+        )
+        if self._latest is None or self._versions != versions:
+            self._latest, self._versions = self._index(listed, unusable_providers=workers.unusable), versions
+        return ServedChains(namespace_uid=uid, index=self._latest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """Takes alerts in."""
+    """Creates investigations, each once for its receipt."""
 
     cluster: client.Cluster
     database: databases.Database
-    chains: lists.Chains
-    ingest: Callable[[], platforms.Ingest]
+    chains: ChainLister
+    settings: Callable[[], platforms.Ingest]
+    """Returns the settings in force."""
     max_queued: int
     mask: Callable[[str], str]
-    admitted: Callable[[base.ObjectMeta], None] | None = None
-    """Told of each object that was made and admitted: who watches in this process need not look at it."""
+    on_admitted: Callable[[base.ObjectMeta], None] | None = None
+    """Called with each object that was created and admitted, so that the watch of this process can skip it."""
 
     @property
-    def settings(self) -> platforms.Ingest:
-        """The settings in force."""
-        return self.ingest()
+    def namespace(self) -> str:
+        """The namespace in which objects are created."""
+        return self.cluster.served.default
 
-    async def alert(self, request: Request, caller: permissions.Caller, *, key: str | None) -> Queued:
-        """Serve `POST /api/v1/alerts`."""
-        too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
-        body = await bodies.read(request, limit=ALERT_MAX, message=too_large)
-        try:
-            alert = await bodies.aside(plain.parse, body, size=len(body))
-            draft = await bodies.aside(
-                manifest.of_plain,
-                alert,
-                size=len(body),
-                namespace=self.cluster.served.default,
-                author=caller.author,
-                idempotency_key=key,
-                mask=self.mask,
-            )
-            async with keeping():
-                if await self.free() <= 0:
-                    raise problems.Problem(
-                        HTTPStatus.SERVICE_UNAVAILABLE,
-                        f"{self.max_queued} investigations are queued already; send it again",
-                    )
-                served = await self.chains.serving({alert.alert_type})
-                alert_type = self.taken_type(alert.alert_type, served.index)
-                taker = served.index.taking(alert_type)
-                draft = draft.taken_as(alert_type)
-                if alert.mcp is not None:
-                    served.index.check_selection(taker, alert.mcp, await catalogue.offered(self.database))
-                created = await self.create(draft, await self._receipt(draft, caller), served, caller)
-        except payload.PayloadError as error:
-            raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        except pydantic.ValidationError as error:
-            if unknown := plain.unknown_names(error):
-                raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown) from error
-            raise problems.of_body(error, plain.Alert) from error
-        except manifest.TooLargeError as error:
-            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
-        except (chain_index.UnservedError, objects.RefusedError) as error:
-            raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        if not draft.asks_for(created.found.spec):
-            used = "it was used for another alert; give each its own"
-            raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=used)])
-        made = created.found.metadata
-        queued = Queued(alert_id=UUID(made.uid), namespace=made.namespace, name=made.name)
-        taken_as = created.found.spec.alert_type
-        if taken_as == alert.alert_type:
-            return queued
-        message = f"{queued.message} as '{taken_as}': no chain takes '{alert.alert_type}'"
-        return queued.model_copy(update={"message": message})
-
-    async def free(self) -> int:
-        """How many more investigations may be queued."""
+    async def free_slots(self) -> int:
+        """Return how many more investigations may be queued."""
         return self.max_queued - await work.queued(self.database)
 
-    async def _receipt(self, draft: manifest.Draft, caller: permissions.Caller) -> receipts.Receipt:
-        """The receipt of a posted alert."""
-        return await receipts.issue(self.database, **_receipt_values(draft, caller), window=self.settings.dedup_window)
-
-    async def investigate(
-        self,
-        draft: manifest.Draft,
-        served: lists.Served,
-        caller: permissions.Caller,
-        *,
-        previous: episodes.Known | None,
-    ) -> episodes.Known | episodes.Repeat:
-        """Make the object of a notification's alert and its row, and return the new investigation.
-
-        It follows `previous`. A Repeat: another process was faster.
-        """
-        issued = await receipts.issue_for_alert(
-            self.database,
-            **_receipt_values(draft, caller),
-            rule=self._rule,
-            previous=previous.investigation if previous else None,
-        )
-        if isinstance(issued, episodes.Repeat):
-            return issued
-        created = await self.create(draft, issued, served, caller)
-        made = created.found.metadata
-        episode = episodes.Known(investigation=UUID(made.uid), name=made.name)
-        if created.existed:
-            return episodes.Repeat(known=episode)
-        if previous:
-            log.info(
-                "begun anew after %s",
-                self.named(previous.name),
-                extra={"action": "begun_anew", "investigation": self.named(episode.name), "uid": episode.investigation},
-            )
-        return episode
-
     async def create(
-        self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: permissions.Caller
+        self, draft: manifest.Draft, receipt: receipts.Receipt, chains: ServedChains, caller: permissions.Caller
     ) -> objects.Created:
-        """Create the object and its row, once for each receipt; under another name if the name is taken."""
+        """Create the object of a receipt and its row, under another name if another object has the name.
+
+        Returns the existing object if an earlier call with the same receipt created it.
+        """
         for _ in range(NAMES_TRIED):
             name = receipt.name
             try:
-                created = await self._make(draft.received(name=name, word=receipt.word))
-            except objects.UnreadableError:  # what has the name cannot be read, and intake makes no such object
+                created = await self._create_object(draft.with_receipt(name=name, word=receipt.word))
+            except objects.UnreadableError:  # another object has the name: intake writes only readable ones
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
             if created and (not created.existed or receipt.is_of(created.found)):
-                await self._admit(created, served, caller)
+                await self._admit(created, chains, caller)
                 return created
-            taken = self.named(name)
-            if receipt.name != name:  # another process has found that too
-                continue
-            log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
-            receipt = await receipts.rename(self.database, receipt)
-        raise errors.TemporaryError(f"{taken} is somebody else's, and so are the names before it")
+            if receipt.name == name:  # else another process has renamed it already
+                full_name = f"{self.namespace}/{name}"
+                log.warning(
+                    "%s is not an object of this receipt: another name is tried",
+                    full_name,
+                    extra={"action": "name_taken", "investigation": full_name},
+                )
+                receipt = await receipts.rename(self.database, receipt)
+        raise errors.TemporaryError(f"{self.namespace}/{name} is taken by another object, as are the names before it")
 
-    async def _make(self, draft: manifest.Draft) -> objects.Created:
-        """Make the object; its large data first, which is only good for an object of that name."""
+    async def _create_object(self, draft: manifest.Draft) -> objects.Created:
+        """Store large alert data, which is bound to the object's name, then create the object."""
         if draft.large is not None:
             await queueing.keep_large(
                 self.database,
@@ -196,58 +162,21 @@ class Intake:
         failpoints.hit("intake.create.after")
         return created
 
-    async def _admit(self, created: objects.Created, served: lists.Served, caller: permissions.Caller) -> None:
-        """Make the object's row."""
-        if created.existed:  # its content is checked again: there was time for others to read its receipt
-            admission = await asyncio.to_thread(
-                decision.decide, created.found, served.index, mask=self.mask, namespace_uid=served.uid
+    async def _admit(self, created: objects.Created, chains: ServedChains, caller: permissions.Caller) -> None:
+        """Admit the object. One that existed is masked again: others had time to read its receipt and to replace it."""
+        if created.existed:
+            decided = await asyncio.to_thread(
+                decision.decide, created.found, chains.index, mask=self.mask, namespace_uid=chains.namespace_uid
             )
         else:
-            admission = decision.decide(created.found, served.index, mask=str, namespace_uid=served.uid)
-        await queueing.admit(self.database, admission, made=not created.existed, address=caller.address)
-        if self.admitted is not None and not created.existed:
-            self.admitted(created.found.metadata)
-
-    @property
-    def _rule(self) -> episodes.Rule:
-        return episodes.Rule(window=self.settings.dedup_window, cooldown=self.settings.cooldown)
-
-    async def look_up(self, alert: alertmanager.Alert, fingerprint: str) -> episodes.Repeat | episodes.Begin:
-        """Return the verdict on a firing alert: which investigation it repeats, or that it begins one."""
-        return await episodes.look_up(
-            self.database,
-            namespace=self.cluster.served.default,
-            fingerprint=fingerprint,
-            starts_at=alert.starts_at,
-            rule=self._rule,
-        )
-
-    def taken_type(self, alert_type: str, chains: chain_index.ChainIndex) -> str:
-        """The alert's own type where a chain has it, ready or not, else the default type.
-
-        An UnservedError about its own type: no chain has either.
-        """
-        try:
-            chains.taking(alert_type)
-        except chain_index.UnservedError as error:
-            if error.problem.reason == "ChainNotReady":
-                return alert_type
-            default = self.settings.default_alert_type
-            if default is None or default == alert_type:
-                raise
-            try:
-                return self.taken_type(default, chains)
-            except chain_index.UnservedError:
-                raise error from None
-        return alert_type
-
-    def named(self, name: str) -> str:
-        """`namespace/name`."""
-        return f"{self.cluster.served.default}/{name}"
+            decided = decision.decide(created.found, chains.index, mask=str, namespace_uid=chains.namespace_uid)
+        await queueing.admit(self.database, decided, made=not created.existed, address=caller.address)
+        if self.on_admitted is not None and not created.existed:
+            self.on_admitted(created.found.metadata)
 
 
-def _receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[str, Any]:
-    """Return the values that a receipt is asked for with."""
+def receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[str, Any]:
+    """Return the arguments with which `receipts` issues the receipt of a draft."""
     fingerprint, starts_ms = draft.episode
     return {
         "namespace": draft.namespace,
@@ -260,8 +189,8 @@ def _receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[s
 
 
 @asynccontextmanager
-async def keeping() -> AsyncIterator[None]:
-    """Answer 503 for an alert that cannot be stored now, so that its sender retries."""
+async def unavailable_if_temporary() -> AsyncIterator[None]:
+    """Answer 503 for a temporary error, so that the sender tries again."""
     try:
         yield
     except errors.TemporaryError as error:

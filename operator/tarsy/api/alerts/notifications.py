@@ -1,43 +1,57 @@
-"""The alerts of notifications, each taken in, counted on what it repeats, or left with a reason."""
+"""Notifications: webhooks that take many alerts at once.
+
+Each alert is investigated, counted on the investigation that it repeats, or ignored with a reason:
+
+1. The body is parsed. Alerts that cannot be read are ignored; the others are grouped by fingerprint.
+2. Alerts that are resolved, or that repeat an investigation, are recorded.
+3. If alerts are left, what all of them need is loaded: chains, free slots of the queue, data of the notification.
+4. An investigation is created for each of them.
+
+Steps 2 and 4 take eight fingerprints at once, and the alerts of one fingerprint one after another, because the second
+may repeat the first. An unexpected exception there is a defect which costs the alert that meets it, and no other: sent
+again, the alert would meet it again. Other failures end the notification, which its sender then sends again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
-from fastapi import Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api.alerts import chains
-from tarsy.api.alerts import intake as intakes
+from tarsy.api.alerts import intake
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
-from tarsy.ingest import alertmanager, formats, manifest, payload
+from tarsy.ingest import alertmanager, formats, grafana, manifest, payload
 from tarsy.kube import objects
 from tarsy.masking import masker
-from tarsy.serve import bodies, problems
+from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.intake import episodes, unserved
+from tarsy.store.intake import episodes, receipts, unserved
 from tarsy.store.queue import work
 
-NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
+NOTIFICATION_MAX = 10 * 1024 * 1024
+"""Bytes of a request; Alertmanager does not limit its groups."""
 AT_ONCE = 8
-"""Alerts of one notification that are taken at the same time."""
-NEW_AT_ONCE = 1000
-"""New alerts that are taken of one notification; for the others it is to be sent again."""
-LOOK_SECONDS = 5.0
-"""How long the API server may take to say whether an object is there."""
-OUTCOMES_TOLD = 1000
-TOLD_MAX = 1024
-"""Characters of a name or a reason that are told: both come from outside."""
+"""Fingerprints of one notification that are taken at once."""
+NEW_MAX = 1000
+"""Investigations created for one notification. Its sender has to send it again for the other alerts."""
+LOOKUP_SECONDS = 5.0
+"""Time limit for asking the API server whether an object exists."""
+OUTCOMES_MAX = 1000
+"""Alerts whose outcome is in the receipt."""
+TEXT_MAX = 1024
+"""Characters of a name or a reason in the receipt and in logs."""
 DEFECT = "a defect of TARSy's keeps this alert from being taken; its log has more"
 
 log = logging.getLogger(__name__)
@@ -50,12 +64,12 @@ class Outcome(BaseModel):
     """The alert's own label, whichever chain takes it."""
     outcome: Literal["created", "repeated", "resolved", "ignored"]
     id: UUID | None = None
-    """The investigation's: that was made, or that the alert repeats or resolves. None where there is none."""
+    """The investigation that was created, or that the alert repeats or resolves. None if there is none."""
     namespace: str | None = None
     name: str | None = None
     reason: str = ""
-    """Why it was ignored, with the alert types that there are, or why another chain than its own takes it. Of one that
-    repeats an investigation that came to nothing: when another one begins."""
+    """Why the alert was ignored, with the alert types that chains take, or why the default chain takes it. If it
+    repeats an investigation that came to nothing: when the next one may begin."""
 
 
 class Counts(BaseModel):
@@ -73,367 +87,412 @@ class Receipt(BaseModel):
     alerts: list[Outcome]
     """The first thousand alerts, in the notification's order."""
     counts: Counts
-    """All of them."""
+    """The counts of all alerts."""
     truncated: int
     """Alerts that the sender says it left out."""
 
 
+def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
+    """Return the webhooks."""
+    router = strict.router(prefix="/api/v1", tag="alerts")
+
+    @router.post(
+        "/webhooks/alertmanager",
+        operation_id="notifyOfAlerts",
+        openapi_extra=openapi.body(alertmanager.schema()),
+    )
+    async def notify(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+        """Take a notification of Alertmanager's webhook receiver, format 4."""
+        return await take(alert_intake, request, caller, sent_by="alertmanager")
+
+    @router.post(
+        "/webhooks/grafana",
+        operation_id="notifyOfGrafanaAlerts",
+        openapi_extra=openapi.body(grafana.schema()),
+    )
+    async def notify_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+        """Take a notification of Grafana's webhook contact point, format 1."""
+        return await take(alert_intake, request, caller, sent_by="grafana")
+
+    @router.put(
+        "/webhooks/grafana",
+        operation_id="putGrafanaAlerts",
+        openapi_extra=openapi.body(grafana.schema()),
+    )
+    async def put_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+        """Take the same from a contact point that is set to PUT."""
+        return await take(alert_intake, request, caller, sent_by="grafana")
+
+    return router
+
+
 async def take(
-    intake: intakes.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
+    alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
 ) -> Receipt:
-    """Serve `POST /api/v1/webhooks/<format>`."""
+    """Take the alerts of a notification and return their outcomes; 503 if it has to be sent again."""
     body = await bodies.read(request, limit=NOTIFICATION_MAX)
     try:
         notification = await bodies.aside(formats.PARSERS[sent_by], body, size=len(body))
     except payload.PayloadError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-    taking = _Taking(notification, intake=intake, sent_by=sent_by, caller=caller, size=len(body))
+    batch = _Batch(notification, alert_intake=alert_intake, caller=caller, sent_by=sent_by, size=len(body))
     try:
-        async with intakes.keeping():
-            await taking.run()
-            await taking.count_unserved()
+        async with intake.unavailable_if_temporary():
+            await batch.take()
     finally:
-        taking.tell()
-    if taking.waiting:
-        taken = f"{taking.counts['created']} new alerts were taken and {taking.waiting} were not"
-        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {taking.why}; send it again")
-    return taking.receipt()
+        batch.log_outcome()
+    if batch.waiting:
+        taken = f"{batch.counts['created']} new alerts were taken and {batch.waiting} were not"
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {batch.limit}; send it again")
+    return batch.receipt()
 
 
-class _Taking:
-    """The alerts of one notification, taken one by one, a few at the same time.
+@dataclass(frozen=True, kw_only=True)
+class _Result:
+    """The outcome of one alert, as the batch records it."""
 
-    What those need that are no repeats is looked up for the first of them: chains, and the room in the queue. Who sends
-    nothing new needs neither.
-    """
+    outcome: Literal["created", "repeated", "resolved", "ignored"]
+    investigation: episodes.Known | None = None
+    ignored: str = ""
+    """The kind of reason why the alert was ignored."""
+    reason: str = ""
+
+
+@dataclass(kw_only=True)
+class _Shared:
+    """The common needs of the new alerts of a notification."""
+
+    chains: intake.ServedChains
+    data: manifest.NotificationData | None
+    """None: it is too large."""
+    free_slots: int
+    """Investigations that may still be created."""
+
+
+class _Batch:
+    """The alerts of one notification, and their results so far."""
 
     def __init__(
         self,
         notification: alertmanager.Notification,
         *,
-        intake: intakes.Intake,
-        sent_by: formats.Format,
+        alert_intake: intake.Intake,
         caller: permissions.Caller,
+        sent_by: formats.Format,
         size: int,
     ) -> None:
         """`size` is the notification's, in bytes."""
-        self._size = size
-        self._sent_by = sent_by
-        self._caller = caller
-        self.counts = Counter[str]()
         self.waiting = 0
-        """New alerts for which there was no place; `why` says what was full."""
-        self.why = f"{NEW_AT_ONCE} are taken of one notification"
+        """New alerts for which no slot was free."""
+        self.limit = f"{NEW_MAX} are taken of one notification"
+        """The limit on which they wait."""
         self._notification = notification
-        self._intake = intake
-        self._outcomes: dict[int, Outcome] = {}
-        """The outcomes of the first alerts, by position."""
-        self._ignored = Counter[str]()
-        self._unserved = Counter[str]()
-        """Alerts that no chain takes, by their own types."""
-        self._examples: dict[str, str] = {}
-        """Why alerts were ignored: a reason of each kind."""
-        self._lock = asyncio.Lock()
-        self._served: chains.Served | None = None
-        self._shared: manifest.Shared | manifest.TooLargeError | None = None
-        self._places: int | None = None
-        self._receiver = ""
-        self._ends: Exception | None = None
-        """The failure that no alert has caused."""
-        self._defect_told = False
-        self._cluster_is_away = False
+        self._intake = alert_intake
+        self._settings = alert_intake.settings()
+        self._rule = episodes.Rule(window=self._settings.dedup_window, cooldown=self._settings.cooldown)
+        self._caller = caller
+        self._sent_by = sent_by
+        self._size = size
+        self._results: dict[int, _Result] = {}
+        """The results by the alerts' positions."""
+        self._alerts = defaultdict[str, deque[tuple[int, alertmanager.Alert]]](deque)
+        """The readable alerts that have no result yet, with their positions, by fingerprint."""
+        self._new: dict[str, episodes.Begin] = {}
+        """The verdicts on the alerts that are to be investigated, by fingerprint."""
+        self._defect_logged = False
+        self._cluster_is_down = False
 
-    async def run(self) -> None:
-        """Take the alerts. The first error that is not of an alert's making ends it, when what was begun is through."""
-        order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
-        left = await bodies.aside(self._sort, size=self._size)
-        failed = False
+    async def take(self) -> None:
+        """Take the alerts, in the steps that the module describes."""
+        await bodies.aside(self._sort, size=self._size)
+        await _for_each(self._alerts, self._record_known)
+        if self._new:
+            shared = await self._load_shared()
+            await _for_each(self._new, lambda fingerprint: self._take_new(fingerprint, shared))
+        if any(result.ignored == "unserved" for result in self._results.values()):
+            await unserved.count(self._intake.database, await bodies.aside(self._unserved_types, size=self._size))
 
-        async def take() -> None:
-            nonlocal failed
-            try:
-                while left and not failed:
-                    index, alert, fingerprint = left.popleft()
-                    async with order[fingerprint]:
-                        await self._take(index, alert, fingerprint)
-            except BaseException:
-                failed = True
-                raise
-
-        for ended in await asyncio.gather(*(take() for _ in range(AT_ONCE)), return_exceptions=True):
-            if ended is not None:
-                raise ended
-
-    def _sort(self) -> deque[tuple[int, alertmanager.Alert, str]]:
-        """The alerts that can be read, with their fingerprints; the others have their outcome."""
-        try:
-            self._receiver = manifest.receiver(self._notification, mask=self._intake.mask)
-        except Exception as error:  # noqa: BLE001 - it is told
-            self._tell_defect(error)
-            self._receiver = manifest.UNSHARED.receiver
-        readable = deque[tuple[int, alertmanager.Alert, str]]()
+    def _sort(self) -> None:
         for index, alert in enumerate(self._notification.alerts):
             if isinstance(alert, alertmanager.Alert):
-                with self._alone(index, alert):
-                    readable.append((index, alert, manifest.fingerprint(alert)))
+                with self._isolated_defect(index):
+                    self._alerts[manifest.fingerprint(alert)].append((index, alert))
             else:
-                self._ignore(index, alert.alertname, "unreadable", alert.problem)
-        return readable
+                self._results[index] = _ignored("unreadable", alert.problem)
+
+    async def _record_known(self, fingerprint: str) -> None:
+        """Record the alerts of a fingerprint up to the first one that is to be investigated."""
+        alerts = self._alerts[fingerprint]
+        while alerts:
+            index, alert = alerts[0]
+            with self._isolated_defect(index):
+                result = await self._look_up(alert, fingerprint)
+                if isinstance(result, episodes.Begin):
+                    self._new[fingerprint] = result
+                    return
+                self._results[index] = result
+            alerts.popleft()
+
+    async def _take_new(self, fingerprint: str, shared: _Shared) -> None:
+        """Take the alerts of a fingerprint from the first one that is to be investigated."""
+        result: _Result | episodes.Begin | None = self._new[fingerprint]
+        for index, alert in self._alerts[fingerprint]:
+            with self._isolated_defect(index):
+                result = result or await self._look_up(alert, fingerprint)
+                if isinstance(result, episodes.Begin):
+                    result = await self._begin(alert, result.previous, shared)
+                if result:
+                    self._results[index] = result
+            result = None
 
     @contextmanager
-    def _alone(self, index: int, alert: alertmanager.Alert) -> Iterator[None]:
-        """A defect of ours that this alert meets costs it alone: sent again, it would be met again, for ever.
-
-        What is of no alert's making goes on: the database, the cluster, and what all alerts need.
-        """
+    def _isolated_defect(self, index: int) -> Iterator[None]:
+        """Ignore the alert at `index` if an exception is raised that neither the database nor the cluster causes."""
         try:
             yield
-        except errors.TemporaryError:
-            raise
         except Exception as error:
-            if error is self._ends or databases.is_everybodys(error):
+            if databases.is_everybodys(error):
                 raise
-            self._tell_defect(error)
-            self._ignore(index, alert.labels.get("alertname", ""), "defect", DEFECT)
+            self._log_defect(error)
+            self._results[index] = _ignored("defect", DEFECT)
 
-    @contextmanager
-    def _of_all(self) -> Iterator[None]:
-        """Record failures in this context as not caused by an alert."""
-        try:
-            yield
-        except Exception as error:
-            self._ends = error
-            raise
-
-    def _tell_defect(self, error: Exception) -> None:
-        """Log the exception with its traceback, the first of a notification."""
-        if not self._defect_told:
-            self._defect_told = True
+    def _log_defect(self, error: Exception) -> None:
+        """Log the first defect of a notification, with its traceback."""
+        if not self._defect_logged:
+            self._defect_logged = True
             log.error("a defect, which an alert has met", exc_info=error, extra={"action": "alert_defect"})
 
-    async def _take(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
-        with self._alone(index, alert):
-            await self._take_readable(index, alert, fingerprint)
-
-    async def _take_readable(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
-        alertname = alert.labels.get("alertname", "")
-        intake = self._intake
+    async def _look_up(self, alert: alertmanager.Alert, fingerprint: str) -> _Result | episodes.Begin:
+        """Record an alert that is resolved or a repeat; return the verdict on any other."""
+        database, namespace = self._intake.database, self._intake.namespace
+        episode: dict[str, Any] = {"namespace": namespace, "fingerprint": fingerprint, "starts_at": alert.starts_at}
         if alert.status == "resolved":
-            resolved = await episodes.resolved(
-                intake.database,
-                namespace=intake.cluster.served.default,
-                fingerprint=fingerprint,
-                starts_at=alert.starts_at,
-            )
+            resolved = await episodes.resolved(database, **episode)
             if resolved is None:
-                self._ignore(index, alertname, "unknown", "resolved, and it was never investigated")
-            else:
-                self._done(index, alertname, "resolved", resolved)
-            return
-        verdict = await intake.look_up(alert, fingerprint)
+                return _ignored("unknown", "resolved, and it was never investigated")
+            return _Result(outcome="resolved", investigation=resolved)
+        verdict = await episodes.look_up(database, **episode, rule=self._rule)
         if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.known):
-            await work.gone(intake.database, verdict.known.investigation)
-            verdict = await intake.look_up(alert, fingerprint)
+            await work.gone(database, verdict.known.investigation)
+            verdict = await episodes.look_up(database, **episode, rule=self._rule)
         if isinstance(verdict, episodes.Repeat):
-            await self._repeat(index, alertname, verdict.known, reason=_later(verdict))
-            return
-        try:
-            await self._investigate(index, alert, previous=verdict.previous)
-        except chain_index.UnservedError as error:
-            self._unserved[manifest.alert_type(alert, intake.settings)] += 1
-            self._ignore(index, alertname, "unserved", str(error))
-        except manifest.TooLargeError as error:
-            self._ignore(index, alertname, "too large", str(error))
-        except objects.RefusedError as error:
-            self._ignore(index, alertname, "refused", str(error))
+            return await self._count_repeat(verdict.known, reason=_next_beginning(verdict))
+        return verdict
 
-    async def _is_deleted(self, episode: episodes.Known) -> bool:
-        """Whether the object has left the cluster: the watch is late, and never tells of a deletion that it missed.
+    async def _is_deleted(self, known: episodes.Known) -> bool:
+        """Ask the cluster whether the object is gone: the watch is late, and misses deletions.
 
-        A cluster that is away is asked once in a notification: repeats are counted without it.
+        If the cluster does not answer, it is not asked again for this notification.
         """
-        if self._cluster_is_away:
+        if self._cluster_is_down:
             return False
-        cluster = self._intake.cluster
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                uid = await objects.uid_of_investigation(cluster, namespace=cluster.served.default, name=episode.name)
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                uid = await objects.uid_of_investigation(
+                    self._intake.cluster, namespace=self._intake.namespace, name=known.name
+                )
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
-            self._cluster_is_away = True
+            self._cluster_is_down = True
             why = str(error) or type(error).__name__
             log.warning("deleted investigations are not looked for: %s", why, extra={"action": "not_looked_for"})
             return False
-        return uid != str(episode.investigation)
+        return uid != str(known.investigation)
 
-    async def _repeat(self, index: int, alertname: str, episode: episodes.Known, *, reason: str = "") -> None:
-        """Count the alert on the investigation that it repeats."""
-        await episodes.count(self._intake.database, episode.investigation)
-        self._done(index, alertname, "repeated", episode, reason=reason)
+    async def _count_repeat(self, known: episodes.Known, *, reason: str) -> _Result:
+        await episodes.count(self._intake.database, known.investigation)
+        return _Result(outcome="repeated", investigation=known, reason=reason)
 
-    async def _investigate(self, index: int, alert: alertmanager.Alert, *, previous: episodes.Known | None) -> None:
-        """Have the alert investigated, anew if there is a `previous` investigation that came to nothing.
-
-        That is only counted on for as long as the chain is not ready: the new one would come to nothing, too.
-        """
-        intake = self._intake
-        alertname = alert.labels.get("alertname", "")
-        served = await self._all_served()
-        own_type = manifest.alert_type(alert, intake.settings)
+    async def _load_shared(self) -> _Shared:
+        alert_types = await bodies.aside(self._new_types, size=self._size)
+        chains = await self._intake.chains.list_for(alert_types)
+        free_slots = await self._intake.free_slots()
+        if free_slots < NEW_MAX:
+            self.limit = f"{self._intake.max_queued} investigations are queued already"
         try:
-            alert_type = intake.taken_type(own_type, served.index)
+            data = await bodies.aside(
+                manifest.notification_data, self._notification, size=self._size, mask=self._intake.mask
+            )
+        except manifest.TooLargeError:
+            data = None
+        except Exception as error:  # noqa: BLE001 - it is logged, and the alerts are taken without the data
+            self._log_defect(error)
+            data = manifest.WITHHELD_DATA
+        return _Shared(chains=chains, data=data, free_slots=max(0, min(free_slots, NEW_MAX)))
+
+    def _new_types(self) -> set[str]:
+        alerts = (alert for fingerprint in self._new for _, alert in self._alerts[fingerprint])
+        return {manifest.alert_type(alert, self._settings) for alert in alerts if alert.status == "firing"}
+
+    async def _begin(
+        self, alert: alertmanager.Alert, previous: episodes.Known | None, shared: _Shared
+    ) -> _Result | None:
+        """Create the investigation of an alert, which follows `previous`. None if no slot is free.
+
+        While no chain is ready for the alert, it is counted on `previous`: a new investigation would come to nothing,
+        too.
+        """
+        own_type, index = manifest.alert_type(alert, self._settings), shared.chains.index
+        try:
+            alert_type = index.effective_type(own_type, default=self._settings.default_alert_type)
             if previous:
-                served.index.taking(alert_type)
+                index.taking(alert_type)
         except chain_index.UnservedError as error:
-            if previous is None:
-                raise
-            await self._repeat(index, alertname, previous, reason=f"not investigated anew: {error}")
-            return
-        if not await self._place():
-            return
+            if previous:
+                return await self._count_repeat(previous, reason=f"not investigated anew: {error}")
+            return _ignored("unserved", str(error))
+        if shared.free_slots == 0:
+            self.waiting += 1
+            return None
+        if shared.data is None:
+            return _ignored("too large", str(manifest.TooLargeError()))
+        shared.free_slots -= 1
+        result = None
         try:
             draft = await bodies.aside(
-                manifest.of_alert,
+                manifest.draft_from_alert,
                 alert,
-                await self._what_is_shared(),
+                shared.data,
                 size=self._size,
                 sent_by=self._sent_by,
                 alert_type=alert_type,
-                namespace=intake.cluster.served.default,
+                namespace=self._intake.namespace,
                 author=self._caller.author,
-                mask=intake.mask,
+                mask=self._intake.mask,
             )
-            made = await intake.investigate(draft, served, self._caller, previous=previous)
-        except Exception:
-            self._give_back()
-            raise
+            result = await self._create(draft, previous, shared.chains)
+        except manifest.TooLargeError as error:
+            return _ignored("too large", str(error))
+        except objects.RefusedError as error:
+            return _ignored("refused", str(error))
+        finally:
+            if not isinstance(result, episodes.Known):
+                shared.free_slots += 1
         reason = "" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'"
-        if isinstance(made, episodes.Repeat):
-            self._give_back()
-            await self._repeat(index, alertname, made.known, reason=_later(made) or reason)
-        else:
-            self._done(index, alertname, "created", made, reason=reason)
+        if isinstance(result, episodes.Repeat):
+            return await self._count_repeat(result.known, reason=_next_beginning(result) or reason)
+        return _Result(outcome="created", investigation=result, reason=reason)
 
-    async def count_unserved(self) -> None:
-        """Count the alerts that no chain takes, for the warnings and for the event."""
-        if self._unserved:
-            counted = await bodies.aside(self._masked_types, size=self._size)
-            await unserved.count(self._intake.database, counted)
-
-    def _masked_types(self) -> Counter[str]:
-        """The types that no chain takes, the most frequent ones by name, masked: a label may hold a token."""
-        counted = Counter[str]()
-        for alert_type, many in self._unserved.most_common(unserved.TYPES_MAX):
-            counted[self._intake.mask(alert_type[:TOLD_MAX])[: unserved.TYPE_MAX] or unserved.UNTYPED] += many
-        if rest := self._unserved.total() - counted.total():
-            counted[unserved.OTHERS] += rest
-        return counted
-
-    async def _all_served(self) -> chains.Served:
-        async with self._lock:
-            if self._served is None:
-                with self._of_all():
-                    wanted = await bodies.aside(self._wanted_types, size=self._size)
-                    self._served = await self._intake.chains.serving(wanted)
-            return self._served
-
-    def _wanted_types(self) -> set[str]:
-        firing = [alert for alert in self._notification.readable if alert.status == "firing"]
-        return {manifest.alert_type(alert, self._intake.settings) for alert in firing}
-
-    async def _what_is_shared(self) -> manifest.Shared:
-        async with self._lock:
-            if self._shared is None:
-                try:
-                    self._shared = await bodies.aside(
-                        manifest.shared, self._notification, size=self._size, mask=self._intake.mask
-                    )
-                except manifest.TooLargeError as error:
-                    self._shared = error
-                except Exception as error:  # noqa: BLE001 - it is told, and the alerts are taken without
-                    self._tell_defect(error)
-                    self._shared = manifest.UNSHARED
-            if isinstance(self._shared, manifest.TooLargeError):
-                raise manifest.TooLargeError(str(self._shared))
-            return self._shared
-
-    async def _place(self) -> bool:
-        """Take one of the places that there are for new alerts; False where there is none."""
-        async with self._lock:
-            if self._places is None:
-                with self._of_all():
-                    room = await self._intake.free()
-                self._places = max(0, min(room, NEW_AT_ONCE))
-                if room < NEW_AT_ONCE:
-                    self.why = f"{self._intake.max_queued} investigations are queued already"
-            if self._places == 0:
-                self.waiting += 1
-                return False
-            self._places -= 1
-            return True
-
-    def _give_back(self) -> None:
-        assert self._places is not None  # noqa: S101 - one was taken
-        self._places += 1
-
-    def _ignore(self, index: int, alertname: str, kind: str, reason: str) -> None:
-        self._ignored[kind] += 1
-        if kind not in self._examples:  # it is logged, and names what the alert says
-            self._examples[kind] = masker.or_withheld(self._intake.mask, reason[:TOLD_MAX])
-        self._done(index, alertname, "ignored", reason=reason)
-
-    def _done(
-        self,
-        index: int,
-        alertname: str,
-        outcome: Literal["created", "repeated", "resolved", "ignored"],
-        episode: episodes.Known | None = None,
-        *,
-        reason: str = "",
-    ) -> None:
-        self.counts[outcome] += 1
-        if index < OUTCOMES_TOLD:
-            self._outcomes[index] = Outcome(
-                alertname=alertname[:TOLD_MAX],
-                outcome=outcome,
-                id=episode and episode.investigation,
-                namespace=episode and self._intake.cluster.served.default,
-                name=episode and episode.name,
-                reason=reason[:TOLD_MAX],
+    async def _create(
+        self, draft: manifest.Draft, previous: episodes.Known | None, chains: intake.ServedChains
+    ) -> episodes.Known | episodes.Repeat:
+        """Create the object and its row. A Repeat: another process was faster."""
+        receipt = await receipts.issue_for_alert(
+            self._intake.database,
+            **intake.receipt_values(draft, self._caller),
+            rule=self._rule,
+            previous=previous.investigation if previous else None,
+        )
+        if isinstance(receipt, episodes.Repeat):
+            return receipt
+        created = await self._intake.create(draft, receipt, chains, self._caller)
+        known = episodes.Known(investigation=UUID(created.found.metadata.uid), name=created.found.metadata.name)
+        if created.existed:
+            return episodes.Repeat(known=known)
+        if previous:
+            name = f"{self._intake.namespace}/{known.name}"
+            log.info(
+                "begun anew after %s",
+                f"{self._intake.namespace}/{previous.name}",
+                extra={"action": "begun_anew", "investigation": name, "uid": known.investigation},
             )
+        return known
 
-    def tell(self) -> None:
-        """Log what became of the notification: a line, and one more for each kind of reason why alerts were ignored."""
+    def _unserved_types(self) -> Counter[str]:
+        """Count the alerts that no chain takes by type: the most frequent types by name, masked, and all others."""
+        alerts = self._notification.alerts
+        types = Counter(
+            manifest.alert_type(alerts[index], self._settings)
+            for index, result in self._results.items()
+            if result.ignored == "unserved"
+        )
+        counts = Counter[str]()
+        for alert_type, count in types.most_common(unserved.TYPES_MAX):  # masked, because a label may hold a token
+            counts[self._intake.mask(alert_type[:TEXT_MAX])[: unserved.TYPE_MAX] or unserved.UNTYPED] += count
+        if others := types.total() - counts.total():
+            counts[unserved.OTHERS] += others
+        return counts
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of alerts for each outcome."""
+        return Counter(result.outcome for result in self._results.values())
+
+    def log_outcome(self) -> None:
+        """Log the counts in one line, and one more line for each kind of reason why alerts were ignored."""
+
+        def mask(text: str) -> str:
+            return masker.or_withheld(self._intake.mask, text)
+
+        counts = self.counts
+        receiver = manifest.masked_receiver(self._notification, mask=mask)
         log.info(
             "notification of receiver %s",
-            self._receiver,
+            receiver,
             extra={
                 "action": "notification",
-                "new": self.counts["created"],
-                "repeated": self.counts["repeated"],
-                "resolved": self.counts["resolved"],
-                "ignored": self.counts["ignored"],
+                "new": counts["created"],
+                **{outcome: counts[outcome] for outcome in ("repeated", "resolved", "ignored")},
                 "waiting": self.waiting,
             },
         )
-        for kind, count in sorted(self._ignored.items()):
-            example = self._intake.mask(self._examples[kind])
+        ignored = [result for result in self._results.values() if result.ignored]
+        examples = {result.ignored: result.reason for result in reversed(ignored)}
+        for kind, count in sorted(Counter(result.ignored for result in ignored).items()):
+            example = mask(examples[kind][:TEXT_MAX])
             log.info("%d alerts ignored, such as: %s", count, example, extra={"action": "ignored", "kind": kind})
-        if left_out := self._notification.truncated_alerts:
+        if truncated := self._notification.truncated_alerts:
             log.warning(
                 "alerts were left out by their sender: raise max_alerts of receiver %s",
-                self._receiver,
-                extra={"action": "truncated", "count": left_out},
+                receiver,
+                extra={"action": "truncated", "count": truncated},
             )
 
     def receipt(self) -> Receipt:
         """Return the outcome of the notification."""
-        outcomes = [outcome for _, outcome in sorted(self._outcomes.items())]
+        outcomes = []
+        for index, alert in enumerate(self._notification.alerts[:OUTCOMES_MAX]):
+            result = self._results[index]
+            known = result.investigation
+            outcomes.append(
+                Outcome(
+                    alertname=alert.alertname[:TEXT_MAX],
+                    outcome=result.outcome,
+                    id=known and known.investigation,
+                    namespace=known and self._intake.namespace,
+                    name=known and known.name,
+                    reason=result.reason[:TEXT_MAX],
+                )
+            )
         counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
         return Receipt(alerts=outcomes, counts=counts, truncated=self._notification.truncated_alerts)
 
 
-def _later(verdict: episodes.Repeat) -> str:
-    """When another investigation begins, if the alert repeats one that came to nothing."""
+def _ignored(kind: str, reason: str) -> _Result:
+    return _Result(outcome="ignored", ignored=kind, reason=reason)
+
+
+async def _for_each(fingerprints: Iterable[str], take: Callable[[str], Awaitable[None]]) -> None:
+    """Await `take` for each fingerprint, AT_ONCE at a time.
+
+    After an error no other begins. The error is raised once those under way have ended.
+    """
+    left = deque(fingerprints)
+
+    async def work_off() -> None:
+        while left:
+            try:
+                await take(left.popleft())
+            except BaseException:
+                left.clear()
+                raise
+
+    for error in await asyncio.gather(*(work_off() for _ in range(AT_ONCE)), return_exceptions=True):
+        if error is not None:
+            raise error
+
+
+def _next_beginning(verdict: episodes.Repeat) -> str:
+    """Return when the next investigation may begin, if the alert repeats one that came to nothing."""
     if verdict.until is None:
         return ""
     until = verdict.until.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

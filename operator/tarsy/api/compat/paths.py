@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api.alerts import intake, webhooks
+from tarsy.api.alerts import intake, posted
 from tarsy.api.compat import events, history, progress, sessions
 from tarsy.api.investigations import actions, lists
 from tarsy.auth import permissions
@@ -18,7 +18,7 @@ from tarsy.store.base import databases
 
 def register(
     hub: hubs.Hub,
-    taking: intake.Intake,
+    alert_intake: intake.Intake,
     doing: actions.Actions,
     pages: lists.Lists,
     room: answers.Room,
@@ -28,13 +28,15 @@ def register(
     """Add the translation of live events to `hub`, and return the routes."""
     hub.add_translation(events.Sessions())
     router = strict.router(tag="compat")
-    _alerts(router, taking, database, may)
+    _alerts(router, alert_intake, database, may)
     _sessions(router, doing, room, database, may)
     _history(router, pages, room, database, may)
     return router
 
 
-def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Database, may: permissions.Access) -> None:
+def _alerts(
+    router: APIRouter, alert_intake: intake.Intake, database: databases.Database, may: permissions.Access
+) -> None:
     """Alerts come in, and are asked about by what was answered."""
 
     @router.post(
@@ -44,10 +46,10 @@ def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Databa
         openapi_extra=openapi.body(plain.schema()),
     )
     async def submit(
-        request: Request, key: webhooks.Key = None, caller: permissions.Caller = Depends(may.submits)
-    ) -> intake.Queued:
+        request: Request, key: posted.IdempotencyKey = None, caller: permissions.Caller = Depends(may.submits)
+    ) -> posted.Queued:
         """Take one alert, as `/api/v1/alerts` does."""
-        return await taking.alert(request, caller, key=key)
+        return await posted.take(alert_intake, request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
     async def processing(target: permissions.Known = Depends(may.reads)) -> progress.ProcessingStatus:

@@ -90,14 +90,27 @@ class ChainIndex:
 
     def taking(self, alert_type: str) -> chains.AgentChain:
         """The one accepted chain that takes `alert_type`, if it is ready; an UnservedError says why there is none."""
-        if alert_type in self._takers:
-            return self._ready(self._takers[alert_type])
+        if alert_type not in self._takers:
+            raise self._not_found(alert_type)
+        return self._ready(self._takers[alert_type])
+
+    def _not_found(self, alert_type: str) -> UnservedError:
         types = ", ".join(sorted(self._takers)) or "none"
         message = f"No chain found for alert type '{alert_type}'. Available alert types: {types}"
         if rejected := next((chain for chain in self._chains if alert_type in chain.spec.alert_types), None):
             why = self.statuses[rejected.metadata.uid].problem
             message += f". Chain '{rejected.metadata.name}' has it and is not accepted: {why.message if why else ''}"
-        raise UnservedError(Problem(reason="ChainNotFound", message=message))
+        return UnservedError(Problem(reason="ChainNotFound", message=message))
+
+    def effective_type(self, alert_type: str, *, default: str | None) -> str:
+        """Return the type under which alerts of a type are investigated: that type, or else the `default` type.
+
+        An accepted chain has it, ready or not. If none has either, raise UnservedError.
+        """
+        for candidate in (alert_type, default):
+            if candidate in self._takers:
+                return str(candidate)
+        raise self._not_found(alert_type)
 
     def takes(self, alert_type: str, *, default: str | None) -> bool:
         """Whether an accepted chain, ready or not, takes alerts of a type: as its own, or as the `default` type."""

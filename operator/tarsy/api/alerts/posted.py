@@ -1,0 +1,121 @@
+"""Posted alerts: `POST /api/v1/alerts` takes one alert in TARSy's own format."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Literal
+from uuid import UUID
+
+import pydantic
+from fastapi import APIRouter, Depends, Header, Request
+from pydantic import BaseModel
+
+from tarsy.api.alerts import intake
+from tarsy.auth import permissions
+from tarsy.config.check import chain_index
+from tarsy.ingest import manifest, payload, plain
+from tarsy.kube import objects
+from tarsy.serve import bodies, openapi, problems, strict
+from tarsy.store.fleet import catalogue
+from tarsy.store.intake import receipts
+
+BODY_MAX = 6 * manifest.DATA_MAX + 64 * 1024
+"""Bytes of a request: JSON may escape one byte of the alert's data to six, and there are other fields."""
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=255,
+        examples=["pager-4711"],
+        description="Of your own choice: the same key and alert again make no second investigation.",
+    ),
+]
+
+
+class Queued(BaseModel):
+    """The outcome of a posted alert."""
+
+    alert_id: UUID
+    """The investigation's id."""
+    namespace: str
+    name: str
+    status: Literal["queued"] = "queued"
+    message: str = "Alert queued for processing"
+    """If the default chain takes the alert, also the default alert type and the alert's own."""
+
+
+def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
+    """Return the route `POST /api/v1/alerts`."""
+    router = strict.router(prefix="/api/v1", tag="alerts")
+
+    @router.post(
+        "/alerts",
+        operation_id="postAlert",
+        status_code=HTTPStatus.ACCEPTED,
+        openapi_extra=openapi.body(plain.schema()),
+    )
+    async def post(
+        request: Request, key: IdempotencyKey = None, caller: permissions.Caller = Depends(access.submits)
+    ) -> Queued:
+        """Take one alert; an Idempotency-Key makes a repeat harmless."""
+        return await take(alert_intake, request, caller, key=key)
+
+    return router
+
+
+async def take(alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, key: str | None) -> Queued:
+    """Create the investigation of a posted alert, once for each idempotency key."""
+    body = await bodies.read(request, limit=BODY_MAX, message=str(manifest.TooLargeError()))
+    try:
+        alert = await bodies.aside(plain.parse, body, size=len(body))
+        draft = await bodies.aside(
+            manifest.draft_from_posted,
+            alert,
+            size=len(body),
+            namespace=alert_intake.namespace,
+            author=caller.author,
+            idempotency_key=key,
+            mask=alert_intake.mask,
+        )
+        created = await _create(alert_intake, alert, draft, caller)
+    except payload.PayloadError as error:
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+    except pydantic.ValidationError as error:
+        if unknown := plain.unknown_names(error):
+            raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown) from error
+        raise problems.of_body(error, plain.Alert) from error
+    except manifest.TooLargeError as error:
+        raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
+    except (chain_index.UnservedError, objects.RefusedError) as error:
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+    spec, metadata = created.found.spec, created.found.metadata
+    if not draft.is_same_request(spec):
+        reused = "it was used for another alert; give each its own"
+        raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=reused)])
+    queued = Queued(alert_id=UUID(metadata.uid), namespace=metadata.namespace, name=metadata.name)
+    if spec.alert_type != alert.alert_type:
+        queued.message += f" as '{spec.alert_type}': no chain takes '{alert.alert_type}'"
+    return queued
+
+
+async def _create(
+    alert_intake: intake.Intake, alert: plain.Alert, draft: manifest.Draft, caller: permissions.Caller
+) -> objects.Created:
+    """Create the object, if the queue has a free slot, a chain takes the alert and its tool selection fits."""
+    settings, database = alert_intake.settings(), alert_intake.database
+    async with intake.unavailable_if_temporary():
+        if await alert_intake.free_slots() <= 0:
+            raise problems.Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{alert_intake.max_queued} investigations are queued already; send it again",
+            )
+        chains = await alert_intake.chains.list_for({alert.alert_type})
+        alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
+        chain = chains.index.taking(alert_type)
+        draft = draft.with_alert_type(alert_type)
+        if alert.mcp is not None:
+            chains.index.check_selection(chain, alert.mcp, await catalogue.offered(database))
+        values = intake.receipt_values(draft, caller)
+        receipt = await receipts.issue(database, **values, window=settings.dedup_window)
+        return await alert_intake.create(draft, receipt, chains, caller)
