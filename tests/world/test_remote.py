@@ -16,8 +16,8 @@ from support import certificates, leases, waiting
 from tarsy import slots
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
-from tarsy.config.redact import known_secrets
-from tarsy.masking import given
+from tarsy.config.redact import secret_values
+from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file
 from tarsy.tools.calls import offered_tools
 from tarsy.tools.servers import pool, toolbox
@@ -142,8 +142,8 @@ async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypat
     async with served(kind) as there:
         settings = transport(kind, there.url, bearer_token_env="MCP_TOKEN", headers={"X-Api-Key": f"{TOKEN}-2"})
         loaded = platforms.Platform(mcp_servers={"tools": platforms.MCPServer(transport=settings)})
-        given.KNOWN.replace(
-            known_secrets.values(loaded, {"MCP_TOKEN": TOKEN})
+        known_secrets.KNOWN.replace(
+            secret_values.values(loaded, {"MCP_TOKEN": TOKEN})
         )  # as a process does; no other test has them
         async with owned(settings) as (_, box):
             for secret in (TOKEN, f"{TOKEN}-2", base64.b64encode(TOKEN.encode()).decode()):

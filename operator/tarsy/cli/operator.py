@@ -10,7 +10,7 @@ import click
 import uvloop
 
 from tarsy.config.load import loader, settings
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.process import errors, hardening, lifecycle
 from tarsy.telemetry import logs
 
@@ -65,7 +65,7 @@ def command(
     log_format: str,
 ) -> None:
     """Run an operator process."""
-    logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=given.KNOWN.text)
+    logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=known_secrets.KNOWN.text)
     hardening.close_to_others()
     try:
         process_settings = settings.operator(

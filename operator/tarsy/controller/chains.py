@@ -20,7 +20,7 @@ from tarsy.config.check import chain_index, worker_reports
 from tarsy.config.model import tool_filters
 from tarsy.controller import reach, unreadable, usable, workqueue
 from tarsy.kube import client, objects, watch
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import base, chains
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, leader
@@ -151,7 +151,7 @@ def status_of(
             type=kind,
             status=verdict.status,
             reason=verdict.reason,
-            message=control_characters.escape(given.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
+            message=control_characters.escape(known_secrets.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
             last_transition_time=former.last_transition_time
             if former and former.status == verdict.status
             else now.replace(microsecond=0),

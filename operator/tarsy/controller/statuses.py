@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from tarsy.controller import headline
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import base, investigations
 from tarsy.store.reads import history, phase_rules
 from tarsy.transcript import control_characters
@@ -21,7 +21,7 @@ GAP_MAX, GAP_CHARACTERS = 800, 253
 def build(summary: history.Summary) -> investigations.Status:
     """The status that shows `summary`."""
     started = {stage.name: stage for stage in summary.stages}
-    analysis = control_characters.escape(given.KNOWN.text(summary.final_analysis))
+    analysis = control_characters.escape(known_secrets.KNOWN.text(summary.final_analysis))
     excerpt = _cut(analysis, FINAL_ANALYSIS_MAX)
     return investigations.Status(
         sequence=summary.revision,
@@ -72,8 +72,8 @@ def _headline(summary: history.Summary) -> str:
     """The result of `summary` in one short line; of what has failed, or has no result, its message."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")
     texts = (summary.summary, summary.final_analysis) if has_result else ()
-    sentence = next(filter(None, (headline.headline(given.KNOWN.text(text)) for text in texts)), "")
-    return sentence or headline.cut(given.KNOWN.text(summary.shown_message))
+    sentence = next(filter(None, (headline.headline(known_secrets.KNOWN.text(text)) for text in texts)), "")
+    return sentence or headline.cut(known_secrets.KNOWN.text(summary.shown_message))
 
 
 def _time(at: datetime) -> str:
@@ -168,7 +168,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
 
 def _cut(text: str, longest: int) -> str:
     """Return the beginning of `text` that fits into `longest` bytes of JSON, printable and without known secrets."""
-    text = control_characters.escape(given.KNOWN.text(text))[:longest]
+    text = control_characters.escape(known_secrets.KNOWN.text(text))[:longest]
 
     def size(end: int) -> int:
         return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')

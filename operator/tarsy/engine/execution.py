@@ -13,7 +13,7 @@ from tarsy.agent import loop, strategies, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms, tool_filters
 from tarsy.engine import retries
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -162,7 +162,7 @@ class Execution:
             name=self.task.name,
             agent=agent and _without_secrets(agent),
             tools=tuple(tools),
-            messages=tuple(replace(message, text=given.KNOWN.text(message.text)) for message in prompt),
+            messages=tuple(replace(message, text=known_secrets.KNOWN.text(message.text)) for message in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
@@ -219,4 +219,4 @@ def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
 
 def _stored(text: str) -> str:
     """Return text that people wrote as it is stored and sent: without the known secrets."""
-    return messages.storable(given.KNOWN.text(text))
+    return messages.storable(known_secrets.KNOWN.text(text))

@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 
 from tarsy.agent import templates
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.transcript import entries, messages, ports, record
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ async def read(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
         return
     url = journal.record.snapshot.runbook_url or ""
     with runtime.in_force() as now:
-        own = messages.storable(given.KNOWN.text(now.platform.defaults.runbook)).strip()
+        own = messages.storable(known_secrets.KNOWN.text(now.platform.defaults.runbook)).strip()
         if not url and not own:
             return
         read = entries.RunbookRead(url=url, origin="default" if own else "builtin", text=own or builtin())

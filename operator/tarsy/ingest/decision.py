@@ -12,7 +12,7 @@ from types import MappingProxyType
 from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
 from tarsy.ingest import subject
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
 
@@ -110,4 +110,4 @@ def _bounded(spec: chains.Spec) -> chains.Spec:
 
 def _short(text: str, longest: int) -> str:
     """A text that may have got longer by its markers, as long as the field may be: else it could not be read again."""
-    return given.KNOWN.text(text)[:longest]
+    return known_secrets.KNOWN.text(text)[:longest]

@@ -8,7 +8,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
-from tarsy.resources import base, investigations, patterns
+from tarsy.resources import base, investigations, tool_patterns
 
 
 def _text(value: object) -> object:
@@ -64,7 +64,7 @@ def parse(body: bytes) -> Alert:
 
     Large bodies take long enough to belong into a thread.
     """
-    return Alert.model_validate(payload.load(body), context=patterns.AS_WRITTEN)
+    return Alert.model_validate(payload.load(body), context=tool_patterns.AS_WRITTEN)
 
 
 def unknown_names(error: pydantic.ValidationError) -> str:

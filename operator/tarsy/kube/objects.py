@@ -14,7 +14,7 @@ import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import calls, client
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import base, chains, investigations, schema
 from tarsy.transcript import control_characters, messages
 
@@ -235,7 +235,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
             "uid": uid,
         },
         "reason": event.reason,
-        "message": control_characters.escape(given.KNOWN.text(event.message))[: base.MESSAGE_MAX],
+        "message": control_characters.escape(known_secrets.KNOWN.text(event.message))[: base.MESSAGE_MAX],
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": "tarsy"},
         "firstTimestamp": at,
@@ -402,7 +402,7 @@ def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
     faults = error.errors(include_input=False, include_url=False)
     problems = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:_FAULTS_TOLD])
     more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
-    problems = control_characters.escape(messages.storable(given.KNOWN.text(problems)))[:_FAULTS_MAX]
+    problems = control_characters.escape(messages.storable(known_secrets.KNOWN.text(problems)))[:_FAULTS_MAX]
     return Unreadable(
         metadata=base.ObjectMeta.model_validate(body["metadata"]),
         message=f"{_UNREADABLE}: {problems}{more}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.transcript import messages
 
 
@@ -13,15 +13,19 @@ def message(original: messages.Message) -> messages.Message:
     state = original.provider_state
     return replace(
         original,
-        text=given.KNOWN.text(original.text),
-        thinking=given.KNOWN.text(original.thinking),
+        text=known_secrets.KNOWN.text(original.text),
+        thinking=known_secrets.KNOWN.text(original.thinking),
         calls=tuple(
-            replace(call, name=given.KNOWN.text(call.name), arguments=given.KNOWN.text(call.arguments))
+            replace(call, name=known_secrets.KNOWN.text(call.name), arguments=known_secrets.KNOWN.text(call.arguments))
             for call in original.calls
         ),
         native=tuple(
-            replace(result, content=given.KNOWN.text(result.content), details=given.KNOWN.json(result.details))
+            replace(
+                result,
+                content=known_secrets.KNOWN.text(result.content),
+                details=known_secrets.KNOWN.json(result.details),
+            )
             for result in original.native
         ),
-        provider_state=state and replace(state, data=given.KNOWN.json(state.data)),
+        provider_state=state and replace(state, data=known_secrets.KNOWN.json(state.data)),
     )

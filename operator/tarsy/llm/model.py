@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from tarsy import slots
 from tarsy.config.model import platforms, providers
 from tarsy.llm import masked, native, provider, repetition
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.telemetry import standing
 from tarsy.transcript import entries, messages, ports, token_estimate
 
@@ -357,7 +357,7 @@ def _plausible(usage: messages.Usage) -> messages.Usage:
 
 
 def _message(error: provider.ProviderError) -> str:
-    return messages.storable(given.KNOWN.text(str(error))[:2000])
+    return messages.storable(known_secrets.KNOWN.text(str(error))[:2000])
 
 
 def _storable(code: str) -> str:

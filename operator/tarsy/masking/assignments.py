@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from tarsy.masking import edits, efforts, names, rules
+from tarsy.masking import budgets, edits, rules, secret_names
 
 WORDS = b"pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login"
 """One of them is in each name that promises a secret."""
@@ -111,25 +111,25 @@ _REST_MIN = 4
 _BLOB_HEAD = 20
 
 
-def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """The values of all names in `doc` that promise a secret."""
     for named, read in (
-        (_names(doc, effort), _assigned),
+        (_names(doc, budget), _assigned),
         (_FLAG.finditer(doc), _flagged),
         (_OTHERWISE.finditer(doc), _otherwise),
     ):
         done = 0
-        for match in effort.each(named, cost=_COST):
+        for match in budget.each(named, cost=_COST):
             start = match.start()
-            if start >= done and (change := read(doc, start, match, effort)) is not None:
+            if start >= done and (change := read(doc, start, match, budget)) is not None:
                 done = change.end
                 yield change
 
 
-def _names(doc: bytes, effort: efforts.Effort) -> Iterator[rules.Match]:
+def _names(doc: bytes, budget: budgets.Budget) -> Iterator[rules.Match]:
     """The names that could promise a secret."""
-    for line in effort.each(_LINE.finditer(doc), cost=_LINE_COST):
-        for match in effort.each(_NAME.finditer(doc, *line.span())):
+    for line in budget.each(_LINE.finditer(doc), cost=_LINE_COST):
+        for match in budget.each(_NAME.finditer(doc, *line.span())):
             if _could(match[1][-_LONGEST:]):
                 yield match
 
@@ -139,69 +139,69 @@ def _could(name: bytes) -> bool:
     return _WORD.search(name) is not None
 
 
-def _assigned(doc: bytes, start: int, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+def _assigned(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
     name, sign, at = match[1], match[2], match.end()
     if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and not _is_tag(doc, start)):
         return None
     if (marked := edits.marked(doc, at)) >= 0:
-        return _rest(doc, at, marked, kind=names.promises(name))
+        return _rest(doc, at, marked, kind=secret_names.promises(name))
     if sign == b",":
-        return _argument(doc, match, effort)
+        return _argument(doc, match, budget)
     if name.lower().endswith(b"authorization"):
         return _authorization(doc, at)
-    kind = names.promises(name)
-    mention = names.mentions(name) if kind is None else None
+    kind = secret_names.promises(name)
+    mention = secret_names.mentions(name) if kind is None else None
     wrapped = _WRAP.match(doc, at) if kind else None
     at = wrapped.end() if wrapped else at
-    if not (kind or mention or names.promises_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
+    if not (kind or mention or secret_names.promises_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
         return None
     if doc[max(0, start - len(_CHECKSUM)) : start] == _CHECKSUM:
         return None
     if kind == "token" and _UNEXPECTED.match(doc[max(0, start - _UNEXPECTED_MAX) : start]):
         return None
-    if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
-        return _block(doc, block, kind, effort)
-    if kind and sign == b":" and (below := _NEXT_LINE.match(doc, at, at + names.NEAR)):
+    if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + secret_names.NEAR)):
+        return _block(doc, block, kind, budget)
+    if kind and sign == b":" and (below := _NEXT_LINE.match(doc, at, at + secret_names.NEAR)):
         change = _below(doc, below, start=start, kind=kind)
         if change or not below["aside"]:  # what looks like a comment may be the value
             return change
     if (opening := _OPENING.match(doc, at)) is None:
         return _bare(doc, match, at, start=start, kind=kind, mention=mention)
-    return _quoted(doc, opening, kind=kind, mention=mention, is_sure=kind is not None and sign != b"->", effort=effort)
+    return _quoted(doc, opening, kind=kind, mention=mention, is_sure=kind is not None and sign != b"->", budget=budget)
 
 
 def _quoted(
     doc: bytes,
     opening: re.Match[bytes],
     *,
-    kind: names.Kind | None,
-    mention: names.Kind | None,
+    kind: secret_names.Kind | None,
+    mention: secret_names.Kind | None,
     is_sure: bool,
-    effort: efforts.Effort,
+    budget: budgets.Budget,
 ) -> edits.Edit | None:
     """The value behind the quote that opens it; or the new one behind an old one that is masked already."""
-    if not (kind or mention) and not names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
+    if not (kind or mention) and not secret_names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
         return None
-    end = _closing(doc, opening, effort)
+    end = _closing(doc, opening, budget)
     if edits.marked(doc, opening.end()) == end and (changed := _CHANGED.match(doc, end)):
         opening = _OPENING.match(doc, changed.end()) or opening
-        end = _closing(doc, opening, effort)
+        end = _closing(doc, opening, budget)
     value = doc[opening.end() : end]
-    if names.is_harmless(value) if is_sure else not _is_random(value, kind or mention):
+    if secret_names.is_harmless(value) if is_sure else not _is_random(value, kind or mention):
         return None
     return edits.Edit(opening.end(), end, edits.marker(kind or mention or "token"))
 
 
-def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: names.Kind) -> edits.Edit | None:
+def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: secret_names.Kind) -> edits.Edit | None:
     """The value on the line behind that of the name at `start`.
 
     A plain word is one only if it stands further right than a name that begins its line, as in YAML.
     """
     group = "quoted" if below["quote"] else "bare"
     value, (at, end) = below[group], below.span(group)
-    if names.is_harmless(value) or (not below["quote"] and _KEY_LIKE.match(value)) or _CODE.fullmatch(value):
+    if secret_names.is_harmless(value) or (not below["quote"] and _KEY_LIKE.match(value)) or _CODE.fullmatch(value):
         return None
-    if names.is_prose(value) and not (_begins_line(doc, start) and len(below["lead"]) > _indent(doc, start)):
+    if secret_names.is_prose(value) and not (_begins_line(doc, start) and len(below["lead"]) > _indent(doc, start)):
         return None
     is_near = end < below.endpos or end == len(doc)
     return edits.Edit(at, end if is_near else _far_end(doc, at), edits.marker(kind))
@@ -219,22 +219,22 @@ def _is_tag(doc: bytes, start: int) -> bool:
     return doc[start - 1 : start] == b"<" or doc[max(0, start - 6) : start - 1] in {b"name=", b" key="}
 
 
-def _rest(doc: bytes, at: int, marked: int, *, kind: names.Kind | None) -> edits.Edit | None:
+def _rest(doc: bytes, at: int, marked: int, *, kind: secret_names.Kind | None) -> edits.Edit | None:
     """Return the edit for the rest of a value behind a marker that covers only a part."""
     rest = _REST.match(doc, marked) if kind else None
     end = marked + len(rest[0].rstrip(b".")) if rest else marked
     return edits.Edit(at, end, edits.marker(kind)) if kind and end - marked >= _REST_MIN else None
 
 
-def _argument(doc: bytes, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+def _argument(doc: bytes, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
     """The value behind a name and a comma, as in `setenv("TOKEN", "...")`: it has to look like a secret itself."""
-    at, kind = match.end(), names.promises(match[1]) or names.mentions(match[1])
+    at, kind = match.end(), secret_names.promises(match[1]) or secret_names.mentions(match[1])
     if kind is None:
         return None
     if opening := _OPENING.match(doc, at):
-        at, end = opening.end(), _closing(doc, opening, effort)
+        at, end = opening.end(), _closing(doc, opening, budget)
     else:
-        end = at + _near_end(doc[at : at + names.NEAR], _ITEM_END)
+        end = at + _near_end(doc[at : at + secret_names.NEAR], _ITEM_END)
     value = doc[at:end]
     if at > end or (not opening and at > match.end(2)) or not _is_random(value, kind):
         return None
@@ -242,49 +242,57 @@ def _argument(doc: bytes, match: rules.Match, effort: efforts.Effort) -> edits.E
 
 
 def _bare(
-    doc: bytes, match: rules.Match, at: int, *, start: int, kind: names.Kind | None, mention: names.Kind | None
+    doc: bytes,
+    match: rules.Match,
+    at: int,
+    *,
+    start: int,
+    kind: secret_names.Kind | None,
+    mention: secret_names.Kind | None,
 ) -> edits.Edit | None:
     """The value at `at`, which has no quotes, of the name at `start`."""
     sign = match[2]
     at += doc.startswith(b"[", at)
-    if sign == b">" and (space := _SPACE.match(doc, at, at + names.NEAR)):
+    if sign == b">" and (space := _SPACE.match(doc, at, at + secret_names.NEAR)):
         at = space.end()
         if doc.startswith(b"<", at):
             return None
-    near = doc[at : at + names.NEAR]
-    if not (kind or mention) and not names.is_blob(near[:_BLOB_HEAD]):
+    near = doc[at : at + secret_names.NEAR]
+    if not (kind or mention) and not secret_names.is_blob(near[:_BLOB_HEAD]):
         return None
     begins_line = _begins_line(doc, start)
     is_line = begins_line and sign != b">" and doc[match.end(1)] not in _QUOTE
     end = _near_end(near, _LINE_END if is_line else _BARE_END)
     value = near[:end] if end >= 0 else near
-    if sign == b">" and not doc[at + len(value) : at + len(value) + names.NEAR].lstrip().startswith(b"</"):
+    if sign == b">" and not doc[at + len(value) : at + len(value) + secret_names.NEAR].lstrip().startswith(b"</"):
         return None
     if end >= 0:
         in_prose = sign == b":" and not begins_line and doc[start - 1 : start] not in _SEPARATORS
-        if _is_other(value, kind=kind, in_prose=in_prose) or names.is_harmless(value):
+        if _is_other(value, kind=kind, in_prose=in_prose) or secret_names.is_harmless(value):
             return None
     if (kind is None or sign == b"->") and not _is_random(value, kind or mention):
         return None
     return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or mention or "token"))
 
 
-def _is_random(value: bytes, mention: names.Kind | None) -> bool:
+def _is_random(value: bytes, mention: secret_names.Kind | None) -> bool:
     """Whether the value of a name that promises nothing is a secret all the same."""
-    return names.is_blob(value) or (mention is not None and names.is_drawn(value) and not names.is_harmless(value))
+    return secret_names.is_blob(value) or (
+        mention is not None and secret_names.is_drawn(value) and not secret_names.is_harmless(value)
+    )
 
 
-def _flagged(doc: bytes, start: int, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
-    kind, at = names.promises(match[1]), match.end()
+def _flagged(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
+    kind, at = secret_names.promises(match[1]), match.end()
     if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
         return None
     opening = _OPENING.match(doc, at)
     if doc.startswith(b"-", opening.end() if opening else at) or (opening is None and match.end(2) > 0):
         return None
     if opening:
-        at, end = opening.end(), _closing(doc, opening, effort)
+        at, end = opening.end(), _closing(doc, opening, budget)
     else:
-        near = _near_end(doc[at : at + names.NEAR], _BARE_END)
+        near = _near_end(doc[at : at + secret_names.NEAR], _BARE_END)
         end = at + near if near >= 0 else _far_end(doc, at)
     value = doc[at:end]
     is_item = match.end(2) > 0 or match.end(3) > 0
@@ -292,15 +300,15 @@ def _flagged(doc: bytes, start: int, match: rules.Match, effort: efforts.Effort)
         if not _is_alone(doc, start, end, indent=match[4]):
             return None
         is_item = True
-    if names.is_harmless(value) or (not is_item and names.is_prose(value)):
+    if secret_names.is_harmless(value) or (not is_item and secret_names.is_prose(value)):
         return None
     return edits.Edit(at, end, edits.marker(kind))
 
 
-def _otherwise(_doc: bytes, _start: int, match: rules.Match, _effort: efforts.Effort) -> edits.Edit | None:
+def _otherwise(_doc: bytes, _start: int, match: rules.Match, _budget: budgets.Budget) -> edits.Edit | None:
     group = next(group for group in range(2, 11, 2) if match.start(group) >= 0)
-    kind = names.promises(match[group - 1])
-    if kind is None or names.is_harmless(match[group]):
+    kind = secret_names.promises(match[group - 1])
+    if kind is None or secret_names.is_harmless(match[group]):
         return None
     return edits.Edit(match.start(group), match.end(group), edits.marker(kind))
 
@@ -312,17 +320,19 @@ def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
 
 
 def _authorization(doc: bytes, at: int) -> edits.Edit | None:
-    scheme = _SCHEME.match(doc, at, at + names.NEAR)
+    scheme = _SCHEME.match(doc, at, at + secret_names.NEAR)
     if scheme is None:
-        plain = _PLAIN.match(doc, at, at + names.NEAR)
-        is_token = plain and names.is_drawn(plain[1]) and not names.is_harmless(plain[1])
+        plain = _PLAIN.match(doc, at, at + secret_names.NEAR)
+        is_token = plain and secret_names.is_drawn(plain[1]) and not secret_names.is_harmless(plain[1])
         return edits.Edit(plain.start(1), plain.end(1), edits.marker("token")) if plain and is_token else None
     if edits.marked(doc, start := scheme.end()) >= 0 or doc.startswith((b"<", b"{"), start):
         return None
     ending = _SCHEME_END if scheme.start(1) >= 0 else _PARAMETERS_END
-    ended = ending.search(doc, start, start + names.NEAR) or ending.search(doc, min(start + names.NEAR, len(doc)))
+    ended = ending.search(doc, start, start + secret_names.NEAR) or ending.search(
+        doc, min(start + secret_names.NEAR, len(doc))
+    )
     end = ended.start() if ended else len(doc)
-    if names.is_harmless(doc[start : min(end, start + names.NEAR + 1)]):
+    if secret_names.is_harmless(doc[start : min(end, start + secret_names.NEAR + 1)]):
         return None
     return edits.Edit(start, end, edits.marker("token"))
 
@@ -336,23 +346,23 @@ def _begins_line(doc: bytes, at: int) -> bool:
 
 def _near_end(near: bytes, ending: rules.Rule) -> int:
     """Where a value ends that begins `near`; -1 where it may go on beyond."""
-    if ending is not _LINE_END and (plain := _PLAIN_VALUE.match(near)) and plain.end() < names.NEAR:
+    if ending is not _LINE_END and (plain := _PLAIN_VALUE.match(near)) and plain.end() < secret_names.NEAR:
         return plain.end()
     end_match = ending.search(near)
     if end_match is None:
-        return -1 if len(near) == names.NEAR else len(near)
-    return -1 if end_match.end() == names.NEAR else end_match.start()
+        return -1 if len(near) == secret_names.NEAR else len(near)
+    return -1 if end_match.end() == secret_names.NEAR else end_match.start()
 
 
 def _far_end(doc: bytes, at: int) -> int:
-    far = _FAR_END.search(doc, min(len(doc), at + names.NEAR))
+    far = _FAR_END.search(doc, min(len(doc), at + secret_names.NEAR))
     return len(doc) if far is None else far.start()
 
 
-def _closing(doc: bytes, opening: re.Match[bytes], effort: efforts.Effort) -> int:
+def _closing(doc: bytes, opening: re.Match[bytes], budget: budgets.Budget) -> int:
     """Where a quoted value ends: at a quote with no more backslashes, or at the end of its line."""
     level = _level(len(opening[1]))
-    for quote in effort.each(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
+    for quote in budget.each(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
         if quote[1] is None:
             if doc[quote.start()] == _NEWLINE:
                 return quote.start()
@@ -366,11 +376,11 @@ def _level(slashes: int) -> int:
     return ((slashes + 1) & -(slashes + 1)).bit_length() - 1
 
 
-def _block(doc: bytes, block: rules.Match, kind: str, effort: efforts.Effort) -> edits.Edit:
+def _block(doc: bytes, block: rules.Match, kind: str, budget: budgets.Budget) -> edits.Edit:
     indent, start = block[1], block.end()
     end = doc.find(b"\n", start)
     while end >= 0 and doc.startswith(indent, end + 1):
-        effort.pay(1)
+        budget.pay(1)
         end = doc.find(b"\n", end + 1)
     end = len(doc) if end < 0 else end
     return edits.Edit(start, end, edits.marker(kind))
@@ -379,4 +389,8 @@ def _block(doc: bytes, block: rules.Match, kind: str, effort: efforts.Effort) ->
 def _is_other(value: bytes, *, kind: str | None, in_prose: bool) -> bool:
     """Whether a bare value is something else than a secret: an expression, the number of tokens, a word of prose."""
     is_count = kind == "token" and value.isdigit() and len(value) <= _COUNT_DIGITS
-    return is_count or (in_prose and names.is_prose(value)) or (not value.isalnum() and bool(_CODE.fullmatch(value)))
+    return (
+        is_count
+        or (in_prose and secret_names.is_prose(value))
+        or (not value.isalnum() and bool(_CODE.fullmatch(value)))
+    )

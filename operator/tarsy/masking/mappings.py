@@ -1,7 +1,7 @@
 """Kubernetes' mappings, as far as they are judged: which entries of which mapping hold a secret.
 
-`flow` (JSON) and `block` (YAML) each read a text in their own way and tell what they find here. Neither builds a tree:
-a text is often cut, wrapped in prose or only nearly well-formed, and a parser that gives up would let all of it pass.
+`json_reader` and `yaml_reader` each read a text in their own way and report here. Neither builds a tree: a text is
+often cut, wrapped in prose or only nearly well-formed, and a parser that gives up would let all of it pass.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from tarsy.masking import names
+from tarsy.masking import secret_names
 
 Span: TypeAlias = tuple[int, int]
 
@@ -98,14 +98,16 @@ class Mapping:
 
     def knows(self, key: bytes) -> bool:
         """Whether an entry of this name says anything about this mapping."""
-        return key in READ or (self.is_env and _VARIABLE.fullmatch(key) is not None and names.promises_in_env(key))
+        return key in READ or (
+            self.is_env and _VARIABLE.fullmatch(key) is not None and secret_names.promises_in_env(key)
+        )
 
 
 def _is_secret(name: bytes, *, is_variable: bool) -> bool:
     """Whether a pair of this name has a secret for a value."""
     if is_variable or name.isupper():
-        return names.promises_in_env(name)
-    return name.startswith(_PATCH) or names.promises(name) is not None
+        return secret_names.promises_in_env(name)
+    return name.startswith(_PATCH) or secret_names.promises(name) is not None
 
 
 class Found:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tarsy.masking import customs, disguises, efforts, given, patterns, repeats, secrets
+from tarsy.masking import budgets, custom_patterns, known_secrets, lookalikes, repeats, secret_patterns, structure
 
 WITHHELD = "[withheld: it could not be masked]"
 """The replacement of a text that a masker failed at."""
@@ -26,21 +26,21 @@ class Masker:
     def __init__(
         self,
         *,
-        groups: Iterable[patterns.Group] = (),
-        names: Iterable[patterns.Name] = (),
-        own: Sequence[customs.Custom] = (),
+        groups: Iterable[secret_patterns.Group] = (),
+        names: Iterable[secret_patterns.Name] = (),
+        own: Sequence[custom_patterns.CustomPattern] = (),
         fingerprints: bool = False,
-        known_secrets: given.Given = given.KNOWN,
+        secrets: known_secrets.KnownSecrets = known_secrets.KNOWN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Choose patterns, by groups and by names, and add one's `own`; `known_secrets` is what the process was given.
+        """Choose patterns, by groups and by names, and add one's `own`; `secrets` are the known ones.
 
         With `fingerprints` the markers in texts of an investigation have some (see `text`).
         """
-        self._names = patterns.chosen(groups, names)
+        self._names = secret_patterns.chosen(groups, names)
         self._own = tuple(own)
         self._fingerprints = fingerprints
-        self._known = known_secrets
+        self._known = secrets
         self._clock = clock
 
     def text(self, text: str, *, investigation: str = "") -> str:
@@ -60,33 +60,33 @@ class Masker:
         key = self._known.key(investigation) if self._fingerprints and investigation else b""
         try:
             masked = self._masked(doc, key=key).decode("utf-8", "surrogatepass")
-            plain = disguises.taken_off(masked)
+            plain = lookalikes.normalize(masked)
             if plain == masked:
                 return masked
             bare = plain.encode("utf-8", "surrogatepass")
             masked_text = self._masked(bare, key=key)
             return masked if masked_text == bare else masked_text.decode("utf-8", "surrogatepass")
-        except efforts.TooMuchWorkError:
+        except budgets.BudgetExceededError:
             return withheld(len(doc))
 
     def _masked(self, doc: bytes, *, key: bytes) -> bytes:
         size = len(doc)
         seconds = _SECONDS + _SECONDS_A_MEGABYTE * max(0, size - _MEGABYTE) / _MEGABYTE
-        effort = efforts.Effort(_FREE_STEPS + int(_STEPS * size), clock=self._clock, seconds=seconds)
-        repeated = repeats.Repeats(effort, key=key)
+        budget = budgets.Budget(_FREE_STEPS + int(_STEPS * size), clock=self._clock, seconds=seconds)
+        repeated = repeats.Repeats(budget, key=key)
         for _ in range(_PASSES):
-            effort.begin(_FREE_STEPS + int(_STEPS_A_PASS * size))
+            budget.begin(_FREE_STEPS + int(_STEPS_A_PASS * size))
             masked = self._known.mask(doc)
-            masked = secrets.mask(masked, effort, repeated)
+            masked = structure.mask(masked, budget, repeated)
             for custom_pattern in self._own:
-                effort.in_time()
-                masked = repeated.apply(masked, custom_pattern.find(masked, effort))
-            masked = repeated.mask(patterns.mask(masked, self._names, effort, repeated))
-            effort.in_time()
+                budget.in_time()
+                masked = repeated.apply(masked, custom_pattern.find(masked, budget))
+            masked = repeated.mask(secret_patterns.mask(masked, self._names, budget, repeated))
+            budget.in_time()
             if masked == doc:
                 return doc
             doc = masked
-        raise efforts.TooMuchWorkError
+        raise budgets.BudgetExceededError
 
 
 class InForce:

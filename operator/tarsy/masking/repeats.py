@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import ahocorasick_rs
 
-from tarsy.masking import edits, efforts, fingerprints, names, rules
+from tarsy.masking import budgets, edits, fingerprints, rules, secret_names
 
 _SHORTEST = 8
 _LONGEST = 1024
@@ -68,9 +68,9 @@ _COST, _VALUE_COST, _FORM_COST, _FOUND_COST, _BYTES_A_STEP, _FINGERPRINT_COST = 
 class Repeats:
     """The secrets of one text."""
 
-    def __init__(self, effort: efforts.Effort, *, key: bytes = b"") -> None:
+    def __init__(self, budget: budgets.Budget, *, key: bytes = b"") -> None:
         """None are known yet. With a `key`, markers get fingerprints that are made with it (see `fingerprints`)."""
-        self._effort = effort
+        self._budget = budget
         self._key = key
         self._forms: dict[bytes, tuple[bytes, bool]] = {}
         """The forms that are searched for, each with its marker, and whether it is the beginning of a base64 text."""
@@ -83,7 +83,7 @@ class Repeats:
             return changes
         return [
             change._replace(text=self._fingerprinted(change.text, doc[change.start : change.end]))
-            for change in self._effort.each(changes, cost=_FINGERPRINT_COST)
+            for change in self._budget.each(changes, cost=_FINGERPRINT_COST)
         ]
 
     def apply(self, doc: bytes, changes: Iterable[edits.Edit]) -> bytes:
@@ -91,17 +91,17 @@ class Repeats:
         return edits.apply(doc, self.fingerprinted(doc, edits.merged(changes)))
 
     def _fingerprinted(self, marker: bytes, value: bytes) -> bytes:
-        self._effort.pay(len(value) // _BYTES_A_STEP)
+        self._budget.pay(len(value) // _BYTES_A_STEP)
         return fingerprints.marker(marker, value, key=self._key) if self._key else marker
 
     def note(self, doc: bytes, changes: Iterable[edits.Edit]) -> None:
         """Keep what `changes` mask in `doc`, if it has 8 characters or more and looks like no word and no name."""
-        for change in self._effort.each(changes, cost=_COST):
+        for change in self._budget.each(changes, cost=_COST):
             marker = change.text.strip(b' \\"')
             if marker in _KINDS and change.end - change.start >= _SHORTEST:
                 text = doc[change.start : min(change.end, change.start + _READ)]
-                self._effort.pay(len(text) // _BYTES_A_STEP)
-                for value in self._effort.each(_values(text), cost=_VALUE_COST):
+                self._budget.pay(len(text) // _BYTES_A_STEP)
+                for value in self._budget.each(_values(text), cost=_VALUE_COST):
                     self._note(value, marker)
 
     def _note(self, value: bytes, marker: bytes) -> None:
@@ -113,7 +113,7 @@ class Repeats:
             self._look_for(head, marker, is_head=True)
 
     def _look_for(self, form: bytes, marker: bytes, *, is_head: bool) -> None:
-        self._effort.pay(_FORM_COST + len(form) // 8)
+        self._budget.pay(_FORM_COST + len(form) // 8)
         if form not in self._forms and self._room >= len(form):
             self._room -= len(form)
             self._forms[form] = marker, is_head
@@ -131,7 +131,7 @@ class Repeats:
                 self._forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest
             )
         forms = list(self._forms.values())
-        for index, start, end in self._effort.each(self._automaton.find_matches_as_indexes(doc), cost=_FOUND_COST):
+        for index, start, end in self._budget.each(self._automaton.find_matches_as_indexes(doc), cost=_FOUND_COST):
             marker, is_head = forms[index]
             if is_head and (tail := _TAIL.match(doc, end)):
                 end = tail.end()
@@ -145,7 +145,7 @@ def _values(text: bytes) -> Iterator[bytes]:
     if (quote := text[:1]) in _QUOTES and text.endswith(quote):
         text = text[1:-1].rstrip(b"\\")
     words = _WORD.findall(text)
-    for value in words if len(words) == 1 else [word for word in words if names.is_blob(word)]:
+    for value in words if len(words) == 1 else [word for word in words if secret_names.is_blob(word)]:
         yield value
         plain = _decoded(value) if _ENCODED.fullmatch(value) else value
         for word in _WORD.findall(plain):

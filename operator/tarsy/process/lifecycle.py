@@ -17,9 +17,9 @@ from contextlib import AsyncExitStack, suppress
 from importlib import metadata
 
 from tarsy.config.load import reload, settings
-from tarsy.config.redact import known_secrets
+from tarsy.config.redact import secret_values
 from tarsy.llm import registry
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.process import api, controller, garbage, startup, supervision, worker
 from tarsy.process.runtime import masking, platform_file
 from tarsy.process.shared import Shared
@@ -54,7 +54,7 @@ def _stop(running: asyncio.Task[None]) -> None:
 
 
 async def _run(process: settings.Settings, watched: reload.Watch) -> None:
-    process_masking = masking.Masking(known=given.KNOWN)
+    process_masking = masking.Masking(known=known_secrets.KNOWN)
     process_masking.adopt(watched.loaded.platform)
     async with AsyncExitStack() as stack:
         # Keys and packages may be the workers' alone: no other process looks for them.
@@ -68,7 +68,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             database, token = await startup.wait(process, early, stack)
             served.cancel()
         await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that were waited for
-        process_masking.known.season(await asyncio.to_thread(known_secrets.pepper, os.environ))
+        process_masking.known.season(await asyncio.to_thread(secret_values.pepper, os.environ))
         in_force.prepare(process_masking.prepare)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))

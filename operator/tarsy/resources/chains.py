@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from tarsy.resources import base, patterns
+from tarsy.resources import base, tool_patterns
 
 KIND = "AgentChain"
 PLURAL = "agentchains"
@@ -31,8 +31,10 @@ INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
 class Tools(base.Model):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
-    allow: Annotated[patterns.Patterns | None, Field(description="Only these; all if missing, none if empty.")] = None
-    deny: Annotated[patterns.Patterns | None, Field(description="Not these, whatever allow says.")] = None
+    allow: Annotated[tool_patterns.Patterns | None, Field(description="Only these; all if missing, none if empty.")] = (
+        None
+    )
+    deny: Annotated[tool_patterns.Patterns | None, Field(description="Not these, whatever allow says.")] = None
 
 
 class Agent(base.Model):

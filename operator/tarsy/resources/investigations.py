@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
-from tarsy.resources import base, chains, patterns
+from tarsy.resources import base, chains, tool_patterns
 
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
@@ -85,7 +85,7 @@ class MCPServer(base.Model):
 
     name: Annotated[base.Reference, Field(description="One that the chain's agents have, or one that is selectable.")]
     tools: Annotated[
-        list[patterns.OwnPattern] | None,
+        list[tool_patterns.OwnPattern] | None,
         Field(
             min_length=1,
             max_length=50,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.transcript import messages, ports, react, record, timeline_events
 
 
@@ -37,7 +37,7 @@ def events_of(
 
     Without what this process was given, or may be about to be.
     """
-    thinking, text = given.KNOWN.beginning(thinking), given.KNOWN.beginning(text)
+    thinking, text = known_secrets.KNOWN.beginning(thinking), known_secrets.KNOWN.beginning(text)
     results = (
         Shown(event=f"{model_call.execution}.{call}.result", type="tool_result", text=messages.storable(result))
         for call, result in (tools or {}).items()

@@ -13,7 +13,7 @@ from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, tool_filters
 from tarsy.config.tool_selection import grants, ineffective
-from tarsy.resources import chains, investigations, patterns
+from tarsy.resources import chains, investigations, tool_patterns
 
 READS = ("get", "list", "pods.log")
 WRITES = ("delete", "pods_exec", "run")
@@ -244,9 +244,9 @@ ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
             f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD}. {ALL}",
         ),
         ({"tools": {"deny": ["k8s.get", "*.pods_l*"]}}, f"mcp.tools.deny.1: '*.pods_l*' is no tool {NOT_HAD}. {ALL}"),
-        ({"tools": {"deny": ["k8s.get", "pods_*"]}}, f"mcp.tools.deny.1: {patterns.misfit('pods_*')}"),
-        ({"tools": {"allow": ["*.[nodes_*"]}}, f"mcp.tools.allow.0: {patterns.misfit('*.[nodes_*')}"),
-        ({"servers": [{"name": "web", "tools": ["[x"]}]}, f"mcp.servers.0.tools.0: {patterns.own_misfit('[x')}"),
+        ({"tools": {"deny": ["k8s.get", "pods_*"]}}, f"mcp.tools.deny.1: {tool_patterns.misfit('pods_*')}"),
+        ({"tools": {"allow": ["*.[nodes_*"]}}, f"mcp.tools.allow.0: {tool_patterns.misfit('*.[nodes_*')}"),
+        ({"servers": [{"name": "web", "tools": ["[x"]}]}, f"mcp.servers.0.tools.0: {tool_patterns.own_misfit('[x')}"),
         (
             {"tools": {"allow": ["*.get"], "deny": ["no.such"]}},
             f"mcp.tools.deny.0: 'no.such' is no tool {NOT_HAD}. {ALL}",

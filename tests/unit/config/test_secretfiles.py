@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tarsy.config.load import reload, secret_files, settings
 from tarsy.config.model import platforms
-from tarsy.config.redact import known_secrets
+from tarsy.config.redact import secret_values
 from tarsy.llm import keyfiles, registry
 
 NOT_A_FILE = "not a file: a pipe or a device cannot be read again and again"
@@ -63,8 +63,8 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
         told.update(registry.unusable(found, environment={}))
         registry._digest(path)
         reload.Watch(None, environment={}, beside=lambda _: [path])
-        known_secrets.values(found, environment)
-        known_secrets.pepper(environment)
+        secret_values.values(found, environment)
+        secret_values.pepper(environment)
         try:
             settings.database_url(environment).read()
         except settings.SecretError as error:
@@ -108,6 +108,6 @@ def test_names_that_are_no_text_hold_no_secret_back() -> None:
         "env": {"\ud800TOKEN": "given-env-1"},
     }
     written = {"mcp_servers": {"s": {"transport": transport}}}
-    found = known_secrets.values(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    found = secret_values.values(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
     assert "given-env-1" in found
-    assert "given-\udcff-key-1" in known_secrets.values(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})
+    assert "given-\udcff-key-1" in secret_values.values(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})

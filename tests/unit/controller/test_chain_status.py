@@ -11,7 +11,7 @@ from tarsy.agent import strategies
 from tarsy.config import resolve
 from tarsy.config.check import chain_index, worker_reports
 from tarsy.controller import chains, reach, usable
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import base
 from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
@@ -114,7 +114,7 @@ def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
 
 
 def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     problem = chain_index.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
     status = chains.status_of(

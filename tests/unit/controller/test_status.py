@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from tarsy.controller import projector, statuses
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import investigations
 from tarsy.store.reads import history
 from tarsy.transcript import entries
@@ -434,7 +434,7 @@ def test_headline_is_the_result_or_the_message_of_what_has_none(found: history.S
 
 
 def test_target_and_headline_hold_nothing_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     found = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
     status = statuses.build(found)
@@ -497,7 +497,7 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
 
 def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker is longer than a short secret, and a text may be nothing but secrets."""
-    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     text = "pa55w0rd " * 1000
     found = replace(

@@ -9,7 +9,7 @@ import pytest
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, tool_filters
 from tarsy.ingest import decision
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.resources import chains, investigations
 from tarsy.transcript import admission
 
@@ -113,7 +113,7 @@ def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
 def test_a_chain_is_kept_without_what_the_process_was_given(
     platform: platforms.Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     spec = MINE.spec.model_copy(
         update={

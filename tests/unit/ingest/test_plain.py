@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 from tarsy.ingest import manifest, payload, plain
-from tarsy.resources import investigations, patterns
+from tarsy.resources import investigations, tool_patterns
 from tarsy.serve import problems
 
 
@@ -162,7 +162,7 @@ OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the characte
         ({"servers": [{"name": "k", "tools": []}]}, "mcp.servers.0.tools: give 1 or more"),
         (
             {"tools": {"deny": ["pods_l*"]}},
-            f"mcp.tools.deny.0: {patterns.misfit('pods_l*')}",
+            f"mcp.tools.deny.0: {tool_patterns.misfit('pods_l*')}",
         ),
         ({"tools": {"allow": ["*.[nodes_*"]}}, f"mcp.tools.allow.0: {OPEN}"),
         ({"servers": [{"name": "k", "tools": ["pods_*", "[nodes_*"]}]}, f"mcp.servers.0.tools.1: {OPEN}"),

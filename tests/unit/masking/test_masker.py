@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import strategies
 from support import cluster_text, pace
-from tarsy.masking import disguises, masker
+from tarsy.masking import lookalikes, masker
 
 MASKER = masker.Masker(groups=["kubernetes", "security"])
 
@@ -182,8 +182,8 @@ DISGUISED = strategies.lists(
 def test_disguised_text_is_masked_as_the_plain_one_is_and_twice_is_as_once(text: str) -> None:
     masked = MASKER.text(text)
     assert MASKER.text(masked) == masked
-    plain = disguises.taken_off(text)
-    assert disguises.taken_off(plain) == plain
+    plain = lookalikes.normalize(text)
+    assert lookalikes.normalize(plain) == plain
     if MASKER.text(plain) == plain:
         assert masked in (text, MASKER.text(text))
 
@@ -206,4 +206,4 @@ def test_text_without_secrets_keeps_its_letters() -> None:
 )
 def test_look_for_disguises_in_a_megabyte_costs_less_than_a_request_to_a_model(line: str) -> None:
     text = line * (1_000_000 // len(line))
-    assert pace.within(0.15, lambda: disguises.taken_off(text))
+    assert pace.within(0.15, lambda: lookalikes.normalize(text))

@@ -244,10 +244,10 @@ def test_vendors_tokens_are_found(family: str, form: str, least: float, figure: 
         ("hex", "hex and hyphens"), "0123456789abcdef"
     )
     texts = []
-    for fact in vendors.FACTS:
-        for prefix in fact.prefixes.split():
-            alphabet = letters.get(fact.alphabet, string.ascii_letters + string.digits)
-            token = prefix + "".join(chance.choices(alphabet, k=fact.length))
+    for token_format in vendors.TOKEN_FORMATS:
+        for prefix in token_format.prefixes.split():
+            alphabet = letters.get(token_format.alphabet, string.ascii_letters + string.digits)
+            token = prefix + "".join(chance.choices(alphabet, k=token_format.length))
             texts.append((form.format(token), token[-10:]))
     found = recall(texts)
     figure(f"{family}: {found:.0%} of {len(texts)} found")

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import strategies
 from support import cluster_text
 from tarsy.config.model import platforms
-from tarsy.masking import customs, given, masker
+from tarsy.masking import custom_patterns, known_secrets, masker
 
-KNOWN = given.Given()
+KNOWN = known_secrets.KnownSecrets()
 KNOWN.replace(["the-process-key-1"])
 KNOWN.season("database-password")
-MASKER = masker.Masker(groups=["security"], fingerprints=True, known_secrets=KNOWN)
+MASKER = masker.Masker(groups=["security"], fingerprints=True, secrets=KNOWN)
 MARKED = re.compile(r"\[MASKED:[a-z0-9_]+:([0-9a-f]{4})\]")
 FIRST, SECOND = "cnry4Kd9xQ", "cnry7Zb2wL"
 
@@ -63,9 +63,9 @@ def test_another_investigation_has_other_digits() -> None:
 
 
 def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
-    elsewhere = given.Given()
+    elsewhere = known_secrets.KnownSecrets()
     elsewhere.season("another password")
-    other = masker.Masker(groups=["security"], fingerprints=True, known_secrets=elsewhere)
+    other = masker.Masker(groups=["security"], fingerprints=True, secrets=elsewhere)
     text = "\n".join(f"P{number}_PASSWORD=cnry{number}xQ9" for number in range(20))
     assert MARKED.findall(other.text(text, investigation="one")) != digits(text)
 
@@ -98,8 +98,8 @@ def test_markers_that_came_with_the_text_get_none() -> None:
 def test_patterns_of_ones_own_have_them_where_their_marker_stands_alone() -> None:
     mine = masker.Masker(
         own=[
-            customs.custom(name="account", pattern=r"acct-\d+", replacement=None),
-            customs.custom(name="order", pattern=r"order-\d+", replacement="[ORDER]"),
+            custom_patterns.compile_pattern(name="account", pattern=r"acct-\d+", replacement=None),
+            custom_patterns.compile_pattern(name="order", pattern=r"order-\d+", replacement="[ORDER]"),
         ],
         fingerprints=True,
     )
@@ -147,7 +147,7 @@ def test_masking_twice_changes_nothing(pieces: list[str], start: int, end: int) 
 
 
 def test_they_hide_as_much_as_markers_without_them() -> None:
-    plain = masker.Masker(groups=["security"], known_secrets=KNOWN)
+    plain = masker.Masker(groups=["security"], secrets=KNOWN)
     chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
     for _ in range(300):
         text = "".join(chance.choice(PIECES) for _ in range(3)) + "".join(chance.choices(string.printable, k=20))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from support import cluster_text
-from tarsy.masking import masker, patterns
+from tarsy.masking import masker, secret_patterns
 
 SECURITY = masker.Masker(groups=["security"])
 
@@ -160,33 +160,33 @@ SAMPLES = {
 """Of each pattern a text that it finds something in, and no other."""
 API_KEYS, SECRET_KEYS = {"api_key", "aws_access_key"}, {"secret_key", "aws_secret_key"}
 TOKENS = {"token", "github_token", "slack_token"}
-GROUPS: dict[patterns.Group, set[str]] = {
+GROUPS: dict[secret_patterns.Group, set[str]] = {
     "basic": {"password"} | API_KEYS,
     "secrets": {"password", "private_key"} | API_KEYS | SECRET_KEYS | TOKENS,
-    "security": set(patterns.NAMES),
+    "security": set(secret_patterns.NAMES),
     "kubernetes": {"password", "certificate_authority_data"} | API_KEYS | SECRET_KEYS,
     "cloud": {"aws_secret_key"} | API_KEYS | TOKENS,
-    "all": set(patterns.NAMES),
+    "all": set(secret_patterns.NAMES),
 }
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_masks_what_is_in_it_and_nothing_else(group: patterns.Group) -> None:
+def test_a_group_masks_what_is_in_it_and_nothing_else(group: secret_patterns.Group) -> None:
     chosen = masker.Masker(groups=[group])
     changed = {name for name, text in SAMPLES.items() if f"[MASKED:{name}]" in chosen.text(text)}
     left = {name for name, text in SAMPLES.items() if chosen.text(text) == text}
-    assert (changed, left) == (GROUPS[group], set(patterns.NAMES) - GROUPS[group])
+    assert (changed, left) == (GROUPS[group], set(secret_patterns.NAMES) - GROUPS[group])
 
 
-@pytest.mark.parametrize("name", patterns.NAMES)
-def test_each_pattern_can_be_chosen_by_its_name(name: patterns.Name) -> None:
+@pytest.mark.parametrize("name", secret_patterns.NAMES)
+def test_each_pattern_can_be_chosen_by_its_name(name: secret_patterns.Name) -> None:
     assert f"[MASKED:{name}]" in masker.Masker(names=[name]).text("\n".join(SAMPLES.values()))
     assert masker.Masker(names=[name]).text(SAMPLES[name]) != SAMPLES[name]
 
 
 def test_there_is_no_pattern_and_no_group_that_is_not_tested() -> None:
-    assert set(SAMPLES) == set(patterns.NAMES)
-    assert set(GROUPS) == set(patterns.GROUPS)
+    assert set(SAMPLES) == set(secret_patterns.NAMES)
+    assert set(GROUPS) == set(secret_patterns.GROUPS)
 
 
 BASE64, SIGNS, WORD = "2utKT0RbWEDl0RSHbqnpbBts6ygMW+98yWu+7qA7", "7j4B9!6ZY28J.awqq6MG", "sunshine"

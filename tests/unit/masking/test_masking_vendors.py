@@ -17,12 +17,14 @@ DRAWN_FROM = {
 }
 
 
-@pytest.mark.parametrize("fact", vendors.FACTS, ids=lambda fact: f"{fact.vendor} {fact.prefixes}")
-def test_a_token_of_each_vendor_is_masked(fact: vendors.Fact) -> None:
+@pytest.mark.parametrize(
+    "token_format", vendors.TOKEN_FORMATS, ids=lambda token_format: f"{token_format.vendor} {token_format.prefixes}"
+)
+def test_a_token_of_each_vendor_is_masked(token_format: vendors.Token) -> None:
     chance = random.Random(9)  # noqa: S311 - a fixed seed, no secret
-    letters = DRAWN_FROM.get(fact.alphabet, string.ascii_letters + string.digits)
-    for prefix in fact.prefixes.split():
-        token = prefix + "".join(chance.choices(letters, k=fact.length - 2)) + "x7".replace("x", letters[0])
+    letters = DRAWN_FROM.get(token_format.alphabet, string.ascii_letters + string.digits)
+    for prefix in token_format.prefixes.split():
+        token = prefix + "".join(chance.choices(letters, k=token_format.length - 2)) + "x7".replace("x", letters[0])
         for text in (f"saw {token} once", f'["{token}"]', f"a\n{token}\nb", f'"log\\n{token}\\n"'):
             masked = MASKER.text(text)
             assert token[-8:] not in masked, text
@@ -90,7 +92,7 @@ def test_what_a_token_leaves_of_a_value_is_masked_as_well() -> None:
 
 
 def test_more_than_a_hundred_vendors_are_known() -> None:
-    assert len({fact.vendor for fact in vendors.FACTS}) > 100
+    assert len({token_format.vendor for token_format in vendors.TOKEN_FORMATS}) > 100
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tarsy.config.model import platforms
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.process.runtime import masking
 
 UNMASKED_ALERTS = {"defaults": {"alert_masking": {"enabled": False}}}
@@ -12,7 +12,7 @@ UNMASKED_ALERTS = {"defaults": {"alert_masking": {"enabled": False}}}
 
 def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com at-the-gateway-7"
-    process_masking = masking.Masking(known=given.KNOWN)  # every masker asks it
+    process_masking = masking.Masking(known=known_secrets.KNOWN)  # every masker asks it
     mask = process_masking.alerts.text
     assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
     monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
@@ -32,7 +32,7 @@ async def test_a_file_that_is_prepared_masks_its_secrets_and_leaves_alerts_to_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "password: hunter2x\nat-the-next-gateway-8"
-    process_masking = masking.Masking(known=given.KNOWN)
+    process_masking = masking.Masking(known=known_secrets.KNOWN)
     mask = process_masking.alerts.text
     monkeypatch.setenv("NEXT_GATEWAY", "at-the-next-gateway-8")
     provider = {"type": "openai", "model": "m", "api_key_env": "NEXT_GATEWAY"}

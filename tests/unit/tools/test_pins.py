@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies
 from mcp import types
 from tarsy.config.model import platforms, tool_filters
-from tarsy.config.redact import known_secrets, view
-from tarsy.masking import given, masker
+from tarsy.config.redact import secret_values, view
+from tarsy.masking import known_secrets, masker
 from tarsy.tools import pins
 from tarsy.tools.transports import bounds
 
@@ -172,8 +172,8 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
         assert [masking.text(one) for one in told] == told
     assert view.redact(file).written == file
     loaded = platforms.Platform.model_validate(file)
-    known = given.Given()
-    known.replace(known_secrets.values(loaded, {}))
+    known = known_secrets.KnownSecrets()
+    known.replace(secret_values.values(loaded, {}))
     assert [known.text(one) for one in told] == told
 
 

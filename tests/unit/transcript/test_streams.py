@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from tarsy.agent import dialects
-from tarsy.masking import given
+from tarsy.masking import known_secrets
 from tarsy.transcript import entries, messages, ports, react, streams, timeline, timeline_events
 
 NATIVE = ports.StreamedCall(
@@ -176,7 +176,7 @@ def test_what_the_process_was_given_is_shown_in_no_piece_however_it_is_cut(
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(given, "KNOWN", known := given.Given())
+        patched.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
         known.replace([SECRET])
         written = streams.Written(turn, notify=nothing)
         seen: dict[str, str] = {}

@@ -16,7 +16,7 @@ from tarsy.cli.former import common, convert_chains, layout
 from tarsy.config.check import lint
 from tarsy.config.load import builtin, loader
 from tarsy.config.model import summarization
-from tarsy.masking import patterns
+from tarsy.masking import secret_patterns
 from tarsy.resources import files
 
 PLATFORM = "tarsy.yaml"
@@ -205,7 +205,9 @@ class _Converter(common.Converting):
         made: JSON = {}
         for key in masking.data:
             source = masking.at(key)
-            there: Iterable[str] = {"pattern_groups": patterns.GROUPS, "patterns": patterns.NAMES}.get(str(key), ())
+            there: Iterable[str] = {"pattern_groups": secret_patterns.GROUPS, "patterns": secret_patterns.NAMES}.get(
+                str(key), ()
+            )
             if key == "enabled" or (
                 key in ("pattern_groups", "patterns", "custom_patterns") and not isinstance(source.data, list)
             ):

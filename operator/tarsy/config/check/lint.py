@@ -17,7 +17,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.load import validation
 from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
-from tarsy.resources import base, chains, files, patterns
+from tarsy.resources import base, chains, files, tool_patterns
 
 Place = tuple[int | str, ...]
 
@@ -124,7 +124,7 @@ def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
 def _spec(manifest: Manifest) -> chains.Spec:
     # As strict as the API server: "10" is no number there, and keys have one name.
     return chains.Spec.model_validate(
-        manifest.data.get("spec"), strict=True, by_alias=True, by_name=False, context=patterns.AS_WRITTEN
+        manifest.data.get("spec"), strict=True, by_alias=True, by_name=False, context=tool_patterns.AS_WRITTEN
     )
 
 

@@ -18,7 +18,7 @@ import pydantic
 from tarsy.config.load import builtin, validation, variables
 from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
-from tarsy.resources import files, patterns
+from tarsy.resources import files, tool_patterns
 
 _NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
 _MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
@@ -248,7 +248,7 @@ def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.Pla
                 location = ("mcp_servers", name, *key, index)
                 if pattern.startswith(f"{name}."):
                     yield location, f"a tool's own name is meant here, without '{name}.'"
-                elif why := patterns.own_misfit(pattern):
+                elif why := tool_patterns.own_misfit(pattern):
                     yield location, why
 
 

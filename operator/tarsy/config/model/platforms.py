@@ -17,9 +17,8 @@ from tarsy.config.model import providers
 from tarsy.config.model.fields import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
 from tarsy.config.model.runbooks import Runbooks, Text
 from tarsy.config.model.summarization import Summarization
-from tarsy.masking import customs, masker
-from tarsy.masking import patterns as naming
-from tarsy.resources import base, chains, patterns
+from tarsy.masking import custom_patterns, masker, secret_patterns
+from tarsy.resources import base, chains, tool_patterns
 
 
 class StdioTransport(Part):
@@ -129,17 +128,17 @@ class CustomPattern(Part):
     replacement: str | None = None
     """The replacement, with groups of the pattern as `$1` or `${name}`; None is `[MASKED:name]`."""
 
-    def compiled(self) -> customs.Custom:
+    def compiled(self) -> custom_patterns.CustomPattern:
         """As a masker takes it."""
-        return customs.custom(name=self.name, pattern=self.pattern, replacement=self.replacement)
+        return custom_patterns.compile_pattern(name=self.name, pattern=self.pattern, replacement=self.replacement)
 
     @model_validator(mode="after")
     def _can_be_used(self) -> CustomPattern:
-        if self.name in naming.RESERVED:
+        if self.name in secret_patterns.RESERVED:
             raise ValueError("name: one of the built-in patterns has it: choose another")
         try:
             self.compiled()
-        except customs.CustomError as error:
+        except custom_patterns.CustomPatternError as error:
             raise ValueError(f"{error.field}: {error}") from None
         return self
 
@@ -149,9 +148,9 @@ class DataMasking(Part):
 
     enabled: bool = True
     """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
-    pattern_groups: list[naming.Group] = ["security"]
+    pattern_groups: list[secret_patterns.Group] = ["security"]
     """Groups of patterns."""
-    patterns: list[naming.Name] = []
+    patterns: list[secret_patterns.Name] = []
     """Patterns beside those of the groups."""
     custom_patterns: Annotated[list[CustomPattern], Field(max_length=50)] = []
     """Patterns of one's own, looked for before the others and in this order."""
@@ -183,7 +182,7 @@ class AlertMasking(Part):
 
     enabled: bool = True
     """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
-    pattern_group: naming.Group = "security"
+    pattern_group: secret_patterns.Group = "security"
     """The group of patterns."""
 
     def masker(self) -> masker.Masker:
@@ -198,9 +197,9 @@ ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 class Tools(Part):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
-    allow: patterns.FilePatterns | None = None
+    allow: tool_patterns.FilePatterns | None = None
     """Only these; None is all, [] is none."""
-    deny: patterns.FilePatterns = []
+    deny: tool_patterns.FilePatterns = []
     """Not these, whatever `allow` says."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tarsy.config import resolve
 from tarsy.config.model import platforms, tool_filters
-from tarsy.resources import chains, investigations, patterns
+from tarsy.resources import chains, investigations, tool_patterns
 
 
 def agents(
@@ -72,7 +72,7 @@ def problem_of(
     A server outside `catalogue` may have any tool: it has not been connected to yet.
     """
     for what, prefix, pattern, _ in _named(mcp):
-        if why := patterns.own_misfit(pattern) if prefix else patterns.misfit(pattern):
+        if why := tool_patterns.own_misfit(pattern) if prefix else tool_patterns.misfit(pattern):
             return f"{what.partition(':')[0]}: {why}"
     servers = (
         None if mcp.servers is None else [investigations.MCPServer(name=selected.name) for selected in mcp.servers]

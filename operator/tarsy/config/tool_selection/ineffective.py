@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tarsy.config import resolve
 from tarsy.config.model import platforms, tool_filters
-from tarsy.resources import chains, files, patterns
+from tarsy.resources import chains, files, tool_patterns
 
 Place: TypeAlias = tuple[int | str, ...]
 Tools: TypeAlias = chains.Tools | platforms.Tools
@@ -40,7 +40,7 @@ def right(servers: Iterable[str]) -> str:
 def misfits(chain: chains.Spec) -> Iterator[str]:
     """Refusals of a stored chain's patterns, a sentence each: the API server took them before it had its rule."""
     for at, pattern in of_chain(chain):
-        if why := patterns.misfit(pattern):
+        if why := tool_patterns.misfit(pattern):
             yield f"{files.path_text(('spec', *at))}: {why}"
 
 

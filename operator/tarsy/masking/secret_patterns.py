@@ -14,8 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tarsy.masking import assignments, edits, efforts, hints, repeats, rules, vendors
-from tarsy.masking import names as naming
+from tarsy.masking import assignments, budgets, edits, prefilter, repeats, rules, secret_names, vendors
 
 Name: TypeAlias = Literal[
     "api_key",
@@ -80,7 +79,7 @@ class _Look(NamedTuple):
 
     name: str
     needs: bytes
-    """Words, as `hints` takes them."""
+    """Words, as `prefilter` takes them."""
     rule: rules.Rule
     is_secret: Callable[[bytes], bool] | None = None
     """A further test of the value."""
@@ -90,12 +89,12 @@ def _is_drawn(value: bytes) -> bool:
     """Whether it looks drawn by chance; base64 has slashes, as paths do, and `name=value` is no value."""
     if _NAMED_VALUE.match(value):
         return False
-    return naming.is_drawn(value) or (naming.is_blob(value) and not value.startswith(b"/"))
+    return secret_names.is_drawn(value) or (secret_names.is_blob(value) and not value.startswith(b"/"))
 
 
 def _is_given(value: bytes) -> bool:
     """Whether it is a value at all, and no variable or place-holder."""
-    return not naming.is_harmless(value)
+    return not secret_names.is_harmless(value)
 
 
 _NAMED_VALUE = re.compile(rb"[A-Za-z][A-Za-z_.-]*+[=:][^=]")
@@ -230,15 +229,15 @@ def chosen(groups: Iterable[Group], names: Iterable[Name]) -> frozenset[str]:
     return frozenset(named.union(*(_NARROWER.get(name, ()) for name in named)))
 
 
-def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
-    """`doc` without what the patterns of these names find; raises nothing but a TooMuchWorkError."""
+def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, seen: repeats.Repeats) -> bytes:
+    """`doc` without what the patterns of these names find; raises nothing but a BudgetExceededError."""
     markers = {edits.marker(name) for name in names}
-    may_find: Container[int] = _HINTS.may_find(doc)
+    may_find: Container[int] = _PREFILTER.may_find(doc)
     for number, finder in enumerate(FINDERS):
         if number not in may_find or (finder.name and finder.name not in names):
             continue
-        effort.in_time()
-        if changes := edits.merged(_changes(doc, finder.find(doc, effort), markers)):
+        budget.in_time()
+        if changes := edits.merged(_changes(doc, finder.find(doc, budget), markers)):
             seen.note(doc, changes)
             doc = seen.apply(doc, changes)
             may_find = _ALL  # it is another text now
@@ -253,9 +252,9 @@ def _changes(doc: bytes, edits_found: Iterable[edits.Edit], markers: set[bytes])
             yield change._replace(start=start)
 
 
-def _matches(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _matches(look: _Look, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     cost = _COST if look.is_secret is None else _COST + _CHECK_COST
-    for match in effort.each(look.rule.finditer(doc), cost=cost):
+    for match in budget.each(look.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
         if look.is_secret is None or look.is_secret(match[group]):
             yield edits.Edit(match.start(group), match.end(group), edits.marker(look.name))
@@ -265,12 +264,12 @@ _TABLE = rules.rule(rb"(?m)^Key[ \t]+Value[ \t]*\r?\n-+[ \t]+-+[ \t]*((?:\r?\n[\
 _ROW = rules.rule(rb"([\w.-]+)[ \t]+(\S[^\r\n]*)")
 
 
-def _tables(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _tables(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Vault's output: a table of keys and values."""
-    for table in effort.each(_TABLE.finditer(doc), cost=_COST):
-        for row in effort.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
-            kind = naming.promises(row[1])
-            if kind and not naming.is_harmless(row[2]):
+    for table in budget.each(_TABLE.finditer(doc), cost=_COST):
+        for row in budget.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
+            kind = secret_names.promises(row[1])
+            if kind and not secret_names.is_harmless(row[2]):
                 yield edits.Edit(row.start(2), row.end(2), edits.marker(kind))
 
 
@@ -278,20 +277,20 @@ _DIFF = rules.rule(rb"(?m)^=+ [\w./]*Secret [^\n]*\n((?:(?:[<>][^\n]*|---|[\d,]+
 _CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
 
 
-def _diffs(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _diffs(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind stands only in the heading."""
-    for diff in effort.each(_DIFF.finditer(doc), cost=_COST):
-        for line in effort.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
+    for diff in budget.each(_DIFF.finditer(doc), cost=_COST):
+        for line in budget.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
             if line[1].endswith(b"=") or _is_drawn(line[1]):
                 yield edits.Edit(line.start(1), line.end(1), edits.marker("token"))
 
 
-def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """PEM blocks; of one that was cut, what there is."""
-    for rest in effort.each(_PEM_REST.finditer(doc), cost=_COST):
+    for rest in budget.each(_PEM_REST.finditer(doc), cost=_COST):
         if (name := _certified(rest[2])) is not None:
             yield edits.Edit(rest.start(1), rest.end(1), edits.marker(name))
-    blocks = list(effort.each(_PEM.finditer(doc), cost=2 * _COST))
+    blocks = list(budget.each(_PEM.finditer(doc), cost=2 * _COST))
     end = 0
     for index, block in enumerate(blocks):
         following = blocks[index + 1].start() if index + 1 < len(blocks) else len(doc)
@@ -308,9 +307,9 @@ def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
         yield edits.Edit(block.start(), stop, edits.marker(name))
 
 
-def _encoded_pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _encoded_pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """PEM in base64, as Secrets, kubeconfigs and webhooks carry it."""
-    for match in effort.each(_ENCODED_PEM.finditer(doc), cost=_COST):
+    for match in budget.each(_ENCODED_PEM.finditer(doc), cost=_COST):
         label = base64.b64decode(match[2][: min(len(match[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
         if (name := _certified(label)) is not None:
             end = match.start(1) + len(match[1].rstrip(b"\\ \t\r\n"))
@@ -323,10 +322,10 @@ def _certified(label: bytes) -> str | None:
     return "certificate" if label.startswith((b"CERT", b"TRUSTED", b"X509", b"NEW CERT", b"PKCS7")) else "private_key"
 
 
-def _emails(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+def _emails(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     if b"@" not in doc:
         return
-    for match in effort.each(_EMAIL.finditer(doc), cost=_COST):
+    for match in budget.each(_EMAIL.finditer(doc), cost=_COST):
         start = match.start()
         is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
         if not is_login and match[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
@@ -339,8 +338,8 @@ class Finder(NamedTuple):
     name: str | None
     """The pattern that must be asked for; None: always searched, and masked if its own pattern is asked for."""
     needs: bytes
-    """Words, as `hints` takes them."""
-    find: Callable[[bytes, efforts.Effort], Iterable[edits.Edit]]
+    """Words, as `prefilter` takes them."""
+    find: Callable[[bytes, budgets.Budget], Iterable[edits.Edit]]
 
 
 FINDERS = (
@@ -353,5 +352,5 @@ FINDERS = (
     Finder(None, assignments.WORDS, assignments.find),
     Finder(None, b"", _emails),
 )
-_HINTS = hints.Hints(finder.needs for finder in FINDERS)
+_PREFILTER = prefilter.Prefilter(finder.needs for finder in FINDERS)
 _ALL = range(len(FINDERS))

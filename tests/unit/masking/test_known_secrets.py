@@ -14,20 +14,20 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.masking import given, masker
+from tarsy.masking import known_secrets, masker
 
 KEY = "K3y/with+odd&chars=é\"'\\ x"
 VALUES = [KEY, "gsk-9f8e7d6c5b4a", "pa55w0rd", "correct-horse-battery-staple"]
 
 
-def knows(*values: str) -> given.Given:
-    known = given.Given()
+def knows(*values: str) -> known_secrets.KnownSecrets:
+    known = known_secrets.KnownSecrets()
     known.replace(values)
     return known
 
 
 KNOWN = knows(*VALUES)
-MASKER = masker.Masker(known_secrets=KNOWN)
+MASKER = masker.Masker(secrets=KNOWN)
 
 
 def within_base64(value: str, *, length: int) -> str:
@@ -186,7 +186,7 @@ def test_of_a_key_in_several_lines_each_line_is_found_alone() -> None:
 
 def test_another_file_brings_other_values_and_those_of_before_are_found_still() -> None:
     known = knows("first-secret-1")
-    before = masker.Masker(known_secrets=known)
+    before = masker.Masker(secrets=known)
     known.replace(["second-secret-2"])
     assert before.text("first-secret-1 second-secret-2") == "[MASKED:secret] [MASKED:secret]"
     known.replace(["third-secret-3"])
@@ -211,7 +211,7 @@ def test_json_is_masked_text_by_text_and_stays_json() -> None:
 )
 def test_time_grows_with_the_length_of_a_text_that_is_nothing_but_values(piece: str) -> None:
     known = knows(*(f"{number:04}-secret-value" for number in range(1000)))
-    hostile = masker.Masker(groups=["security"], known_secrets=known)
+    hostile = masker.Masker(groups=["security"], secrets=known)
     short, long = piece * 1000, piece * 8000
     limit = 0.15 + 0.6 * len(long) / 1_000_000
     assert pace.grows_linearly(lambda: hostile.text(short), lambda: hostile.text(long), limit=limit, times=16)

@@ -2,7 +2,7 @@
 
 The name of a value decides whether it is a secret, as in the masker; a value that is declared to hold one
 (`api_key_env`, `bearer_token_file`, the password in a URL) is a secret whatever it looks like. The result is for
-`masking.given` alone.
+`masking.known_secrets` alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tarsy.config.load import secret_files, settings
 from tarsy.config.model import platforms
-from tarsy.masking import masker, names
+from tarsy.masking import masker, secret_names
 
 _NO_SECRETS = ("ca_file", "certificate_file")
 _MASKER = masker.Masker(groups=["secrets"])
@@ -85,7 +85,9 @@ class _Reader:
     def _of_text(self, value: str, key: str) -> Iterator[str]:
         if key.endswith("_env"):
             yield self._environment.get(value, "")
-        elif names.promises(key.encode("utf-8", "replace")) and not names.is_harmless(value.encode("utf-8", "replace")):
+        elif secret_names.promises(key.encode("utf-8", "replace")) and not secret_names.is_harmless(
+            value.encode("utf-8", "replace")
+        ):
             yield value
         else:
             yield from _of_url(value)
@@ -96,7 +98,7 @@ def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
     for name, text in variables.items():
         value = str(text)
         if _promises(name):
-            if not names.is_harmless(value.encode("utf-8", "replace")):
+            if not secret_names.is_harmless(value.encode("utf-8", "replace")):
                 yield value
                 yield value.rpartition(" ")[2]  # behind Bearer or Basic
         elif _looks_secret(name, value):
@@ -114,7 +116,7 @@ def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _promises(name: str) -> bool:
-    return names.promises_in_env(name.encode("utf-8", "replace"))
+    return secret_names.promises_in_env(name.encode("utf-8", "replace"))
 
 
 def _looks_secret(name: str, value: str) -> bool:
@@ -127,7 +129,7 @@ def _of_arguments(arguments: list[str]) -> Iterator[str]:
     """Yield the values of flags whose names promise a secret, in the same argument or in the next."""
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        if flag.startswith("-") and names.promises(flag.encode("utf-8", "replace")):
+        if flag.startswith("-") and secret_names.promises(flag.encode("utf-8", "replace")):
             yield value if equals else arguments[index + 1] if index + 1 < len(arguments) else ""
         yield from _of_url(value if equals else argument)
 
@@ -158,7 +160,7 @@ def _of_file(path: Path) -> Iterator[str]:
         yield from (
             value
             for name, value in parsed.items()
-            if isinstance(value, str) and names.promises(str(name).encode("utf-8", "replace"))
+            if isinstance(value, str) and secret_names.promises(str(name).encode("utf-8", "replace"))
         )
     else:
         yield text.strip()

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from tarsy.masking import edits, efforts, mappings, names, rules
+from tarsy.masking import budgets, edits, mappings, rules, secret_names
 
 _DEEPEST = 64
 """Mappings that are kept open; beyond, the outermost is forgotten. Kubernetes nests about 20 deep."""
@@ -86,17 +86,17 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return quote in doc and (any(name + quote in doc for name in mappings.TELLING) or _SAID.search(doc) is not None)
 
 
-def find(doc: bytes, *, level: int, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
+def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
     """Find what is to be masked in the documents at this level."""
-    start, reader = 0, _Reader(doc, mappings_found, effort)
+    start, reader = 0, _Reader(doc, mappings_found, budget)
     if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SAID.search(doc) is not None:
         start = reader.begin_torn(level)
-    reader.read(effort.each(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
+    reader.read(budget.each(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
 
 
 class _Reader:
-    def __init__(self, doc: bytes, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
-        self._effort = effort
+    def __init__(self, doc: bytes, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
+        self._budget = budget
         self._doc = doc
         self._found = mappings_found
         self._stack: list[mappings.Mapping] = []
@@ -142,7 +142,7 @@ class _Reader:
         else:
             key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
         if mapping.is_env:
-            self._effort.pay(_VARIABLE_COST)
+            self._budget.pay(_VARIABLE_COST)
         if key in mappings.READ or (mapping.is_env and mapping.knows(key)):
             mapping.key = key
         elif mapping.key == mappings.CUT:
@@ -164,7 +164,7 @@ class _Reader:
         mapping.mark = at + 1
 
     def _open(self, mark: int, *, is_list: bool) -> None:
-        self._effort.pay(_OPEN_COST)
+        self._budget.pay(_OPEN_COST)
         stack = self._stack
         parent = stack[-1] if stack else None
         stack.append(mappings.Mapping(mark, parent=parent, is_list=is_list))
@@ -192,7 +192,7 @@ class _Reader:
 
     def _around(self, mark: int) -> mappings.Mapping:
         """Begin what all stands in that is under way."""
-        self._effort.pay(_TORN_COST)
+        self._budget.pay(_TORN_COST)
         around = mappings.Mapping(mark, parent=None)
         around.is_torn = True
         self._stack.insert(0, around)
@@ -213,7 +213,7 @@ class _Reader:
         return mapping
 
 
-def values(doc: bytes, span: mappings.Span, *, level: int, effort: efforts.Effort) -> list[edits.Edit]:
+def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budget) -> list[edits.Edit]:
     """Mask every value of the mapping at `span`, and whatever else is in there and is no key.
 
     What is no mapping is masked whole.
@@ -224,7 +224,7 @@ def values(doc: bytes, span: mappings.Span, *, level: int, effort: efforts.Effor
     changes: list[edits.Edit] = []
     stack: list[bool] = []
     mark, colon = start + 1, -1
-    for token in effort.each(_tokens(level, every=True).finditer(doc, start, end), cost=_PAIR_COST):
+    for token in budget.each(_tokens(level, every=True).finditer(doc, start, end), cost=_PAIR_COST):
         at = token.start(1)
         if at == token.end():
             break
@@ -253,7 +253,7 @@ def _pair(doc: bytes, mark: int, colon: int, end: int, *, level: int) -> list[ed
 def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     """Mask the one value at `span`, unless it is empty."""
     start, end = trimmed(doc, span)
-    if names.is_empty(doc[start:end]):
+    if secret_names.is_empty(doc[start:end]):
         return []
     quote = _QUOTE.match(doc, start, end)
     text = quote[0] + edits.marker("secret") + quote[0] if quote else edits.quoted("secret", level=level)

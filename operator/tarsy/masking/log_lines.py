@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tarsy.masking import edits, efforts, mappings, rules
+from tarsy.masking import budgets, edits, mappings, rules
 
 _TOLD = rules.rule(rb"[Ss]ecret|stringData|%b" % mappings.TYPE)
 _RECORD = rules.rule(
@@ -76,21 +76,21 @@ class _Piece(NamedTuple):
         return text if self.escapes is None else text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
-def views(doc: bytes, effort: efforts.Effort) -> Iterator[View]:
+def views(doc: bytes, budget: budgets.Budget) -> Iterator[View]:
     """The texts that the lines of `doc` carry apart from one another, if any of them may be a Secret's."""
     if _TOLD.search(doc) is None:
         return
-    if (view := _view(_records(doc, effort), effort)) is not None:
+    if (view := _view(_records(doc, budget), budget)) is not None:
         yield view
-    for head in _heads(doc, effort):
-        if (view := _view(_behind(head, doc, effort), effort)) is not None:
+    for head in _heads(doc, budget):
+        if (view := _view(_behind(head, doc, budget), budget)) is not None:
             yield view
 
 
-def _view(lines: Iterable[tuple[bytes, _Piece]], effort: efforts.Effort) -> View | None:
+def _view(lines: Iterable[tuple[bytes, _Piece]], budget: budgets.Budget) -> View | None:
     texts: list[bytes] = []
     pieces: list[_Piece] = []
-    for text, piece in effort.each(lines, cost=_COST):
+    for text, piece in budget.each(lines, cost=_COST):
         texts.append(text)
         pieces.append(piece)
     if len(pieces) < 2:
@@ -101,19 +101,19 @@ def _view(lines: Iterable[tuple[bytes, _Piece]], effort: efforts.Effort) -> View
     return View(b"".join(texts), starts, pieces)
 
 
-def _records(doc: bytes, effort: efforts.Effort) -> Iterator[tuple[bytes, _Piece]]:
-    for record in effort.each(_RECORD.finditer(doc), cost=_COST):
+def _records(doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
+    for record in budget.each(_RECORD.finditer(doc), cost=_COST):
         group = 1 if record.start(1) >= 0 else 2 if record.start(2) >= 0 else 3
-        text, escapes = _unescaped(record[group], record.start(group), effort)
+        text, escapes = _unescaped(record[group], record.start(group), budget)
         yield text, _Piece(record.start(group), len(text), escapes)
 
 
-def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes, tuple[list[int], list[int]]]:
+def _unescaped(string: bytes, start: int, budget: budgets.Budget) -> tuple[bytes, tuple[list[int], list[int]]]:
     """A JSON string's text, and where it is inside and outside behind each escape."""
     texts: list[bytes] = []
     inside, outside = [0], [start]
     done = length = 0
-    for escape in effort.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
+    for escape in budget.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
         plain = string[done : escape.start()]
         character = _SIMPLE.get(escape[0]) or _unescape(escape[0])
         texts += [plain, character]
@@ -133,10 +133,10 @@ def _unescape(escape: bytes) -> bytes:
     return character.encode("utf-8", "surrogatepass")
 
 
-def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:
+def _heads(doc: bytes, budget: budgets.Budget) -> list[bytes]:
     """Return the prefixes of the lines of Secrets."""
     heads: list[bytes] = []
-    for anchor in effort.each(_ANCHOR.finditer(doc), cost=_COST):
+    for anchor in budget.each(_ANCHOR.finditer(doc), cost=_COST):
         head = anchor[1].rstrip(b" ") + b" "
         if len(head) > _LONGEST_HEAD:
             continue
@@ -151,6 +151,6 @@ def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:
     return heads
 
 
-def _behind(head: bytes, doc: bytes, effort: efforts.Effort) -> Iterator[tuple[bytes, _Piece]]:
-    for line in effort.each(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
+def _behind(head: bytes, doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
+    for line in budget.each(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
         yield line[1], _Piece(line.start(1), line.end(1) - line.start(1), None)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tarsy.masking import edits, efforts, rules
+from tarsy.masking import budgets, edits, rules
 
 PATTERN_MAX = 1024
 """Characters."""
@@ -31,7 +31,7 @@ _TOLD_MAX = 8
 """Characters of a pattern that are told in an error: more of it might be a secret."""
 
 
-class CustomError(ValueError):
+class CustomPatternError(ValueError):
     """A pattern or its replacement cannot be used; `field` says which of them, the message why."""
 
     def __init__(self, field: Field, why: str) -> None:
@@ -40,16 +40,16 @@ class CustomError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Custom:
+class CustomPattern:
     """One pattern, ready to be looked for."""
 
     rule: rules.Rule
     pieces: tuple[bytes | int, ...]
     """The replacement: text, and the numbers of groups that stay."""
 
-    def find(self, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    def find(self, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
         """The places where it changes something; a marker that is there already stays whole, or goes whole."""
-        for match in effort.each(self.rule.finditer(doc), cost=_COST):
+        for match in budget.each(self.rule.finditer(doc), cost=_COST):
             start, end = match.span()
             if start < end and (span := edits.around(doc, start, end)) is not None:
                 text = self._replacement(match)
@@ -64,36 +64,38 @@ class Custom:
 
     def once(self, doc: bytes) -> bytes:
         """`doc`, a short one, with all that it finds replaced."""
-        return edits.apply(doc, self.find(doc, efforts.unlimited()))
+        return edits.apply(doc, self.find(doc, budgets.unlimited()))
 
 
-def custom(*, name: str, pattern: str, replacement: str | None) -> Custom:
+def compile_pattern(*, name: str, pattern: str, replacement: str | None) -> CustomPattern:
     """A pattern of this name; without a replacement `[MASKED:name]` stands for all that it finds.
 
-    A CustomError says why it cannot be used, without showing it.
+    A CustomPatternError says why it cannot be used, without showing it.
     """
     if len(pattern) > PATTERN_MAX:
-        raise CustomError("pattern", f"longer than {PATTERN_MAX} characters")
+        raise CustomPatternError("pattern", f"longer than {PATTERN_MAX} characters")
     try:
         rule = rules.unicode_rule(pattern.encode())
     except rules.PatternError as error:
-        raise CustomError("pattern", _problem(str(error), pattern)) from None
+        raise CustomPatternError("pattern", _problem(str(error), pattern)) from None
     except UnicodeEncodeError:
-        raise CustomError("pattern", "not a text that UTF-8 has") from None
+        raise CustomPatternError("pattern", "not a text that UTF-8 has") from None
     if rule.programsize > SIZE_MAX:
-        raise CustomError("pattern", f"too large: RE2 makes {rule.programsize} instructions of it, {SIZE_MAX} may be")
+        raise CustomPatternError(
+            "pattern", f"too large: RE2 makes {rule.programsize} instructions of it, {SIZE_MAX} may be"
+        )
     if any(match.start() == match.end() for sample in _SAMPLES for match in rule.finditer(sample)):
-        raise CustomError("pattern", "it finds the empty text, which is everywhere")
+        raise CustomPatternError("pattern", "it finds the empty text, which is everywhere")
     pieces = (edits.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
-    made = Custom(rule=rule, pieces=pieces)
+    made = CustomPattern(rule=rule, pieces=pieces)
     if not _settles(made):
-        raise CustomError("replacement", "the pattern finds it and changes it again: masking would never end")
+        raise CustomPatternError("replacement", "the pattern finds it and changes it again: masking would never end")
     return made
 
 
 def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
     if len(replacement) > REPLACEMENT_MAX:
-        raise CustomError("replacement", f"longer than {REPLACEMENT_MAX} characters")
+        raise CustomPatternError("replacement", f"longer than {REPLACEMENT_MAX} characters")
     done = 0
     for group in _GROUP.finditer(replacement):
         yield replacement[done : group.start()].encode("utf-8", "replace")
@@ -105,18 +107,18 @@ def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
 def _number(named: str, rule: rules.Rule) -> int:
     """The number of the group that is named there, by number or name."""
     if not named:
-        raise CustomError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
+        raise CustomPatternError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
     groups = {name.decode() if isinstance(name, bytes) else name: at for name, at in rule.groupindex.items()}
     number = groups.get(named, int(named) if named.isascii() and named.isdecimal() and len(named) < 4 else -1)
     if number == 0:
-        raise CustomError("replacement", "$0 is all that was found: nothing would be masked")
+        raise CustomPatternError("replacement", "$0 is all that was found: nothing would be masked")
     if not 0 < number <= rule.groups:
         there = ", ".join(f"${{{reference}}}" for reference in (*range(1, rule.groups + 1), *sorted(groups)))
-        raise CustomError("replacement", f"an unknown group of the pattern. Available: {there or 'none'}")
+        raise CustomPatternError("replacement", f"an unknown group of the pattern. Available: {there or 'none'}")
     return number
 
 
-def _settles(made: Custom) -> bool:
+def _settles(made: CustomPattern) -> bool:
     """Whether what it puts in is left alone by it, as far as samples tell."""
     for filling in (b"", b"0", b"a", b"A1b2"):
         written = b"".join(piece if isinstance(piece, bytes) else filling for piece in made.pieces)

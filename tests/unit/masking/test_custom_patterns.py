@@ -6,11 +6,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.masking import customs, masker
+from tarsy.masking import custom_patterns, masker
 
 
 def own(pattern: str, replacement: str | None = None, *, name: str = "account") -> masker.Masker:
-    return masker.Masker(groups=["security"], own=[customs.custom(name=name, pattern=pattern, replacement=replacement)])
+    return masker.Masker(
+        groups=["security"], own=[custom_patterns.compile_pattern(name=name, pattern=pattern, replacement=replacement)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,12 +64,14 @@ def test_what_a_pattern_finds_is_replaced(pattern: str, replacement: str | None,
     ],
 )
 def test_what_cannot_be_used_is_refused_and_not_shown(pattern: str, replacement: str | None, why: str) -> None:
-    with pytest.raises(customs.CustomError) as error:
-        customs.custom(name="account", pattern=pattern, replacement=replacement)
+    with pytest.raises(custom_patterns.CustomPatternError) as error:
+        custom_patterns.compile_pattern(name="account", pattern=pattern, replacement=replacement)
     assert f"{error.value.field}: {error.value}".startswith(why)
     assert len(str(error.value)) < 120
-    with pytest.raises(customs.CustomError) as error:
-        customs.custom(name="account", pattern=f"(hunter2-{pattern[:50].replace(chr(0xD800), '')}", replacement="$7")
+    with pytest.raises(custom_patterns.CustomPatternError) as error:
+        custom_patterns.compile_pattern(
+            name="account", pattern=f"(hunter2-{pattern[:50].replace(chr(0xD800), '')}", replacement="$7"
+        )
     assert "hunter2" not in str(error.value)
 
 
@@ -102,7 +106,7 @@ TEXTS = ["acct", "12", "x", " ", "[MASKED:token]", "[MASKED:", "]", "a=b", "pass
 def test_whatever_the_pattern_masking_twice_changes_nothing(pattern: str, replacement: str | None, text: str) -> None:
     try:
         mine = own(pattern, replacement)
-    except customs.CustomError:
+    except custom_patterns.CustomPatternError:
         return
     masked = mine.text(text)
     assert mine.text(masked) == masked

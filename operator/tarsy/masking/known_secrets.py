@@ -93,7 +93,7 @@ class _Sought:
         return following < len(self.forms) and self.forms[following].startswith(rest)
 
 
-class Given:
+class KnownSecrets:
     """The values that this process was given, as far as they differ from common words."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Given:
         return fingerprints.key(investigation, pepper=self._pepper)
 
 
-KNOWN = Given()
+KNOWN = KnownSecrets()
 """The known secrets of this process."""
 
 

@@ -4,7 +4,7 @@ Lines are told apart by their columns alone: a mapping is the keys that stand in
 between them. That is enough for what Kubernetes' tools print, it survives prose, fences and cuts around it, and what
 stands in a block scalar (a manifest in a ConfigMap) is read like everything else.
 
-As in `flow`, a document inside a JSON string is read as it stands: there a line ends at an escaped newline.
+As in `json_reader`, a document inside a JSON string is read as it stands: there a line ends at an escaped newline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from tarsy.masking import edits, efforts, flow, mappings, names, rules
+from tarsy.masking import budgets, edits, json_reader, mappings, rules, secret_names
 
 _DEEPEST = 64
 _FAR = 1 << 20
@@ -33,7 +33,7 @@ _HASH = 0x23
 _LINE_COST, _OPEN_COST = 9, 8
 _BREAK = re.compile(rb"---(?:\s|$)|\.\.\.\s*$|```|~~~")
 _JSON = {b",", b"{", b"["}
-"""The last characters of JSON lines, which `flow` reads."""
+"""The last characters of JSON lines, which `json_reader` reads."""
 _FRAGMENT = re.compile(rb"\s*+(?::\s++)?+\S++\s*+")
 """A line of one word, such as the end of a value."""
 _HEADING = re.compile(rb"\s*+[-\w./]++:\s*+")
@@ -46,24 +46,24 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return newline in doc and _NAME.search(doc) is not None
 
 
-def find(doc: bytes, *, level: int, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
+def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
     """Find what is to be masked in the documents at this level."""
-    for lines in _documents(doc, level, effort):
-        _Reader(doc, mappings_found, effort).read(lines)
+    for lines in _documents(doc, level, budget):
+        _Reader(doc, mappings_found, budget).read(lines)
 
 
-def _documents(doc: bytes, level: int, effort: efforts.Effort) -> Iterator[Iterable[mappings.Span]]:
+def _documents(doc: bytes, level: int, budget: budgets.Budget) -> Iterator[Iterable[mappings.Span]]:
     """The lines of each document: of the whole text, or of each string that has escaped newlines of this level."""
     if level == 0:
-        yield (line.span() for line in effort.each(_TEXT.finditer(doc), cost=_LINE_COST))
+        yield (line.span() for line in budget.each(_TEXT.finditer(doc), cost=_LINE_COST))
         return
     lines: list[mappings.Span] = []
     start = 0
-    for token in effort.each(_ESCAPES.finditer(doc)):
+    for token in budget.each(_ESCAPES.finditer(doc)):
         slashes = token.end() - token.start() - 1
         last = doc[token.end() - 1]
         if last == 0x6E and slashes % 2**level == 2 ** (level - 1):
-            effort.pay(_LINE_COST)
+            budget.pay(_LINE_COST)
             lines.append((start, token.end() - 1 - 2 ** (level - 1)))
             start = token.end()
         elif last == 0x0A or (last == 0x22 and (slashes + 1) % 2**level):
@@ -75,8 +75,8 @@ def _documents(doc: bytes, level: int, effort: efforts.Effort) -> Iterator[Itera
 
 
 class _Reader:
-    def __init__(self, doc: bytes, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
-        self._effort = effort
+    def __init__(self, doc: bytes, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
+        self._budget = budget
         self._doc = doc
         self._found = mappings_found
         self._stack: list[mappings.Mapping] = []
@@ -141,7 +141,7 @@ class _Reader:
             self._comments = []
 
     def _open(self, column: int) -> None:
-        self._effort.pay(_OPEN_COST)
+        self._budget.pay(_OPEN_COST)
         stack = self._stack
         stack.append(mappings.Mapping(0, parent=stack[-1] if stack else None, column=column))
         if len(stack) > _DEEPEST:
@@ -184,15 +184,15 @@ class _Reader:
         mapping.key = None
 
 
-def values(doc: bytes, span: mappings.Span, *, level: int, effort: efforts.Effort) -> list[edits.Edit]:
+def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budget) -> list[edits.Edit]:
     """Mask every value of the mapping whose text is `span`, from behind the colon of its own key.
 
     A line that is no key of it is masked whole, so that nothing passes for being written in an unusual way.
     """
-    (first, *rest) = effort.each(_lines(doc, span, level), cost=_LINE_COST)
+    (first, *rest) = budget.each(_lines(doc, span, level), cost=_LINE_COST)
     head = doc[slice(*first)].strip()
     if head.startswith(b"{"):
-        return flow.values(doc, span, level=level, effort=effort)
+        return json_reader.values(doc, span, level=level, budget=budget)
     if head and not head.startswith((b"#", b"&", b"!")):
         return value(doc, span, level=level)
     changes: list[edits.Edit] = []
@@ -222,7 +222,7 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     """Mask the one value at `span`, with the lines that it goes on for, unless it is empty."""
     text = doc[slice(*span)]
     start = span[0] + len(text) - len(text.lstrip(b" \t"))
-    if names.is_empty(text):
+    if secret_names.is_empty(text):
         return []
     gap = b" " if start == span[0] and doc[start - 1 : start] == b":" else b""
     return [edits.Edit(start, span[1], gap + edits.quoted("secret", level=level))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tarsy.config.load import loader
 from tarsy.config.model import platforms
-from tarsy.config.redact import known_secrets
+from tarsy.config.redact import secret_values
 from tarsy.resources import files
 
 FILE = """
@@ -57,7 +57,7 @@ def test_what_the_platform_file_gives_is_found(loaded: platforms.Platform) -> No
     environment = {
         "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
     }  # fmt: skip
-    found = known_secrets.values(loaded, environment)
+    found = secret_values.values(loaded, environment)
     assert set(found) == {
         *("given-key-1", "given-key-2", "given-file-1", "given-file-2", "given-account-1"),
         *("given-arg-1", "given-arg-2", "given-arg-3"),
@@ -88,7 +88,7 @@ def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
         "SECRET_FILE": str(tmp_path / "missing"),
         "PATH": "/usr/bin",
     }
-    found = set(known_secrets.values(platforms.Platform(), environment))
+    found = set(secret_values.values(platforms.Platform(), environment))
     given = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
     assert given <= found
     assert found - given == {"postgres://tarsy:given-db-2@db/tarsy"}
@@ -97,6 +97,6 @@ def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
 def test_the_pepper_is_the_databases_password_from_the_file_first(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://tarsy:p%2Fw@db/tarsy\n", encoding="utf-8")
     environment = {"DATABASE_URL": "postgres://tarsy:other@db/tarsy"}
-    assert known_secrets.pepper(environment) == "other"
-    assert known_secrets.pepper(environment | {"DATABASE_URL_FILE": str(tmp_path / "url")}) == "p/w"
-    assert known_secrets.pepper({"DATABASE_URL": "postgres://db/tarsy"}) == ""
+    assert secret_values.pepper(environment) == "other"
+    assert secret_values.pepper(environment | {"DATABASE_URL_FILE": str(tmp_path / "url")}) == "p/w"
+    assert secret_values.pepper({"DATABASE_URL": "postgres://db/tarsy"}) == ""

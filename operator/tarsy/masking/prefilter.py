@@ -14,7 +14,7 @@ _WINDOW = 4096
 """Bytes that are looked at together, which bounds the list of words that are found."""
 
 
-class Hints:
+class Prefilter:
     """The words that each pattern of a table needs."""
 
     def __init__(self, needs: Iterable[bytes]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tarsy.masking import efforts
+from tarsy.masking import budgets
 
 _ALIKE = {
     ord(look): plain
@@ -42,10 +42,10 @@ _ESCAPED = re.compile(
 _PASSES = 4
 
 
-def taken_off(text: str) -> str:
+def normalize(text: str) -> str:
     """`text` with plain letters for those that look like them, and without what is not seen; twice is as once.
 
-    Raises `efforts.TooMuchWorkError` where escapes stand within escapes, more often than any program writes them.
+    Raises `budgets.BudgetExceededError` where escapes stand within escapes, more often than any program writes them.
     """
     if not _SUSPECTS.isdisjoint(text):  # a class of them in a pattern takes a hundred times as long
         text = _SEQUENCE.sub("", text).translate(_TABLE)
@@ -55,4 +55,4 @@ def taken_off(text: str) -> str:
         text, count = _ESCAPED.subn("", text)
         if not count:
             return text
-    raise efforts.TooMuchWorkError
+    raise budgets.BudgetExceededError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader
-from tarsy.resources import base, chains, investigations, patterns
+from tarsy.resources import base, chains, investigations, tool_patterns
 from tarsy.transcript import record
 
 
@@ -28,9 +28,9 @@ def is_open(pattern: str) -> bool:
 
 @hypothesis.given(st.text(alphabet="[]!-ab.*?\n", min_size=1, max_size=10))
 def test_pattern_is_refused_without_server_or_with_an_open_bracket(pattern: str) -> None:
-    assert bool(patterns.own_misfit(pattern)) == is_open(pattern)
-    assert bool(patterns.misfit(pattern)) == (is_open(pattern) or not ("." in pattern or pattern[0] == "*"))
-    if patterns.own_misfit(pattern) and not set(pattern) & set("*?]"):
+    assert bool(tool_patterns.own_misfit(pattern)) == is_open(pattern)
+    assert bool(tool_patterns.misfit(pattern)) == (is_open(pattern) or not ("." in pattern or pattern[0] == "*"))
+    if tool_patterns.own_misfit(pattern) and not set(pattern) & set("*?]"):
         assert fnmatch.fnmatchcase(pattern, pattern), "an open [ stands for itself"
 
 
@@ -50,7 +50,7 @@ ALL = ", and 'kubernetes-server.*' for all tools of a server"
     ],
 )
 def test_refusal_of_a_pattern_names_its_remedy(pattern: str, words: str) -> None:
-    assert patterns.misfit(pattern) == words
+    assert tool_patterns.misfit(pattern) == words
 
 
 STAGE = {"name": "look", "agent": "KubernetesAgent"}
@@ -89,5 +89,5 @@ def test_snapshot_with_a_refused_pattern_is_read() -> None:
 def test_what_is_written_now_is_refused_at_its_place() -> None:
     written = {"tools": {"deny": ["pods_l*"]}, "servers": [{"name": "k8s", "tools": ["pods_*", "[x"]}]}
     with pytest.raises(pydantic.ValidationError) as error:
-        investigations.MCP.model_validate(written, context=patterns.AS_WRITTEN)
+        investigations.MCP.model_validate(written, context=tool_patterns.AS_WRITTEN)
     assert {found["loc"] for found in error.value.errors()} == {("tools", "deny", 0), ("servers", 0, "tools", 1)}

@@ -8,18 +8,18 @@ from re import _parser  # type: ignore[attr-defined]  # it knows what a pattern 
 from typing import Any
 
 import pytest
-from tarsy.masking import assignments, hints, logs, patterns, rules, secrets
+from tarsy.masking import assignments, log_lines, prefilter, rules, secret_patterns, structure
 
 RULES: dict[Callable[..., Any], list[rules.Rule]] = {
-    patterns._pem: [patterns._PEM, patterns._PEM_REST],
-    patterns._encoded_pem: [patterns._ENCODED_PEM],
-    patterns._tables: [patterns._TABLE],
-    patterns._diffs: [patterns._DIFF],
+    secret_patterns._pem: [secret_patterns._PEM, secret_patterns._PEM_REST],
+    secret_patterns._encoded_pem: [secret_patterns._ENCODED_PEM],
+    secret_patterns._tables: [secret_patterns._TABLE],
+    secret_patterns._diffs: [secret_patterns._DIFF],
     assignments.find: [assignments._LINE, assignments._FLAG, assignments._OTHERWISE],
-    secrets._structure: [secrets._TELLING, logs._TOLD],
-    secrets._described: [secrets._DESCRIBED],
-    secrets._printed: [secrets._GO_BYTES],
-    secrets._encoded: [secrets._ENCODED],
+    structure._structure: [structure._TELLING, log_lines._TOLD],
+    structure._described: [structure._DESCRIBED],
+    structure._printed: [structure._GO_BYTES],
+    structure._encoded: [structure._ENCODED],
 }
 """What finds the places of those that are more than one look."""
 
@@ -30,7 +30,10 @@ def rules_of(find: Callable[..., Any]) -> list[rules.Rule]:
 
 CASES = [
     (needs, rule)
-    for find, needs in [*((finder.find, finder.needs) for finder in patterns.FINDERS), *secrets.FINDERS.items()]
+    for find, needs in [
+        *((finder.find, finder.needs) for finder in secret_patterns.FINDERS),
+        *structure.FINDERS.items(),
+    ]
     if needs
     for rule in rules_of(find)
 ]
@@ -68,13 +71,13 @@ def parts(operation: str, argument: Any) -> set[str]:
 
 @pytest.mark.parametrize(("needs", "rule"), CASES, ids=lambda part: part if isinstance(part, bytes) else "")
 def test_what_a_pattern_matches_has_a_word_that_it_needs(needs: bytes, rule: rules.Rule) -> None:
-    seen = hints.Hints([needs])
+    seen = prefilter.Prefilter([needs])
     matched = forms(_parser.parse(rule.pattern.replace(rb"\z", rb"\Z")))
     assert [form for form in matched if not seen.may_find(form.encode("latin-1"))] == []
 
 
 @pytest.mark.parametrize("before", range(4080, 4100))
 def test_a_word_is_seen_wherever_it_stands(before: int) -> None:
-    seen = hints.Hints([b"curl|wget", b"zip", b""])
+    seen = prefilter.Prefilter([b"curl|wget", b"zip", b""])
     assert seen.may_find(b"x" * before + b"cURL" + b"x" * 4096) == {0, 2}
     assert seen.may_find(b"x" * before + b"cUR") == {2}

@@ -5,7 +5,8 @@ literal values of environment variables whose names promise a secret; the keys o
 `kubectl describe` and Go print of these. Each value is masked by itself and its key stays: that a key is missing,
 misspelt or empty is why many a pod does not start.
 
-Everything is read twice, as braces (`flow`) and as lines (`block`), at each depth of JSON strings in JSON strings.
+Everything is read twice, as braces (`json_reader`) and as lines (`yaml_reader`), at each depth of JSON strings in JSON
+strings.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
-from tarsy.masking import block, edits, efforts, flow, hints, logs, mappings, names, repeats, rules
+from tarsy.masking import (
+    budgets,
+    edits,
+    json_reader,
+    log_lines,
+    mappings,
+    prefilter,
+    repeats,
+    rules,
+    secret_names,
+    yaml_reader,
+)
 
 _LEVELS = 5
 """How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
@@ -37,12 +49,12 @@ _ENCODED = rules.rule(
 _KIND = rules.rule(rb"kind\\*[\"']?\s*:\s*\\*[\"']?Secret")
 
 
-def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
-    """`doc` without Kubernetes' secrets; raises nothing but a TooMuchWorkError, whatever `doc` is."""
-    may_find = _HINTS.may_find(doc)
-    changes = [change for number, find in enumerate(FINDERS) if number in may_find for change in find(doc, effort)]
-    for view in logs.views(doc, effort) if _STRUCTURE in may_find else ():
-        structural_edits = edits.merged(_structure(view.text, effort))
+def mask(doc: bytes, budget: budgets.Budget, seen: repeats.Repeats) -> bytes:
+    """`doc` without Kubernetes' secrets; raises nothing but a BudgetExceededError, whatever `doc` is."""
+    may_find = _PREFILTER.may_find(doc)
+    changes = [change for number, find in enumerate(FINDERS) if number in may_find for change in find(doc, budget)]
+    for view in log_lines.views(doc, budget) if _STRUCTURE in may_find else ():
+        structural_edits = edits.merged(_structure(view.text, budget))
         seen.note(view.text, structural_edits)
         changes += view.back(seen.fingerprinted(view.text, structural_edits))
     changes = edits.merged(changes)
@@ -50,21 +62,21 @@ def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     return seen.apply(doc, changes)
 
 
-def _structure(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
+def _structure(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     if _TELLING.search(doc) is None:
         return []
     changes: list[edits.Edit] = []
     for level in range(_LEVELS):
-        for reader in (flow, block):
+        for reader in (json_reader, yaml_reader):
             if not reader.may_find(doc, level=level):
                 continue
-            effort.in_time()
+            budget.in_time()
             mappings_found = mappings.Found()
-            reader.find(doc, level=level, mappings_found=mappings_found, effort=effort)
-            for span in effort.each(_merged(mappings_found.data), cost=_VALUE_COST):
-                changes += reader.values(doc, span, level=level, effort=effort)
-            for span in effort.each(mappings_found.values, cost=_VALUE_COST):
-                if not names.is_harmless(doc[slice(*span)]):
+            reader.find(doc, level=level, mappings_found=mappings_found, budget=budget)
+            for span in budget.each(_merged(mappings_found.data), cost=_VALUE_COST):
+                changes += reader.values(doc, span, level=level, budget=budget)
+            for span in budget.each(mappings_found.values, cost=_VALUE_COST):
+                if not secret_names.is_harmless(doc[slice(*span)]):
                     changes += reader.value(doc, span, level=level)
     return changes
 
@@ -79,28 +91,28 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
     return merged
 
 
-def _described(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
+def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(entry.start(1), entry.end(1), edits.marker("secret"))
-        for section in effort.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
-        for entry in effort.each(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
-        if not _SIZE.fullmatch(entry[1]) and not names.is_empty(entry[1])
+        for section in budget.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
+        for entry in budget.each(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
+        if not _SIZE.fullmatch(entry[1]) and not secret_names.is_empty(entry[1])
     ]
 
 
-def _printed(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
+def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(match.start(1), match.end(1), edits.marker("secret"))
-        for match in effort.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
-        if not names.is_empty(match[1])
+        for match in budget.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
+        if not secret_names.is_empty(match[1])
     ]
 
 
-def _encoded(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
+def _encoded(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     """Secrets as a whole in base64."""
     return [
         edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), edits.marker("secret"))
-        for match in effort.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
+        for match in budget.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
         if _KIND.search(_decoded(match[1])) is not None
     ]
 
@@ -111,12 +123,12 @@ def _decoded(text: bytes) -> bytes:
     return base64.b64decode(text[: len(text) // 4 * 4])
 
 
-FINDERS: dict[Callable[[bytes, efforts.Effort], list[edits.Edit]], bytes] = {
+FINDERS: dict[Callable[[bytes, budgets.Budget], list[edits.Edit]], bytes] = {
     _structure: b"apiversion|stringdata|pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt|" + mappings.TYPE_WORDS,
     _described: b"data\n====|data\r\n====",
     _printed: b"map[string]",
     _encoded: b"u2vjcmv0|nly3jld|tzwnyzx",
 }
-"""The searches, and the words that each needs, in the form of `hints`."""
+"""The searches, and the words that each needs, in the form of `prefilter`."""
 _STRUCTURE = 0
-_HINTS = hints.Hints(FINDERS.values())
+_PREFILTER = prefilter.Prefilter(FINDERS.values())

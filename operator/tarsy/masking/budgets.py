@@ -18,11 +18,11 @@ _BETWEEN_LOOKS = 20_000
 """Steps, about 10 ms, between two looks at the clock."""
 
 
-class TooMuchWorkError(Exception):
+class BudgetExceededError(Exception):
     """The text asks for more work than it is worth."""
 
 
-class Effort:
+class Budget:
     """The work that is left for one text."""
 
     def __init__(self, steps: int, *, clock: Callable[[], float], seconds: float) -> None:
@@ -40,7 +40,7 @@ class Effort:
         self._check()
 
     def each(self, places: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
-        """`places`, each paid for with `cost` steps; a TooMuchWorkError once none are left."""
+        """`places`, each paid for with `cost` steps; a BudgetExceededError once none are left."""
         for position in places:
             self._left -= cost
             if self._left < self._next_look:
@@ -48,25 +48,25 @@ class Effort:
             yield position
 
     def pay(self, cost: int) -> None:
-        """Pay for what is about to be done; a TooMuchWorkError where too little is left."""
+        """Pay for what is about to be done; a BudgetExceededError where too little is left."""
         self._left -= cost
         if self._left < self._next_look:
             self._check()
 
     def _check(self) -> None:
         if self._left < 0:
-            raise TooMuchWorkError
+            raise BudgetExceededError
         self.in_time()
         self._next_look = max(0, self._left - _BETWEEN_LOOKS)
 
     def in_time(self) -> None:
-        """Go on; a TooMuchWorkError once the time is over."""
+        """Go on; a BudgetExceededError once the time is over."""
         if self._clock() > self._end:
-            raise TooMuchWorkError
+            raise BudgetExceededError
 
 
-def unlimited() -> Effort:
+def unlimited() -> Budget:
     """For a text of our own: whatever it takes."""
-    effort = Effort(sys.maxsize, clock=lambda: 0.0, seconds=1.0)
-    effort.begin(sys.maxsize)
-    return effort
+    budget = Budget(sys.maxsize, clock=lambda: 0.0, seconds=1.0)
+    budget.begin(sys.maxsize)
+    return budget
