@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tarsy.cli import main
 from tarsy.config.load import settings
 from tarsy.process import migration
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.queue import heartbeats
 from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher
@@ -64,7 +64,7 @@ async def beat(url: str) -> None:
 
 async def listen(url: str) -> None:
     heard = asyncio.Event()
-    listening = asyncio.create_task(notify.Listener(url, {notify.WORK: lambda _: heard.set()}).run())
+    listening = asyncio.create_task(notify.Listener(url, hints.Channels({notify.WORK: lambda _: heard.set()})).run())
     async with asyncio.timeout(60):
         await heard.wait()
     listening.cancel()
@@ -103,7 +103,7 @@ async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.0)
-    listening = asyncio.create_task(notify.Listener(f"{database_url}nowhere", {}).run())
+    listening = asyncio.create_task(notify.Listener(f"{database_url}nowhere", hints.Channels()).run())
     with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(60):
             while len(caplog.messages) < 2:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import leases, run
@@ -112,7 +112,7 @@ async def worker(url: str) -> AsyncIterator[deltas.Speaker]:
 
     async with connected(url) as database:
         speaker = deltas.Speaker(database)
-        async with running(notify.Listener(url, {deltas.WATCHING: hint}).run, speaker.run):
+        async with running(notify.Listener(url, hints.Channels({deltas.WATCHING: hint})).run, speaker.run):
             await listens.wait()
             yield speaker
 
@@ -122,7 +122,7 @@ async def watcher(url: str) -> AsyncIterator[Watching]:
     """A process where somebody may watch."""
     async with connected(url) as database:
         watching = Watching(database)
-        listener = notify.Listener(url, {deltas.SAID: watching.audience.hint})
+        listener = notify.Listener(url, hints.Channels({deltas.SAID: watching.audience.hint}))
         async with running(listener.run, watching.audience.run):
             await watching.until(lambda: watching.moved == [None])
             watching.moved.clear()
@@ -152,8 +152,8 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
 async def test_one_process_may_be_both(migrated_url: str) -> None:
     async with connected(migrated_url) as database:
         speaker, watching = deltas.Speaker(database), Watching(database)
-        hints = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
-        listener = notify.Listener(migrated_url, hints)
+        callbacks = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
+        listener = notify.Listener(migrated_url, hints.Channels(callbacks))
         async with running(listener.run, speaker.run, watching.audience.run):
             with speaker.open_stream(turn()) as stream:
                 watching.audience.watch(ID)
@@ -176,7 +176,10 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
                 said.append(await heard.get())
         return said[:-1]
 
-    async with connected(url) as database, running(notify.Listener(url, {channel: heard.put_nowait}).run):
+    async with (
+        connected(url) as database,
+        running(notify.Listener(url, hints.Channels({channel: heard.put_nowait})).run),
+    ):
         assert await heard.get() == ""
         yield so_far
 

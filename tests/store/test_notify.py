@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy_dev import postgres as launcher
 
 
-def told(heard: asyncio.Queue[str], channel: str, _payload: str) -> None:
+def put(heard: asyncio.Queue[str], channel: str, _payload: str) -> None:
     heard.put_nowait(channel)
 
 
@@ -22,9 +22,9 @@ async def listening(url: str) -> AsyncIterator[asyncio.Queue[str]]:
     """The channels that a listener was called back for, in order; its start is one call each."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     callbacks: dict[str, Callable[[str], None]] = {
-        channel: functools.partial(told, heard, channel) for channel in (notify.WORK, notify.STATUS)
+        channel: functools.partial(put, heard, channel) for channel in (notify.WORK, notify.STATUS)
     }
-    task = asyncio.create_task(notify.Listener(url, callbacks).run())
+    task = asyncio.create_task(notify.Listener(url, hints.Channels(callbacks)).run())
     try:
         yield heard
     finally:
@@ -49,45 +49,48 @@ async def test_a_hint_reaches_the_callback_of_its_channel(database_url: str) -> 
     await database.close()
 
 
-async def test_who_is_in_this_process_is_told_directly_and_others_where_he_does_not_take_it_on(
+async def test_callback_of_sending_process_is_called_directly_and_takes_or_passes_on_the_hint(
     database_url: str,
 ) -> None:
-    database = databases.Database(database_url)
-    told_here: list[str] = []
+    channels = hints.Channels()
+    database = databases.Database(database_url, channels=channels)
+    delivered: list[str] = []
 
     def take(payload: str) -> bool:
-        told_here.append(payload)
+        delivered.append(payload)
         return payload == "mine"
 
     async with listening(database_url) as heard:
         await hear(heard, 2)
-        database.hinted[notify.STATUS] = take
+        channels.listen({notify.STATUS: take})
         await notify.send(database, (notify.STATUS, "mine"))
         await notify.send(database, (notify.WORK, ""))
         await notify.send(database, (notify.STATUS, "another's"))
         assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
-    assert told_here == ["mine", "another's"]
+    assert delivered == ["mine", "another's"]
     await database.close()
 
 
 @pytest.mark.parametrize(("takes", "hears"), [((True, True), False), ((True, False), True), ((False, True), True)])
-async def test_where_two_listen_here_both_are_told_and_others_unless_both_take_it_on(
+async def test_hint_stays_in_the_process_only_if_both_of_its_callbacks_take_it(
     database_url: str, takes: tuple[bool, bool], hears: bool
 ) -> None:
-    database = databases.Database(database_url)
-    told_here: list[int] = []
+    channels = hints.Channels()
+    database = databases.Database(database_url, channels=channels)
+    delivered: list[int] = []
 
     def take(place: int, _: str) -> bool:
-        told_here.append(place)
+        delivered.append(place)
         return takes[place]
 
     async with listening(database_url) as heard:
         await hear(heard, 2)
-        database.hinted[notify.STATUS] = notify.both(functools.partial(take, 0), functools.partial(take, 1))
+        for place in range(2):
+            channels.listen({notify.STATUS: functools.partial(take, place)})
         await notify.send(database, (notify.STATUS, "an id"))
         await notify.send(database, (notify.WORK, ""))
         assert await hear(heard, 1 + hears) == [*([notify.STATUS] if hears else []), notify.WORK]
-    assert told_here == [0, 1]
+    assert delivered == [0, 1]
     await database.close()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from support import queue
 from tarsy import errors
-from tarsy.store.base import audit, databases, notify
+from tarsy.store.base import audit, databases, hints, notify
 from tarsy.store.fleet import pins
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
@@ -80,7 +80,9 @@ async def test_what_the_platform_file_confirms_is_pinned_as_well(database: datab
 
 async def test_processes_hear_that_something_was_confirmed(database: databases.Database) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
-    listener = asyncio.create_task(notify.Listener(database.url, {pins.CHANGED: heard.put_nowait}).run())
+    listener = asyncio.create_task(
+        notify.Listener(database.url, hints.Channels({pins.CHANGED: heard.put_nowait})).run()
+    )
     async with asyncio.timeout(60):
         assert await heard.get() == ""
         await confirm(database, get=A)

@@ -23,7 +23,7 @@ from tarsy.kube import client
 from tarsy.live import outbox, places, protocol, sockets
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.live import deltas
 from tarsy.store.queue import journal
 from tarsy.transcript import entries, ports
@@ -102,7 +102,7 @@ async def speaker_of(world: World) -> AsyncIterator[deltas.Speaker]:
         listens.set()
         return speaker.hint(payload)
 
-    listener = notify.Listener(world.database.url, {deltas.WATCHING: hint})
+    listener = notify.Listener(world.database.url, hints.Channels({deltas.WATCHING: hint}))
     tasks = [asyncio.create_task(listener.run()), asyncio.create_task(speaker.run())]
     await listens.wait()
     yield speaker

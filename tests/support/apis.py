@@ -22,7 +22,7 @@ from tarsy.kube import client, rights
 from tarsy.live import hubs, protocol
 from tarsy.probes import checks, health
 from tarsy.serve import http_server
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import deltas
 from tarsy.telemetry import details
@@ -75,7 +75,7 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
     bound = http_server.bind("127.0.0.1", 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     bound.listen(100)  # whoever connects before the server accepts waits
-    listener = notify.Listener(given.database.url, {deltas.SAID: given.hub.hint}).run
+    listener = notify.Listener(given.database.url, hints.Channels({deltas.SAID: given.hub.hint})).run
     serve = http_server.serve(
         application or app.build(given), bound, websockets=protocol.websockets(), stopping=given.readiness.stop
     )

@@ -49,5 +49,5 @@ def build(
         )
     )
     shared.early.front.hand_over(application)
-    shared.hear({deltas.SAID: hub.hint, notify.STATUS: refresh})
+    shared.channels.listen({deltas.SAID: hub.hint, notify.STATUS: refresh})
     return [hub.run]

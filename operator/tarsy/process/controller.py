@@ -60,7 +60,7 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
         watch_lists=lambda: watcher.lists,
         tell=_notices(shared, cluster).tell if shared.options.deployment else None,
     )
-    shared.hear({notify.STATUS: projection.hint})
+    shared.channels.listen({notify.STATUS: projection.hint})
     return Controller(
         roles=[reconciler.run, conditions.run, watcher.run, projection.run, due.run],
         watching=watcher.opened,

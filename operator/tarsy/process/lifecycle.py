@@ -23,7 +23,7 @@ from tarsy.masking import known_secrets
 from tarsy.process import api, controller, garbage, startup, supervision, worker
 from tarsy.process.runtime import masking, platform_file
 from tarsy.process.shared import Shared
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
 from tarsy.telemetry import details
 from tarsy.transcript import record
@@ -60,12 +60,13 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
         # Keys and packages may be the workers' alone: no other process looks for them.
         judge = functools.partial(registry.unusable, environment=os.environ)
         in_force = platform_file.PlatformFile(watched, unusable=judge if process.serves("worker") else lambda _: {})
+        channels = hints.Channels()
         early = await startup.answer(process, in_force, stack)
         async with asyncio.TaskGroup() as group:
             served = group.create_task(
                 supervision.endless(lambda: supervision.stand_for(asyncio.shield(early.serving)))
             )
-            database, token = await startup.wait(process, early, stack)
+            database, token = await startup.wait(process, early, stack, channels=channels)
             served.cancel()
         await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that were waited for
         process_masking.known.season(await asyncio.to_thread(secret_values.pepper, os.environ))
@@ -77,6 +78,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             options=process,
             in_force=in_force,
             masking=process_masking,
+            channels=channels,
             database=database,
             early=early,
             stack=stack,
@@ -109,7 +111,7 @@ async def _serve(shared: Shared, *, token: str | None) -> None:
             await has_clients.wait()
         await shared.in_force.run()
 
-    listener = notify.Listener(database.url, database.hinted)
+    listener = notify.Listener(database.url, shared.channels)
     shared.early.readiness.start()
     await supervision.supervise(ground=[listener.run, shared.kept.run, renew, *ground], roles=roles)
 

@@ -20,7 +20,7 @@ from tarsy.probes import checks, front, health
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
 from tarsy.serve import http_server
-from tarsy.store.base import databases
+from tarsy.store.base import databases, hints
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,12 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 async def wait(
-    process: settings.Settings, early: Early, stack: AsyncExitStack
+    process: settings.Settings, early: Early, stack: AsyncExitStack, *, channels: hints.Channels
 ) -> tuple[databases.Database, str | None]:
-    """Wait for the secrets and the database, and say what else is missing; the database, and the webhook's token."""
+    """Wait for the secrets and the database; return the database and the webhook's token.
+
+    Readiness says meanwhile what is missing.
+    """
     database: databases.Database | None = None
     url = checks.Secret(process.database_url, needed_by=checks.EVERYBODY)
     token = checks.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
@@ -87,7 +90,7 @@ async def wait(
         needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
         early.readiness.want(checks.Cluster(early.cluster, needed))
     await early.readiness.provided(url)
-    database = databases.Database(url.value)
+    database = databases.Database(url.value, channels=channels)
     stack.push_async_callback(database.close)
     await early.readiness.provided(*wanted)
     return database, token.value if token else None

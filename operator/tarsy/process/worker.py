@@ -85,6 +85,6 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
         )
         await claims.run()
 
-    shared.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, deltas.WATCHING: speaker.hint})
-    shared.hear({pins.CHANGED: confirmed})
+    shared.channels.listen({notify.WORK: hint, notify.CANCEL: lease_manager.hint, deltas.WATCHING: speaker.hint})
+    shared.channels.listen({pins.CHANGED: confirmed})
     return Worker(ground=[equip, lease_manager.run, speaker.run], roles=[work], has_clients=has_clients)

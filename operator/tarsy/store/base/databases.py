@@ -13,7 +13,7 @@ import contextvars
 import functools
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
-from tarsy.store.base import tables
+from tarsy.store.base import hints, tables
 from tarsy.telemetry import logs
 
 if TYPE_CHECKING:
@@ -151,15 +151,22 @@ def _why(error: Exception) -> str:
 class Database:
     """The process's connections to Postgres."""
 
-    def __init__(self, url: str, *, pool_size: int = 15, statement_seconds: float = STATEMENT_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        channels: hints.Channels | None = None,
+        pool_size: int = 15,
+        statement_seconds: float = STATEMENT_SECONDS,
+    ) -> None:
         """Connect lazily to `url` (`postgresql://...`); connections stay open.
 
-        There are at most `pool_size` for single statements, and TRANSACTIONS for what takes several, each of which has
-        `statement_seconds`.
+        There are at most `pool_size` connections for single statements, and TRANSACTIONS for transactions of several;
+        `statement_seconds` limits each statement of those. `channels` are those on which this process listens
+        (`notify.send`).
         """
         self.url = url
-        self.hinted: dict[str, Callable[[str], bool]] = {}
-        """The local receivers of a hint, by channel; True means that no other process needs it (see `notify`)."""
+        self.channels = channels
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._engine = sqlalchemy_asyncio.create_async_engine(

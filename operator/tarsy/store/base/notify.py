@@ -1,22 +1,21 @@
-"""LISTEN and NOTIFY: a hint that there is something to do. Every receiver of hints polls as well.
+"""LISTEN and NOTIFY: hints that there is something to do. Every part that listens for hints polls as well.
 
-Hints go out after their transaction, as a statement of their own: NOTIFY inside it would take a lock that all
-committing transactions share. A hint that is lost with its process costs a poll interval, no more.
+A hint is sent after its transaction, in a statement of its own: NOTIFY inside a transaction takes a lock that all
+committing transactions share. A hint that is lost with its process delays the work by one poll interval.
 
-NOTIFY is a transaction that writes, and wakes every replica. A receiver in this process is called directly
-(`Database.hinted`), and other processes hear nothing if it takes the work.
+NOTIFY is a transaction that writes, and it wakes every replica. So the callbacks of the sending process are called
+directly (`hints.Channels`). If they take the work, nothing is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
 
 import asyncpg
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import databases, hints
 
 WORK = "tarsy_work"
 """Something can be claimed."""
@@ -36,46 +35,41 @@ _SEND = text("""
 """)
 
 Hint = tuple[str, str]
-"""A channel, and what is said there."""
+"""A channel and a payload."""
 
 
 async def send(database: databases.Database, *hints: Hint) -> None:
-    """Give `hints`. A database that is down costs the hints, not the caller: what they tell of is committed."""
-    others = [hint for hint in hints if not _taken_on(database, *hint)]
+    """Deliver `hints` in this process, and send those to others that it does not take.
+
+    While the database is away the hints are lost; the caller's work is committed already.
+    """
+    remaining = [hint for hint in hints if database.channels is None or not database.channels.deliver(*hint)]
     try:
-        await post(database, *others)
+        await post(database, *remaining)
     except databases.StoreDownError as error:
-        channels = ", ".join(channel for channel, _ in others)
-        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channels})
+        names = ", ".join(channel for channel, _ in remaining)
+        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": names})
 
 
 async def post(database: databases.Database, *hints: Hint) -> None:
-    """Give `hints` to all who listen, in one transaction; a StoreDownError says that they may be lost."""
+    """Send `hints` to all processes that listen, in one transaction. After a StoreDownError they may be lost."""
     if hints:
-        channels, payloads = map(list, zip(*hints, strict=True))
-        await database.run(_SEND, channels=channels, payloads=payloads)
-
-
-def both(first: Callable[[str], bool], other: Callable[[str], bool]) -> Callable[[str], bool]:
-    """Both are told of a hint, and it is taken on where both take it on."""
-    return lambda payload: first(payload) & other(payload)
-
-
-def _taken_on(database: databases.Database, channel: str, payload: str) -> bool:
-    here = database.hinted.get(channel)
-    return here is not None and here(payload)
+        names, payloads = map(list, zip(*hints, strict=True))
+        await database.run(_SEND, channels=names, payloads=payloads)
 
 
 class Listener:
-    """Calls back for every hint, on the loop that runs it; reconnects for as long as it runs."""
+    """Delivers the hints of all processes, on the loop that runs it; reconnects for as long as it runs."""
 
-    def __init__(self, url: str, callbacks: Mapping[str, Callable[[str], object]]) -> None:
-        """Listen at `url` on the channels that `callbacks` names; they are given the payload."""
+    def __init__(self, url: str, channels: hints.Channels) -> None:
         self._url = url
-        self._callbacks = callbacks
+        self._channels = channels
 
     async def run(self) -> None:
-        """Listen until cancelled. After a (re)connect every callback is called with "": hints may have been missed."""
+        """Listen until cancelled.
+
+        After each connect every callback gets the payload "": hints may have been missed.
+        """
         while True:
             try:
                 await self._listen()
@@ -88,9 +82,12 @@ class Listener:
         try:
             closed = asyncio.Event()
             connection.add_termination_listener(lambda _: closed.set())
-            for channel, callback in self._callbacks.items():
-                await connection.add_listener(channel, lambda *given, callback=callback: callback(given[3]))
-                callback("")
+            for channel in self._channels:
+                await connection.add_listener(channel, self._deliver)
+                self._channels.deliver(channel, "")
             await closed.wait()
         finally:
             connection.terminate()
+
+    def _deliver(self, _connection: object, _pid: int, channel: str, payload: str) -> None:
+        self._channels.deliver(channel, payload)
