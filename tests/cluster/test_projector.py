@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support import manifests, queue, stories
 from tarsy.controller import projector, statuses
+from tarsy.engine import outcomes
 from tarsy.kube import client, objects
 from tarsy.resources import investigations
 from tarsy.store.base import databases
@@ -178,7 +179,7 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started("collect"))
     await writing.commit(
-        *writing.record.endings(entries.INVESTIGATION, "Failed", message="given up"),
+        *outcomes.ends_of_open(writing.record.runs[entries.INVESTIGATION], "Failed", message="given up"),
         stories.run_ended("Failed", "AttemptsExhausted", message="given up"),
     )
     async with projecting(cluster, database):

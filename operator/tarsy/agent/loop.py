@@ -108,17 +108,9 @@ class Loop:
     ) -> None:
         """Commit what was said, what happened `beside` it, and the ends that it brings."""
         log = [*self.execution.log, *(message for entry in said for message in registry.log_additions(entry))]
-        match self._next_step(log):
-            case steps.Done():
-                ungrounded = requests.rules(self.execution).must_look and not record.results(log)
-                ended = entries.ExecutionEnded(execution=self._id, outcome="Completed", ungrounded=ungrounded)
-            case steps.GiveUp(error):
-                errors_text = "; before that, ".join((error, *reversed(self.execution.given_up)))
-                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=errors_text)
-            case _:
-                await self.journal.commit(*beside, *said)
-                return
-        await self.journal.commit(*beside, *said, ended, *self.ends_with(replace(self.execution, log=log, ended=ended)))
+        ended = requests.end(self.execution, log)
+        ends = (ended, *self.ends_with(replace(self.execution, log=log, ended=ended))) if ended else ()
+        await self.journal.commit(*beside, *said, *ends)
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)

@@ -22,6 +22,19 @@ def next_step(execution: record.Execution, log: messages.Log | None = None) -> s
     return steps.next_step(execution.log if log is None else log, rules(execution))
 
 
+def end(execution: record.Execution, log: messages.Log) -> entries.ExecutionEnded | None:
+    """Return the end of an execution whose log is now `log`; None while it goes on."""
+    identity = execution.started.execution
+    match next_step(execution, log):
+        case steps.Done():
+            ungrounded = rules(execution).must_look and not record.results(log)
+            return entries.ExecutionEnded(execution=identity, outcome="Completed", ungrounded=ungrounded)
+        case steps.GiveUp(error):
+            errors = "; before that, ".join((error, *reversed(execution.given_up)))
+            return entries.ExecutionEnded(execution=identity, outcome="Failed", error=errors)
+    return None
+
+
 def rules(execution: record.Execution) -> steps.Rules:
     """Return the rules that strategy and settings set for the conversation."""
     started, chosen = execution.started, strategy(execution)

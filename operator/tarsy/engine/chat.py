@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,8 +10,8 @@ from datetime import UTC, datetime
 from tarsy.agent import prompts
 from tarsy.config import resolve
 from tarsy.config.model import platforms
-from tarsy.engine import execution, handover, retries, runbook
-from tarsy.transcript import entries, messages, ports, record
+from tarsy.engine import execution, handover, outcomes, runbook
+from tarsy.transcript import entries, messages, ports
 
 TASK = "Answer the question that stands between the last two markers."
 """The last word of a question's prompt."""
@@ -18,26 +19,13 @@ TASK = "Answer the question that stands between the last two markers."
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> None:
     """Run, or go on with, the question of that run until it has ended, or is to stand still."""
-
-    def following(ended: record.Execution) -> Sequence[entries.Entry]:
-        return (ending(run, ended),)
-
-    answering = execution.Execution(
+    await execution.Execution(
         task=_task(journal, run),
         runtime=runtime,
         journal=journal,
-        retries=retries.of_run(journal.record.runs[run], runtime=runtime),
-        ends_with=following,
-    )
-    await answering.run()
-
-
-def ending(run: int, ended: record.Execution) -> entries.RunEnded:
-    """How a question's run ends with its only execution."""
-    assert ended.ended  # noqa: S101 - that is when it is asked for
-    if ended.ended.outcome == "Completed":
-        return entries.RunEnded(run=run, ending="Completed", reason="Answered", final_analysis=ended.analysis)
-    return entries.RunEnded(run=run, ending="Failed", reason="NotAnswered", message=ended.ended.error)
+        retries=execution.retry_budget(journal.record.runs[run], runtime=runtime),
+        ends_with=functools.partial(outcomes.ends_with, journal.record),
+    ).run()
 
 
 def _task(journal: ports.Journal, run: int) -> execution.Task:

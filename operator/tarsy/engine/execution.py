@@ -12,7 +12,6 @@ from typing import TypeAlias
 from tarsy.agent import loop, strategies, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms, tool_filters
-from tarsy.engine import retries
 from tarsy.masking import known_secrets
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -21,6 +20,26 @@ log = logging.getLogger(__name__)
 
 Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
 """Return the entries that must open an execution and are not in the log yet, such as the start of its stage."""
+
+
+@dataclass(kw_only=True)
+class RetryBudget:
+    """The number of model requests that a run may still repeat: one count for all its executions, across takeovers."""
+
+    left: int
+
+    def take(self) -> bool:
+        """Count one more repeated request, unless none is left."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
+def retry_budget(run: record.Run, *, runtime: ports.Runtime) -> RetryBudget:
+    """Return the budget of a run, less the repeats in its record."""
+    with runtime.in_force() as now:
+        return RetryBudget(left=now.platform.limits.retries - run.retries)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +62,6 @@ class Task:
     """Whether it gets the tool of this name, of those that its settings leave it."""
 
 
-def nothing() -> tuple[()]:
-    """No opening: all that it needs has begun."""
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """One execution, as this process runs it."""
@@ -55,8 +69,8 @@ class Execution:
     task: Task
     runtime: ports.Runtime
     journal: ports.Journal
-    retries: retries.Retries
-    opening: Opening = nothing
+    retries: RetryBudget
+    opening: Opening = tuple
     ends_with: loop.EndsWith
 
     @property
@@ -76,18 +90,18 @@ class Execution:
         self,
         pause_time: Callable[[], AbstractContextManager[object]] = nullcontext,
         *,
-        equipped: ports.Runtime | None = None,
+        started_with: ports.Runtime | None = None,
     ) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still.
 
-        `pause_time` is entered while it waits for a slot of its provider; `equipped` is the runtime that it began with
-        already, if it did.
+        `pause_time` is entered while it waits for a slot of its provider. `started_with` is the runtime of its start,
+        if another execution has committed that.
         """
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
         with logs.fields(execution=self.id, agent=self.task.name):
             log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
-            with nullcontext(equipped) if equipped else self.runtime.in_force() as runtime:
+            with nullcontext(started_with) if started_with else self.runtime.in_force() as runtime:
                 await self._run(runtime, pause_time)
             if self.so_far and (ended := self.so_far.ended):
                 log_fields = {"action": "execution_ended", "outcome": ended.outcome}
@@ -196,11 +210,11 @@ class Execution:
 
     def ends(self, error: str, *, outcome: entries.Outcome) -> tuple[Sequence[entries.Entry], record.Execution]:
         """Return the entries that end it with this outcome, and its state after them."""
-        begun = self.so_far
-        started = begun.started if begun else self.start(agent=None)
         ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
-        after = record.Execution(started=started, log=begun.log if begun else [], ended=ended)
-        return (ended,) if begun else (started, ended), after
+        if self.so_far:
+            return (ended,), replace(self.so_far, ended=ended)
+        started = self.start(agent=None)
+        return (started, ended), record.Execution(started=started, ended=ended)
 
 
 def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:

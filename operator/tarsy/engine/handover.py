@@ -40,7 +40,9 @@ def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
     """The ended stages' results, each between markers; of an agent that failed its error and what it had found."""
     reader = _Reader.for_run(run, reads=reads)
     parts = [_stage(name, stage, reader) for name, stage in run.stages.items() if stage.ended]
-    return "\n\n".join(["# Results of earlier stages", *parts, *_not_inspected(run)]) if parts else ""
+    if not parts:
+        return ""
+    return "\n\n".join(filter(None, ["# Results of earlier stages", *parts, not_inspected(evidence.gaps(run))]))
 
 
 def agents_work(stage: record.Stage) -> str:
@@ -80,17 +82,12 @@ def result(analysis: str) -> str:
     return _marked(_clean(analysis))
 
 
-def not_inspected(run: record.Run) -> str:
-    """Return the things that the agents of a run could not inspect, for the next agent; "" if there are none."""
-    return "\n\n".join(_not_inspected(run))
-
-
-def _not_inspected(run: record.Run) -> list[str]:
-    gaps = evidence.gaps(run)
+def not_inspected(gaps: Sequence[entries.Gap]) -> str:
+    """Return the gaps of earlier agents for the next one; "" if there are none."""
     if not gaps:
-        return []
+        return ""
     lines = "\n".join(f"- {gap.tool}: {gap.reason}" for gap in gaps)
-    return [f"### What could not be inspected:\n\n{_marked(_clean(lines))}"]
+    return f"### What could not be inspected:\n\n{_marked(_clean(lines))}"
 
 
 def _question(number: int, run: record.Run) -> str:

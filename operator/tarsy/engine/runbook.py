@@ -16,7 +16,7 @@ from tarsy.transcript import entries, messages, ports, record
 log = logging.getLogger(__name__)
 
 
-async def read(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
+async def ensure_read(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     """Have the runbook in the log, unless it is there, or a stage has begun without it.
 
     Where the alert names none, and the platform file has none, there is nothing to be kept.

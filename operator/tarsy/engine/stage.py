@@ -1,40 +1,26 @@
-"""One stage: its agents side by side, within its time, what joins their results, and what their ends make of it.
+"""One stage: its agents side by side, and the synthesis of their results, within the stage's time.
 
-Each agent goes on by itself, and none is stopped because another one has ended. The stage ends with the last of them:
-in that agent's own commit where the others had ended before, else in one of its own.
-
-    successPolicy   its agents                      the stage
-    any             one or more Completed           Completed; its message names those that did not
-    all             all Completed                   Completed
-    either          all TimedOut                    TimedOut
-    either          anything else                   Failed
-
-Where it completed with more than one agent, their results are joined, by an execution of its own in what is left of the
-stage's time: nothing, where an agent was timed out. Where that fails the stage is CompletedWithErrors, and the results
-go on as they are. So is a stage that completed with an agent that could call none of its MCP servers because they were
-away.
+Each agent goes on by itself: no agent is stopped because another one has ended. If the stage completed with several
+agents (`outcomes`), one more execution joins their results in the time that is left: none, if an agent timed out. If
+the synthesis fails, later stages read the results of the agents.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import resolve
 from tarsy.config.model import platforms
-from tarsy.engine import evidence, execution, handover, retries, runbook, timeouts
+from tarsy.engine import execution, handover, outcomes, runbook, timeouts
 from tarsy.resources import chains
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
 log = logging.getLogger(__name__)
-
-Following: TypeAlias = Callable[[record.Stage], Sequence[entries.Entry]]
-"""Return the entries that end together with a stage, given its state after its end."""
 
 
 @dataclass(kw_only=True)
@@ -44,8 +30,9 @@ class Stage:
     spec: chains.Stage
     runtime: ports.Runtime
     journal: ports.Journal
-    retries: retries.Retries
-    following: Following
+    retries: execution.RetryBudget
+    ends_with: Callable[..., Sequence[entries.Entry]]
+    """Returns the entries that follow from the ends of executions, given their states after these."""
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
     _waited: float = field(init=False, default=0.0)
@@ -77,10 +64,11 @@ class Stage:
 
     async def _run(self) -> None:
         await self._work(self._agents)
-        if self._synthesis_is_due(self._executions):
+        if self._so_far and outcomes.synthesis_is_due(self.spec, self._so_far):
             await self._work([self._synthesis])
-        elif not self._has_ended and not self._open(self._agents):
-            await self.journal.commit(*self._end({}))
+        elif self._so_far and not self._so_far.ended and outcomes.is_done(self.spec, self._so_far):
+            # Its last agents ended at the same time: neither commit held the end of the other.
+            await self.journal.commit(*self.ends_with(*self._so_far.agents))
 
     async def _work(self, executions: Sequence[execution.Execution]) -> None:
         """Run those that have not ended, and end them where their time is over."""
@@ -94,16 +82,8 @@ class Stage:
     def _so_far(self) -> record.Stage | None:
         return self.journal.record.stages.get(self.spec.name)
 
-    @property
-    def _has_ended(self) -> bool:
-        return self._so_far is not None and self._so_far.ended is not None
-
     def _open(self, executions: Sequence[execution.Execution]) -> Sequence[execution.Execution]:
         return [opened for opened in executions if not (opened.so_far and opened.so_far.ended)]
-
-    @property
-    def _executions(self) -> dict[str, record.Execution]:
-        return self._so_far.executions if self._so_far else {}
 
     async def _run_in_time(self, executions: Sequence[execution.Execution]) -> bool:
         """Run some, each while it has time; False where that was over for one of them.
@@ -131,7 +111,8 @@ class Stage:
         """
         if self.spec.timeout_seconds is None:
             return None
-        if any(execution.ended and execution.ended.outcome == "TimedOut" for execution in self._executions.values()):
+        executions = self._so_far.executions.values() if self._so_far else ()
+        if any(execution.ended and execution.ended.outcome == "TimedOut" for execution in executions):
             return 0.0
         return self.spec.timeout_seconds - (self.journal.clock() - self._start.clock) + self._waited
 
@@ -141,50 +122,11 @@ class Stage:
         return (self._start,) if due else ()
 
     async def _time_out(self, executions: Sequence[execution.Execution]) -> None:
-        """End what is open, those too that never began, and what ends with them."""
+        """End open executions, and those that have not started, and what ends with them."""
         error = f"Stage {self.spec.name} timed out after {self.spec.timeout_seconds} s"
-        ended: dict[str, record.Execution] = {}
-        added: list[entries.Entry] = [*self._opening()]
-        for running in executions:
-            so_far = running.so_far
-            if so_far is None:
-                so_far = record.Execution(started=running.start(agent=None))
-                added.append(so_far.started)
-            end = entries.ExecutionEnded(execution=running.id, outcome="TimedOut", error=error)
-            added.append(end)
-            ended[running.id] = replace(so_far, ended=end)
-        await self.journal.commit(*added, *self._end(ended))
-
-    def _ends_with(self, ended: record.Execution) -> Sequence[entries.Entry]:
-        """Return the entries that end together with an execution.
-
-        The stage's end after the last one, and what that ends.
-        """
-        return self._end({ended.started.execution: ended})
-
-    def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:
-        """The ends that follow once `ended` have ended too."""
-        executions = self._executions | ended
-        agents = [execution for execution in executions.values() if execution.started.kind == "agent"]
-        if len(agents) < len(self._agents) or not all(execution.ended for execution in executions.values()):
-            return ()
-        if self._synthesis_is_due(executions):
-            return ()
-        after = record.Stage(started=self._start, executions=executions)
-        after.ended = end_of(after, policy=self._policy)
-        return (after.ended, *self.following(after))
-
-    def _synthesis_is_due(self, executions: dict[str, record.Execution]) -> bool:
-        """Whether the agents' results are to be joined, and have not been."""
-        after = record.Stage(started=self._start, executions=executions)
-        if len(after.agents) < max(2, len(self._agents)) or not all(agent.ended for agent in after.agents):
-            return False
-        joined = after.synthesis and after.synthesis.ended
-        return not joined and outcome_of(after.agents, policy=self._policy) == "Completed"
-
-    @property
-    def _policy(self) -> chains.SuccessPolicy:
-        return self.spec.success_policy or "any"
+        ends = [execution.ends(error, outcome="TimedOut") for execution in executions]
+        added = [entry for execution_ends, _ in ends for entry in execution_ends]
+        await self.journal.commit(*self._opening(), *added, *self.ends_with(*(after for _, after in ends)))
 
     def _execution(self, task: execution.Task) -> execution.Execution:
         return execution.Execution(
@@ -193,7 +135,7 @@ class Stage:
             journal=self.journal,
             retries=self.retries,
             opening=self._opening,
-            ends_with=self._ends_with,
+            ends_with=self.ends_with,
         )
 
     def _agents_task(self, index: int) -> execution.Task:
@@ -262,49 +204,3 @@ class Stage:
             task=task,
             now=datetime.now(UTC),
         )
-
-
-def outcome_of(agents: Sequence[record.Execution], *, policy: chains.SuccessPolicy) -> entries.StageOutcome:
-    """How a stage ends whose agents have all ended: a pure function of their ends (the table above)."""
-    outcomes = [agent.ended.outcome for agent in agents if agent.ended]
-    completed = outcomes.count("Completed")
-    if completed == len(outcomes) or (completed and policy == "any"):
-        return "Completed"
-    return "TimedOut" if outcomes.count("TimedOut") == len(outcomes) else "Failed"
-
-
-def end_of(stage: record.Stage, *, policy: chains.SuccessPolicy) -> entries.StageEnded:
-    """The end of a stage whose executions have all ended."""
-    assert stage.started  # noqa: S101 - one that never started was skipped
-    agents, synthesis = stage.agents, stage.synthesis
-    outcome = outcome_of(agents, policy=policy)
-    ends = [(agent.started.name, agent.ended.error) for agent in agents if agent.ended and agent.ended.error]
-    if len(agents) > 1 and outcome != "TimedOut":
-        errors = [f"{name}: {error}" for name, error in ends]
-    else:
-        errors = list(dict.fromkeys(error for _, error in ends))
-    if blind := list(filter(None, map(_away, agents))):
-        outcome = "CompletedWithErrors" if outcome == "Completed" else outcome
-        errors += blind
-    if synthesis and synthesis.ended and synthesis.ended.outcome != "Completed":
-        outcome = "CompletedWithErrors"
-        errors.append(f"synthesis by {synthesis.started.name}: {synthesis.ended.error}")
-    return entries.StageEnded(
-        run=stage.started.run,
-        stage=stage.started.stage,
-        outcome=outcome,
-        message="; ".join(errors),
-        lacks=tuple(
-            dict.fromkeys(
-                problem for agent in agents if agent.started.agent for problem in agent.started.agent.problems
-            )
-        ),
-    )
-
-
-def _away(agent: record.Execution) -> str:
-    """The sentence that an agent with an analysis could call none of its MCP servers; "" if it could, or has none."""
-    servers = evidence.servers_away(agent) if agent.analysis else ()
-    if not servers:
-        return ""
-    return f"{agent.started.name}: none of its MCP servers could be reached: {', '.join(servers)}"

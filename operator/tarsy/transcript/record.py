@@ -198,23 +198,6 @@ class Record:
         """How the investigation's own run ended."""
         return self.runs[entries.INVESTIGATION].ended
 
-    def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
-        """The ends of all that is open in a run, from the inside out, but for the run's own."""
-
-        def open_in(scope: Stage | Run) -> list[entries.Entry]:
-            return [
-                entries.ExecutionEnded(execution=identity, outcome=outcome, error=message)
-                for identity, execution in scope.executions.items()
-                if execution.ended is None
-            ]
-
-        ends = open_in(self.runs[run])
-        for name, stage in self.runs[run].stages.items():
-            if stage.ended is None:
-                ends += open_in(stage)
-                ends.append(entries.StageEnded(run=run, stage=name, outcome=outcome, message=message))
-        return ends
-
 
 def begun(entry: entries.ExecutionStarted) -> Execution:
     """An execution that has just begun."""

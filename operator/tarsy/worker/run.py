@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from tarsy.engine import chat, evidence, investigation
+from tarsy.engine import chat, investigation, outcomes
 from tarsy.resources import chains
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import journal as journals
@@ -126,16 +126,15 @@ class Supervisor:
         match held.stopped:
             case "user" | "deleted" | "resolved" as why:
                 reason, message = work.cancelled(why)
-                await _end(journal, run, "Cancelled", reason=reason, message=message)
-            case "deadline" if run == entries.INVESTIGATION and (ends := investigation.ends_of_stages(journal.record)):
-                await journal.commit(*ends)
+                ends = outcomes.stopped(journal.record, run, "Cancelled", reason=reason, message=message)
             case "deadline":
                 message = f"not finished within the {seconds:g} s of {limit}"
-                await _end(journal, run, "TimedOut", reason="DeadlineExceeded", message=message)
-            case None:  # it is to stand still
+                ends = outcomes.stopped(journal.record, run, "TimedOut", reason="DeadlineExceeded", message=message)
+            case None:  # it is suspended
                 return
             case "lost":
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
+        await journal.commit(*ends)
 
     def _engine(self, journal: journals.PgJournal, run: int) -> Coroutine[Any, Any, None]:
         """The engine's part: the investigation, or the answer to a question about it."""
@@ -193,15 +192,6 @@ def _about(claim: work.Claim, action: str) -> dict[str, object]:
 def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
     log_fields = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
     log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | log_fields)
-
-
-async def _end(journal: journals.PgJournal, run: int, ending: entries.Outcome, *, reason: str, message: str) -> None:
-    """End the run, and with it all that is open in it."""
-    gaps = evidence.gaps(journal.record.runs[run])
-    await journal.commit(
-        *journal.record.endings(run, ending, message=message),
-        entries.RunEnded(run=run, ending=ending, reason=reason, message=message, gaps=gaps),
-    )
 
 
 def _cancelled_from_outside() -> bool:

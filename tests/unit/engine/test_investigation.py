@@ -12,7 +12,7 @@ import pytest
 from tarsy import failpoints
 from tarsy.agent import escaping, loop, prompts
 from tarsy.config.model import platforms
-from tarsy.engine import handover, investigation, runbook
+from tarsy.engine import evidence, handover, investigation, runbook
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, nesting, ports, record
 from tarsy.transcript.kinds import registry
@@ -67,7 +67,7 @@ def without_doubts(found: record.Record) -> dict[str, object]:
 
     So is what follows of a doubt, which the tests look at by itself: the next stage is told of it, and the end.
     """
-    told = f"\n\n{handover.not_inspected(found.runs[0])}" if has_doubts(found) else ""
+    told = f"\n\n{handover.not_inspected(evidence.gaps(found.runs[0]))}" if has_doubts(found) else ""
 
     def same(entry: messages.Message | messages.Failure) -> messages.Message | messages.Failure:
         if isinstance(entry, messages.Message) and entry.tool_name == "k8s.restart":

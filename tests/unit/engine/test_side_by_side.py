@@ -770,7 +770,8 @@ def ends(found: record.Record) -> object:
     if any(said.in_doubt for said in told):
         assert ended
         assert ended.gaps == (entries.Gap(tool="k8s.restart", reason=loop.IN_DOUBT),)
-        ended, gap = replace(ended, gaps=(), grounds="Inspected"), f"\n\n{handover.not_inspected(found.runs[0])}"
+        gap = f"\n\n{handover.not_inspected(ended.gaps)}"
+        ended = replace(ended, gaps=(), grounds="Inspected")
 
     def same(said: messages.Message | messages.Failure) -> messages.Message | messages.Failure:
         if isinstance(said, messages.Message) and said.tool_name == "k8s.restart":

@@ -1,15 +1,19 @@
-"""What a stage's agents make of it: every row of the table in `engine.stage`."""
+"""The outcomes of stages and runs: every row of the tables in `engine.outcomes`, and the fold of executions' ends."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tarsy.config import resolve
-from tarsy.engine import handover, stage
+from tarsy.engine import handover, outcomes
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
+from tarsy.transcript.kinds import registry
 
 OUTCOMES: dict[str, entries.Outcome] = {"C": "Completed", "F": "Failed", "T": "TimedOut", "X": "Cancelled"}
 WHY = {"C": "", "F": "no model", "T": "Stage look timed out after 60 s", "X": "by the user"}
@@ -74,6 +78,14 @@ def agent(*lacks: str) -> resolve.ResolvedAgent:
     )
 
 
+def stage_spec(members: int, policy: chains.SuccessPolicy = "any", *, name: str = "look") -> chains.Stage:
+    return chains.Stage.model_validate({"name": name, "agent": "A", "replicas": members, "successPolicy": policy})
+
+
+def stage_end(stage: record.Stage, *, policy: chains.SuccessPolicy = "any") -> entries.StageEnded:
+    return outcomes.stage_end(stage_spec(len(stage.agents), policy), stage)
+
+
 def ended(letters: str, *, lacks: Sequence[tuple[str, ...]] = ()) -> record.Stage:
     """A stage whose agents have ended like this, in this order."""
     executions = {}
@@ -106,7 +118,7 @@ def test_the_table_has_every_row_of_up_to_three_agents() -> None:
 def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all: str) -> None:
     policies: list[tuple[chains.SuccessPolicy, str]] = [("any", of_any), ("all", of_all)]
     for policy, outcome in policies:
-        end = stage.end_of(ended(agents), policy=policy)
+        end = stage_end(ended(agents), policy=policy)
         assert (end.stage, end.run, end.outcome, end.lacks) == ("look", 0, outcome, ())
         failed = [(f"A-{index}: ", WHY[letter]) for index, letter in enumerate(agents, 1) if WHY[letter]]
         if outcome == "TimedOut":
@@ -122,7 +134,7 @@ def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all:
 def test_the_outcome_is_the_same_whichever_began_first(policy: chains.SuccessPolicy, reverse: bool) -> None:
     found = ended("CFT")
     found.executions = dict(sorted(found.executions.items(), reverse=reverse))
-    assert stage.end_of(found, policy=policy) == stage.end_of(ended("CFT"), policy=policy)
+    assert stage_end(found, policy=policy) == stage_end(ended("CFT"), policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +149,10 @@ def test_the_outcome_is_the_same_whichever_began_first(policy: chains.SuccessPol
 def test_what_the_agents_had_to_do_without_is_told_once_and_apart_from_what_failed(
     agents: str, lacks: list[tuple[str, ...]], told: tuple[str, ...]
 ) -> None:
-    end = stage.end_of(ended(agents, lacks=lacks), policy="any")
+    end = stage_end(ended(agents, lacks=lacks))
     assert end.lacks == told
     assert not any(lack in end.message for lack in told)
-    assert end.message == stage.end_of(ended(agents), policy="any").message
+    assert end.message == stage_end(ended(agents)).message
 
 
 @pytest.mark.parametrize(
@@ -182,13 +194,13 @@ def joined(letters: str, letter: str) -> record.Stage:
 def test_a_synthesis_that_fails_takes_nothing_but_a_flaw_to_its_stage(
     policy: chains.SuccessPolicy, agents: str, synthesis: str, outcome: str, message: str
 ) -> None:
-    end = stage.end_of(joined(agents, synthesis), policy=policy)
+    end = stage_end(joined(agents, synthesis), policy=policy)
     assert (end.outcome, end.message, end.lacks) == (outcome, message, ())
 
 
 @pytest.mark.parametrize("synthesis", ["F", "T", "X"])
 def test_what_failed_of_the_agents_is_told_before_what_failed_of_their_synthesis(synthesis: str) -> None:
-    end = stage.end_of(joined("CF", synthesis), policy="any")
+    end = stage_end(joined("CF", synthesis))
     assert (end.outcome, end.message) == (
         "CompletedWithErrors",
         f"A-2: no model; synthesis by SynthesisAgent: {WHY[synthesis]}",
@@ -212,7 +224,118 @@ def test_they_are_told_by_their_places_whichever_began_first() -> None:
     backwards.executions = dict(reversed(found.executions.items()))
     assert handover.analysis(backwards) == handover.analysis(found)
     for one in (found, backwards):
-        one.ended = stage.end_of(one, policy="any")
+        one.ended = stage_end(one)
     told = [handover.earlier_stages(record.Run(stages={"look": one}), reads="results") for one in (found, backwards)]
     assert told[0] == told[1]
     assert told[0].index("#### Agent 1: A-1") < told[0].index("#### Agent 2: A-2") < told[0].index("#### Agent 3: A-3")
+
+
+RUNS = """
+stages  Continue             Stop
+C       Completed            Completed
+CC      Completed            Completed
+E       CompletedWithErrors  CompletedWithErrors
+CE      CompletedWithErrors  CompletedWithErrors
+F       Failed               Failed
+T       Failed               Failed
+FF      Failed               Failed
+TF      Failed               Failed
+CF      CompletedWithErrors  Failed
+FC      CompletedWithErrors  Failed
+TE      CompletedWithErrors  Failed
+ECT     CompletedWithErrors  Failed
+"""
+STAGE_OUTCOMES: dict[str, entries.StageOutcome] = {**OUTCOMES, "E": "CompletedWithErrors"}
+
+
+def chain(stages: Sequence[chains.Stage], policy: str) -> chains.Spec:
+    return chains.Spec.model_validate(
+        {"alertTypes": ["A"], "failurePolicy": policy, "stages": [stage.model_dump(by_alias=True) for stage in stages]}
+    )
+
+
+@pytest.mark.parametrize(("stages", "of_continue", "of_stop"), [line.split() for line in RUNS.strip().splitlines()[1:]])
+def test_outcome_of_a_run_is_that_of_the_table(stages: str, of_continue: str, of_stop: str) -> None:
+    run = record.Run()
+    for number, letter in enumerate(stages):
+        stage = ended("C" if letter in "CE" else letter)
+        stage.ended = replace(stage_end(stage), stage=f"s{number}", outcome=STAGE_OUTCOMES[letter])
+        run.stages[f"s{number}"] = stage
+    specs = [stage_spec(1, name=name) for name in run.stages]
+    for policy, ending in (("Continue", of_continue), ("Stop", of_stop)):
+        end = outcomes.run_end(chain(specs, policy), run)
+        assert (end.ending, end.reason) == (ending, "StagesCompleted" if ending == "Completed" else "StagesFailed")
+
+
+SNAPSHOT = record.Snapshot(
+    id="1",
+    namespace="n",
+    name="i",
+    alert_type="A",
+    alert_data="{}",
+    chain_name="c",
+    chain=chain([stage_spec(1)], "Stop"),
+)
+LETTERS = st.sampled_from("CFT")
+
+
+class Play:
+    """An investigation whose executions end one after the other, each with the ends that follow."""
+
+    def __init__(self, spec: chains.Spec) -> None:
+        self.record = registry.fold(replace(SNAPSHOT, chain=spec), [])
+
+    def begin(self, stage: str, kind: entries.ExecutionKind, index: int = 0) -> str:
+        identity = f"{stage}-{kind}-{index}"
+        self.add(
+            entries.ExecutionStarted(
+                stage=stage, execution=identity, kind=kind, index=index, name=f"A-{index}", agent=agent()
+            )
+        )
+        return identity
+
+    def end(self, identity: str, letter: str) -> None:
+        end = entries.ExecutionEnded(execution=identity, outcome=OUTCOMES[letter], error=WHY[letter])
+        said: messages.Log = [messages.Message(role="assistant", text=f"{identity} knows.")]
+        self.record.executions[identity].log.extend(said)
+        after = replace(self.record.executions[identity], ended=end)
+        follow = outcomes.ends_with(self.record, after)
+        self.stop()
+        self.add(end, *follow)
+
+    def stop(self) -> None:
+        """Check that a cancel at this moment would end all that is open."""
+        stopped = copy.deepcopy(self.record)
+        for entry in outcomes.stopped(stopped, 0, "Cancelled", reason="Cancelled", message="by the user"):
+            registry.apply(stopped, entry)
+        assert stopped.order.open == {}
+
+    def add(self, *added: entries.Entry) -> None:
+        for entry in added:  # an OutOfOrderError says that one cannot follow
+            registry.apply(self.record, entry)
+
+
+@given(data=st.data(), policy=st.sampled_from(["Continue", "Stop"]))
+def test_stage_and_run_end_with_their_last_execution_in_any_order(data: st.DataObject, policy: str) -> None:
+    sizes = data.draw(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["any", "all"])), min_size=1, max_size=3))
+    specs = [stage_spec(size, success, name=f"s{number}") for number, (size, success) in enumerate(sizes)]  # type: ignore[arg-type]
+    play = Play(chain(specs, policy))
+    for spec in specs:
+        if play.record.ended:
+            break
+        play.add(entries.StageStarted(stage=spec.name, clock=0.0))
+        members = [play.begin(spec.name, "agent", index) for index in range(len(spec.members))]
+        letters = {identity: data.draw(LETTERS) for identity in members}
+        for identity in data.draw(st.permutations(members)):
+            assert play.record.stages[spec.name].ended is None
+            play.end(identity, letters[identity])
+        if outcomes.synthesis_is_due(spec, play.record.stages[spec.name]):
+            assert len(members) > 1
+            play.end(play.begin(spec.name, "synthesis"), data.draw(LETTERS))
+        end = play.record.stages[spec.name].ended
+        assert end == outcomes.stage_end(spec, play.record.stages[spec.name])
+        is_last = spec is specs[-1] or (policy == "Stop" and end.outcome in ("Failed", "TimedOut"))
+        assert (play.record.ended is not None) == is_last
+    assert play.record.order.open == {}
+    assert list(play.record.stages) == [spec.name for spec in specs]
+    assert play.record.ended == outcomes.run_end(play.record.snapshot.chain, play.record.runs[0])
