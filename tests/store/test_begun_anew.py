@@ -61,7 +61,7 @@ class Alert:
             name=wanted.metadata.name,
             digest=wanted.digest(),
             rule=self.rule,
-            previous=begin.previous.investigation if begin.previous else None,
+            previous=begin.previous.id if begin.previous else None,
         )
 
     def made(self, receipt: receipts.Receipt, episode: int = 0) -> investigations.AlertInvestigation:
@@ -81,11 +81,11 @@ class Alert:
             issued = await self.issue(verdict, episode)
             if isinstance(issued, receipts.Receipt):
                 new = self.made(issued, episode)
-                await queueing.admit(self.database, queue.admission(new, refusal or queue.CHAIN), made=True)
+                await queueing.admit(self.database, queue.admission(new, refusal or queue.CHAIN), just_created=True)
                 return "created", UUID(new.metadata.uid)
             verdict = issued
-        await episodes.count(self.database, verdict.known.investigation)
-        return "repeated", verdict.known.investigation
+        await episodes.count_repeat(self.database, verdict.investigation.id)
+        return "repeated", verdict.investigation.id
 
     async def end(self, identity: UUID, ending: Ending = "Failed") -> None:
         stored = "CompletedWithErrors" if ending == "ServersAway" else ending
@@ -186,7 +186,7 @@ async def test_three_investigations_in_a_day_is_all_that_an_alert_gets_also_if_t
     assert await alert.notify() == ("repeated", latest)
     verdict = await alert.look_up(5)
     assert isinstance(verdict, episodes.Repeat), "another episode of the alert is no way around it"
-    assert verdict.known.investigation == latest
+    assert verdict.investigation.id == latest
     assert not verdict.deletable
     await alert.wait(DAY - 12 * COOLDOWN - 1)
     assert await alert.notify() == ("repeated", latest)
@@ -261,9 +261,9 @@ async def test_object_whose_time_had_come_leaves_the_cool_down_as_it_was(alert: 
 
 async def test_refused_alert_counts_on_what_was_refused_and_its_resolve_is_recorded_on_it(alert: Alert) -> None:
     _, first = await alert.notify(refusal=REFUSAL)
-    known = await episodes.resolved(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
+    known = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
     assert known is not None
-    assert known.investigation == first
+    assert known.id == first
 
 
 async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(alert: Alert) -> None:
@@ -271,9 +271,9 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     await alert.end(first)
     await alert.wait(COOLDOWN)
     _, second = await alert.notify()
-    known = await episodes.resolved(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
+    known = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
     assert known is not None
-    assert known.investigation == second
+    assert known.id == second
     found = await queue.summary(alert.database, second)
     assert (found.alert_status, found.previous) == (
         "resolved",
@@ -312,7 +312,7 @@ async def test_process_that_was_slow_to_ask_for_its_receipt_begins_no_second_inv
     for _ in range(2):  # while the other one's runs, and once it has failed
         issued = await alert.issue(slow)
         assert isinstance(issued, episodes.Repeat)
-        assert issued.known.investigation == second
+        assert issued.investigation.id == second
         await alert.end(second)
 
 

@@ -44,8 +44,8 @@ async def repeat(
 
 async def resolve(
     database: databases.Database, *, fingerprint: str = FINGERPRINT, starts_at: datetime = START
-) -> episodes.Known | None:
-    return await episodes.resolved(database, namespace="tarsy", fingerprint=fingerprint, starts_at=starts_at)
+) -> episodes.Reference | None:
+    return await episodes.resolve(database, namespace="tarsy", fingerprint=fingerprint, starts_at=starts_at)
 
 
 async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) -> None:
@@ -119,7 +119,7 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     newest = await admit(database, starts_at=START + timedelta(days=1))
     known = await resolve(database, starts_at=START + timedelta(days=1))
     assert known is not None
-    assert known.investigation == newest
+    assert known.id == newest
     found = await queue.summary(database, newest)
     assert found.alert_status == "resolved"
     assert await work.stale(database, limit=10)
@@ -132,7 +132,7 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
     second = await admit(database, starts_at=START + timedelta(days=1))
     known = await resolve(database, starts_at=START + timedelta(hours=1))
     assert known is not None
-    assert known.investigation == first
+    assert known.id == first
     found = await queue.summary(database, second)
     assert found.alert_status == "firing"
     assert await resolve(database, starts_at=START - timedelta(hours=1)) is None

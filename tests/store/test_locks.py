@@ -52,7 +52,7 @@ async def repeat(database: databases.Database) -> object:
 
 
 async def resolved(database: databases.Database) -> object:
-    return await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
+    return await episodes.resolve(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
 
 
 async def cancel(database: databases.Database) -> object:

@@ -137,7 +137,7 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     changed = again.model_copy(update={"metadata": again.metadata.model_copy(update={"generation": 2})})
     await work.observe(database, changed)
     assert await queue.repeat(database, **NEW) == identity, "for its cool-down"
-    assert await episodes.resolved(database, **NEW) == episodes.Known(investigation=identity, name="web-crash")
+    assert await episodes.resolve(database, **NEW) == episodes.Reference(id=identity, name="web-crash")
     assert await work.stale(database, limit=9) == [], "no status shows it"
     assert await queue.rows(database, "SELECT duplicates, alert_status FROM investigations") == [(1, "resolved")]
 

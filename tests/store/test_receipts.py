@@ -84,8 +84,8 @@ async def repeat(database: databases.Database, *, start: datetime = START) -> UU
 
 
 async def resolve(database: databases.Database) -> UUID | None:
-    known = await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
-    return known.investigation if known else None
+    known = await episodes.resolve(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
+    return known.id if known else None
 
 
 @pytest.mark.parametrize("suspend", [False, True])
@@ -117,7 +117,7 @@ async def test_the_audit_tells_who_had_intake_make_an_object_whoever_admits_it(d
     await queue.admit(database, found)
     made = await queue.received(database, by("by intake", name="made", fingerprint="another"))
     for address in ("198.51.100.1", "198.51.100.2"):
-        await queueing.admit(database, queue.admission(made), made=True, address=address)
+        await queueing.admit(database, queue.admission(made), just_created=True, address=address)
     await queue.admit(database, copied(found))
     await queue.admit(database, queue.subject("of-people", author="somebody"))
     assert await queue.rows(database, "SELECT action, name, who, address FROM audit ORDER BY who") == [
@@ -136,7 +136,7 @@ async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy
     assert await resolve(database) == first
     assert (await queue.summary(database, second)).alert_status is None
     receipt = await stored(database)
-    assert (receipt.is_of(made), receipt.is_of(copy), receipt.is_of(subject())) == (True, False, False)
+    assert (receipt.proves(made), receipt.proves(copy), receipt.proves(subject())) == (True, False, False)
 
 
 def changed(
@@ -159,7 +159,7 @@ async def test_an_object_put_in_the_place_of_intakes_asks_for_the_same_or_stands
     made = await queue.received(database, subject())
     put = changed(made, **spec)
     receipt = await issue(database)
-    assert (receipt.is_of(put), receipt.is_of(copied(made))) == (False, True)
+    assert (receipt.proves(put), receipt.proves(copied(made))) == (False, True)
     identity = await queue.admit(database, put)
     assert await repeat(database) is None
     assert (await queue.summary(database, identity)).alert_status is None
@@ -173,8 +173,8 @@ async def test_what_may_be_changed_in_intakes_object_may_be_before_it_is_admitte
     made = await queue.received(database, subject())
     edited = changed(made, generation=2, suspend=True, ttl_seconds_after_finished=60)
     receipt = await issue(database)
-    assert receipt.is_of(edited)
-    assert not receipt.is_of(changed(made, generation=2, alert_data="nothing to see"))
+    assert receipt.proves(edited)
+    assert not receipt.proves(changed(made, generation=2, alert_data="nothing to see"))
     assert await repeat(database) is None
     assert await queue.admit(database, edited) == await repeat(database)
 
@@ -183,11 +183,11 @@ async def test_a_receipt_is_of_what_any_of_its_episodes_notifications_asked_for(
     made = await queue.received(database, subject())
     first = await issue(database)
     others = [await issue(database, digest=f"{number}") for number in range(receipts.DIGESTS_MAX - 1)]
-    assert others[-1].is_of(made)
+    assert others[-1].proves(made)
     assert len({one.word for one in (first, *others)}) == 1
     assert (await receipts.read(database, first)) == others[-1]
-    assert not (await issue(database, digest="one too many")).is_of(made)
-    assert (await issue(database)).is_of(made)
+    assert not (await issue(database, digest="one too many")).proves(made)
+    assert (await issue(database)).proves(made)
     identity = await queue.admit(database, made)
     assert isinstance(await ask(database, digest="later"), episodes.Repeat)
     admitted = await stored(database)
@@ -200,14 +200,14 @@ async def test_what_intake_has_just_made_stands_for_its_alert_whatever_had_the_r
     made = await queue.received(database, subject())
     await queue.admit(database, made, chain=REFUSAL)
     again = copied(made)
-    assert await queueing.admit(database, queue.admission(again), made=True)
+    assert await queueing.admit(database, queue.admission(again), just_created=True)
     assert await repeat(database) == UUID(again.metadata.uid)
 
 
 async def test_who_admits_it_at_once_admits_it_once(database: databases.Database) -> None:
     made = await queue.received(database, subject())
     admitted = await asyncio.gather(
-        *(queueing.admit(database, queue.admission(made), made=number == 0) for number in range(10))
+        *(queueing.admit(database, queue.admission(made), just_created=number == 0) for number in range(10))
     )
     assert sorted(admitted) == [False] * 9 + [True]
     assert await repeat(database) == UUID(made.metadata.uid)
@@ -232,7 +232,7 @@ async def test_refused_alert_gets_a_new_receipt_and_name_once_its_object_is_dele
     identity = await queue.admit(database, await queue.received(database, subject()), chain=REFUSAL)
     kept = await ask(database)
     assert isinstance(kept, episodes.Repeat)
-    assert kept.known == episodes.Known(investigation=identity, name="web-crash")
+    assert kept.investigation == episodes.Reference(id=identity, name="web-crash")
     await work.gone(database, identity)
     renewed = await issue(database)
     assert renewed.word != receipt.word

@@ -52,21 +52,21 @@ async def test_types_of_another_day_are_not_told_and_give_their_places_back(data
 
 
 async def test_one_of_several_processes_tells_and_the_next_an_hour_later(database: databases.Database) -> None:
-    assert await unserved.take_notice(database, every=HOUR) is None
+    assert await unserved.claim_notice(database, every=HOUR) is None
     await unserved.count(database, {"Watchdog": 1})
-    taken = await asyncio.gather(*(unserved.take_notice(database, every=HOUR) for _ in range(5)))
+    taken = await asyncio.gather(*(unserved.claim_notice(database, every=HOUR) for _ in range(5)))
     assert len([at for at in taken if at]) == 1
     await unserved.count(database, {"Watchdog": 1})
-    assert await unserved.take_notice(database, every=HOUR) is None, "the hour is not over"
+    assert await unserved.claim_notice(database, every=HOUR) is None, "the hour is not over"
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
-    assert await unserved.take_notice(database, every=HOUR)
+    assert await unserved.claim_notice(database, every=HOUR)
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
     await queue.execute(database, "UPDATE unserved SET last_at = last_at - interval '2 hours'")
-    assert await unserved.take_notice(database, every=HOUR) is None, "nothing has come since"
+    assert await unserved.claim_notice(database, every=HOUR) is None, "nothing has come since"
 
 
 async def test_notice_that_could_not_be_posted_is_told_by_the_next(database: databases.Database) -> None:
     await unserved.count(database, {"Watchdog": 1})
-    assert await unserved.take_notice(database, every=HOUR)
-    await unserved.give_back(database)
-    assert await unserved.take_notice(database, every=HOUR)
+    assert await unserved.claim_notice(database, every=HOUR)
+    await unserved.release_notice(database)
+    assert await unserved.claim_notice(database, every=HOUR)

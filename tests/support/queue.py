@@ -118,8 +118,8 @@ async def repeat(
     )
     if isinstance(verdict, episodes.Begin):
         return None
-    await episodes.count(database, verdict.known.investigation)
-    return verdict.known.investigation
+    await episodes.count_repeat(database, verdict.investigation.id)
+    return verdict.investigation.id
 
 
 async def claim(

@@ -47,13 +47,13 @@ class Notices:
 
         A TemporaryError: it could not be posted, and is to be tried again.
         """
-        at = await unserved.take_notice(self._database, every=EVERY)
+        at = await unserved.claim_notice(self._database, every=EVERY)
         if at is None:
             return
         try:
             await self._post(at)
         except (errors.TemporaryError, objects.RefusedError):
-            await unserved.give_back(self._database)
+            await unserved.release_notice(self._database)
             raise
 
     async def _post(self, at: datetime) -> None:

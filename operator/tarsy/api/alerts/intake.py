@@ -134,7 +134,7 @@ class Intake:
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
-            if created and (not created.existed or receipt.is_of(created.found)):
+            if created and (not created.existed or receipt.proves(created.found)):
                 await self._admit(created, chains, caller)
                 return created
             if receipt.name == name:  # else another process has renamed it already
@@ -170,7 +170,7 @@ class Intake:
             )
         else:
             decided = decision.decide(created.found, chains.index, mask=str, namespace_uid=chains.namespace_uid)
-        await queueing.admit(self.database, decided, made=not created.existed, address=caller.address)
+        await queueing.admit(self.database, decided, just_created=not created.existed, address=caller.address)
         if self.on_admitted is not None and not created.existed:
             self.on_admitted(created.found.metadata)
 

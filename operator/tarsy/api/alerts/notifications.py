@@ -152,7 +152,7 @@ class _Result:
     """The outcome of one alert, as the batch records it."""
 
     outcome: Literal["created", "repeated", "resolved", "ignored"]
-    investigation: episodes.Known | None = None
+    investigation: episodes.Reference | None = None
     ignored: str = ""
     """The kind of reason why the alert was ignored."""
     reason: str = ""
@@ -267,19 +267,19 @@ class _Batch:
         database, namespace = self._intake.database, self._intake.namespace
         episode: dict[str, Any] = {"namespace": namespace, "fingerprint": fingerprint, "starts_at": alert.starts_at}
         if alert.status == "resolved":
-            resolved = await episodes.resolved(database, **episode)
+            resolved = await episodes.resolve(database, **episode)
             if resolved is None:
                 return _ignored("unknown", "resolved, and it was never investigated")
             return _Result(outcome="resolved", investigation=resolved)
         verdict = await episodes.look_up(database, **episode, rule=self._rule)
-        if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.known):
-            await work.gone(database, verdict.known.investigation)
+        if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.investigation):
+            await work.gone(database, verdict.investigation.id)
             verdict = await episodes.look_up(database, **episode, rule=self._rule)
         if isinstance(verdict, episodes.Repeat):
-            return await self._count_repeat(verdict.known, reason=_next_beginning(verdict))
+            return await self._count_repeat(verdict.investigation, reason=_next_beginning(verdict))
         return verdict
 
-    async def _is_deleted(self, known: episodes.Known) -> bool:
+    async def _is_deleted(self, investigation: episodes.Reference) -> bool:
         """Ask the cluster whether the object is gone: the watch is late, and misses deletions.
 
         If the cluster does not answer, it is not asked again for this notification.
@@ -289,18 +289,18 @@ class _Batch:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 uid = await objects.uid_of_investigation(
-                    self._intake.cluster, namespace=self._intake.namespace, name=known.name
+                    self._intake.cluster, namespace=self._intake.namespace, name=investigation.name
                 )
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             self._cluster_is_down = True
             why = str(error) or type(error).__name__
             log.warning("deleted investigations are not looked for: %s", why, extra={"action": "not_looked_for"})
             return False
-        return uid != str(known.investigation)
+        return uid != str(investigation.id)
 
-    async def _count_repeat(self, known: episodes.Known, *, reason: str) -> _Result:
-        await episodes.count(self._intake.database, known.investigation)
-        return _Result(outcome="repeated", investigation=known, reason=reason)
+    async def _count_repeat(self, investigation: episodes.Reference, *, reason: str) -> _Result:
+        await episodes.count_repeat(self._intake.database, investigation.id)
+        return _Result(outcome="repeated", investigation=investigation, reason=reason)
 
     async def _load_shared(self) -> _Shared:
         alert_types = await bodies.aside(self._new_types, size=self._size)
@@ -324,7 +324,7 @@ class _Batch:
         return {manifest.alert_type(alert, self._settings) for alert in alerts if alert.status == "firing"}
 
     async def _begin(
-        self, alert: alertmanager.Alert, previous: episodes.Known | None, shared: _Shared
+        self, alert: alertmanager.Alert, previous: episodes.Reference | None, shared: _Shared
     ) -> _Result | None:
         """Create the investigation of an alert, which follows `previous`. None if no slot is free.
 
@@ -365,37 +365,37 @@ class _Batch:
         except objects.RefusedError as error:
             return _ignored("refused", str(error))
         finally:
-            if not isinstance(result, episodes.Known):
+            if not isinstance(result, episodes.Reference):
                 shared.free_slots += 1
         reason = "" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'"
         if isinstance(result, episodes.Repeat):
-            return await self._count_repeat(result.known, reason=_next_beginning(result) or reason)
+            return await self._count_repeat(result.investigation, reason=_next_beginning(result) or reason)
         return _Result(outcome="created", investigation=result, reason=reason)
 
     async def _create(
-        self, draft: manifest.Draft, previous: episodes.Known | None, chains: intake.ServedChains
-    ) -> episodes.Known | episodes.Repeat:
+        self, draft: manifest.Draft, previous: episodes.Reference | None, chains: intake.ServedChains
+    ) -> episodes.Reference | episodes.Repeat:
         """Create the object and its row. A Repeat: another process was faster."""
         receipt = await receipts.issue_for_alert(
             self._intake.database,
             **intake.receipt_values(draft, self._caller),
             rule=self._rule,
-            previous=previous.investigation if previous else None,
+            previous=previous.id if previous else None,
         )
         if isinstance(receipt, episodes.Repeat):
             return receipt
         created = await self._intake.create(draft, receipt, chains, self._caller)
-        known = episodes.Known(investigation=UUID(created.found.metadata.uid), name=created.found.metadata.name)
+        investigation = episodes.Reference(id=UUID(created.found.metadata.uid), name=created.found.metadata.name)
         if created.existed:
-            return episodes.Repeat(known=known)
+            return episodes.Repeat(investigation=investigation)
         if previous:
-            name = f"{self._intake.namespace}/{known.name}"
+            name = f"{self._intake.namespace}/{investigation.name}"
             log.info(
                 "begun anew after %s",
                 f"{self._intake.namespace}/{previous.name}",
-                extra={"action": "begun_anew", "investigation": name, "uid": known.investigation},
+                extra={"action": "begun_anew", "investigation": name, "uid": investigation.id},
             )
-        return known
+        return investigation
 
     def _unserved_types(self) -> Counter[str]:
         """Count the alerts that no chain takes by type: the most frequent types by name, masked, and all others."""
@@ -452,14 +452,14 @@ class _Batch:
         outcomes = []
         for index, alert in enumerate(self._notification.alerts[:OUTCOMES_MAX]):
             result = self._results[index]
-            known = result.investigation
+            investigation = result.investigation
             outcomes.append(
                 Outcome(
                     alertname=alert.alertname[:TEXT_MAX],
                     outcome=result.outcome,
-                    id=known and known.investigation,
-                    namespace=known and self._intake.namespace,
-                    name=known and known.name,
+                    id=investigation and investigation.id,
+                    namespace=investigation and self._intake.namespace,
+                    name=investigation and investigation.name,
                     reason=result.reason[:TEXT_MAX],
                 )
             )

@@ -1,11 +1,12 @@
 """Alert episodes: which firing alerts are repeats, and which begin an investigation.
 
-An episode is (namespace, fingerprint, start in milliseconds). It is remembered past the deletion of its object: a
-deleted investigation must not come back with the next notification.
+An episode is (namespace, fingerprint, start in milliseconds). It is remembered after its object is deleted: a deleted
+investigation must not come back with the next notification.
 
-An investigation that came to nothing stands for its alert for a while only: one that Failed, TimedOut, met MCP servers
-that were away, or was purged. Then a later notification begins another one, which is linked to it. The while grows
-with each one in a row, and there are few in a day: an alert may fire for weeks, and each investigation is paid for.
+An investigation came to nothing if it Failed, TimedOut, met MCP servers that were away, or was purged. Alerts are
+counted on it until its cool-down is over. Then the next notification begins another investigation, which is linked to
+it. The cool-down grows with each one in a row, and their number in a day is limited: an alert may fire for weeks, and
+each investigation is paid for.
 """
 
 from __future__ import annotations
@@ -16,29 +17,28 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigations, naming
 from tarsy.store.base import databases, notify, readable
 from tarsy.store.queue import work
 
-SHORTEST_COOLDOWN = timedelta(minutes=1)
-"""The least cool-down of an investigation that came to nothing."""
-FACTORS = (1, 4, 16)
-"""Cool-downs of the first, the second and all later investigations in a row that came to nothing."""
+MIN_COOLDOWN = timedelta(minutes=1)
+"""The shortest cool-down of an investigation that came to nothing."""
+COOLDOWN_FACTORS = (1, 4, 16)
+"""Factors of the cool-down for the first, the second and all later investigations in a row that came to nothing."""
 DAY = timedelta(hours=24)
-A_DAY = 3
-"""Investigations of an alert that came to nothing, begun within DAY, after which no other one follows."""
-
-LATEST = 20
-"""Investigations of an alert among which an open one is looked for: it keeps others from beginning."""
+DAILY_MAX = 3
+"""Investigations of an alert that may come to nothing within DAY; then no other one begins."""
+LATEST_MAX = 20
+"""The number of an alert's latest investigations among which an open one is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """An investigation of an alert."""
+class Reference:
+    """The id and the name of an investigation."""
 
-    investigation: UUID
+    id: UUID
     name: str
 
 
@@ -49,89 +49,92 @@ class Rule:
     window: timedelta
     """How long an episode is remembered."""
     cooldown: timedelta
-    """How long after its end an investigation stands for other episodes of its alert."""
+    """How long after the end of an investigation other episodes of its alert are counted on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Former:
-    """An investigation of an alert, as far as the rule needs it. All times are the database's."""
+    """An earlier investigation of an alert, open or ended. All times are the database's."""
 
-    known: Known
+    reference: Reference
     admitted_at: datetime
     ended_at: datetime | None
     purged_at: datetime | None
     failed: bool
-    """It Failed or TimedOut, or its servers were away."""
+    """True if it Failed or TimedOut, or if its MCP servers were away."""
     gone: bool
-    """Its object is known to be gone."""
+    """True if the store knows that the object has left the cluster."""
     deleted: bool
-    """A person deleted its object: neither its time to live nor a purge did."""
-    links: int
-    """Investigations before it in its row of such that came to nothing, 2 at most."""
+    """True if a person deleted the object; false if its time to live or a purge did."""
+    predecessors: int
+    """The number of investigations that came to nothing in a row before it, 2 at most."""
 
     @property
     def came_to_nothing(self) -> bool:
-        """Whether another one may follow it."""
+        """Whether another investigation may follow it."""
         return self.failed or self.purged_at is not None
 
-    def stands_until(self, cooldown: timedelta) -> datetime:
-        """The end of its cool-downs, if it came to nothing; those of a purged result begin with the purge."""
+    def cooldown_end(self, cooldown: timedelta) -> datetime:
+        """Return the end of the cool-down of an investigation that came to nothing.
+
+        It begins with the end of the investigation, or with the purge of a result.
+        """
         since = self.ended_at if self.failed else self.purged_at
         assert since is not None  # noqa: S101 - it came to nothing
-        return since + max(cooldown, SHORTEST_COOLDOWN) * FACTORS[min(self.links, len(FACTORS) - 1)]
+        return since + max(cooldown, MIN_COOLDOWN) * COOLDOWN_FACTORS[self.predecessors]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
     """The verdict on an alert that is counted on an investigation."""
 
-    known: Known
+    investigation: Reference
     until: datetime | None = None
-    """If that came to nothing: a notification at this time or later begins another one."""
+    """The time from which on a notification begins another investigation, if this one came to nothing."""
     deletable: bool = False
-    """Whether the verdict would differ, if a person had deleted its object."""
+    """Whether the verdict would differ if a person had deleted the object."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
     """The verdict on an alert that is to be investigated."""
 
-    previous: Known | None = None
+    previous: Reference | None = None
     """The investigation that came to nothing, and that the new one follows."""
 
 
-def judge(
+def decide(
     *, own: Former | None, newest: Former | None, begun: Sequence[datetime], now: datetime, rule: Rule
 ) -> Repeat | Begin:
     """Return the verdict on a firing alert. Pure.
 
-    `own` is the investigation of its episode, if that is remembered, and `newest` the open or else the newest one of
-    its fingerprint. `begun` are the times at which the newest A_DAY of the last DAY that came to nothing were admitted,
-    the newest first.
+    `own` is the investigation of the alert's episode, if that is remembered. `newest` is the open investigation of the
+    alert's fingerprint, or else the newest one. `begun` are the times at which the newest DAILY_MAX investigations of
+    the last DAY that came to nothing were admitted, the newest first.
     """
     if own and not own.came_to_nothing:
-        return Repeat(known=own.known)
+        return Repeat(investigation=own.reference)
     last = newest or own
     if last is None:
         return Begin()
     if last.ended_at is None:
-        return Repeat(known=last.known)
+        return Repeat(investigation=last.reference)
     if not last.came_to_nothing:
         if now < last.ended_at + rule.cooldown:
-            return Repeat(known=last.known)
+            return Repeat(investigation=last.reference)
         if own is None:
             return Begin()
         last = own
-    limit = begun[A_DAY - 1] + DAY if len(begun) >= A_DAY else now
-    until = limit if last.failed and last.deleted else max(limit, last.stands_until(rule.cooldown))
+    limit = begun[DAILY_MAX - 1] + DAY if len(begun) >= DAILY_MAX else now
+    until = limit if last.failed and last.deleted else max(limit, last.cooldown_end(rule.cooldown))
     if now < until:
         deletable = last.failed and not last.gone and limit <= now
-        return Repeat(known=last.known, until=until, deletable=deletable)
-    return Begin(previous=last.known if own or now < last.admitted_at + rule.window else None)
+        return Repeat(investigation=last.reference, until=until, deletable=deletable)
+    return Begin(previous=last.reference if own or now < last.admitted_at + rule.window else None)
 
 
 _FAILED = "(known.ending IN ('Failed', 'TimedOut') OR coalesce(first.grounds, '') = 'ServersAway')"
-FACTS = text(f"""
+_FORMER = text(f"""
   WITH own AS (
     SELECT investigation AS id FROM identities
     WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms = :starts_ms
@@ -140,7 +143,7 @@ FACTS = text(f"""
     SELECT id FROM (
       SELECT id, ended_at, admitted_at FROM investigations JOIN work ON investigation = id
       WHERE namespace = :namespace AND fingerprint = :fingerprint AND (cancel IS DISTINCT FROM 'deleted' OR run > 0)
-      ORDER BY admitted_at DESC LIMIT {LATEST}
+      ORDER BY admitted_at DESC LIMIT {LATEST_MAX}
     ) AS latest
     ORDER BY ended_at IS NULL DESC, admitted_at DESC LIMIT 1
   )
@@ -153,7 +156,7 @@ FACTS = text(f"""
       AND (known.purged_at IS NULL OR known.gone_at < known.purged_at), false) AS deleted,
     CASE WHEN known.previous IS NULL THEN 0
       WHEN (SELECT previous FROM investigations AS former WHERE former.id = known.previous) IS NULL THEN 1
-      ELSE 2 END AS links,
+      ELSE 2 END AS predecessors,
     known.id IN (SELECT id FROM own) AS is_own, known.id IN (SELECT id FROM newest) AS is_newest,
     ARRAY(
       SELECT known.admitted_at FROM investigations AS known
@@ -161,7 +164,7 @@ FACTS = text(f"""
       WHERE namespace = :namespace AND fingerprint = :fingerprint
         AND known.admitted_at > clock_timestamp() - CAST(:day AS interval)
         AND (purged_at IS NOT NULL OR {_FAILED})
-      ORDER BY known.admitted_at DESC LIMIT :a_day
+      ORDER BY known.admitted_at DESC LIMIT {DAILY_MAX}
     ) AS begun,
     clock_timestamp() AS now
   FROM investigations AS known JOIN work ON work.investigation = known.id
@@ -169,27 +172,28 @@ FACTS = text(f"""
   LEFT JOIN runs AS question ON question.investigation = known.id AND question.number = run AND run > 0
   WHERE known.id IN (SELECT id FROM own UNION SELECT id FROM newest)
 """)  # noqa: S608 - our own texts
-"""The rows that `verdict` reads, with the values of `facts`. They are of one moment."""
 
 
-def facts(*, namespace: str, fingerprint: str, starts_ms: int, rule: Rule) -> dict[str, Any]:
-    """Return the values of FACTS."""
+def former_investigations(
+    *, namespace: str, fingerprint: str, starts_ms: int, rule: Rule
+) -> tuple[TextClause, dict[str, Any]]:
+    """Return the statement whose rows `verdict` reads, all as of one moment, with its values."""
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": starts_ms}
-    return episode | {"window": rule.window, "day": DAY, "a_day": A_DAY}
+    return _FORMER, episode | {"window": rule.window, "day": DAY}
 
 
 def verdict(rows: Iterable[Mapping[str, Any]], *, rule: Rule) -> Repeat | Begin:
-    """Return the verdict on a firing alert from the rows of FACTS."""
-    facts = [dict(row) for row in rows]
-    if not facts:
+    """Return the verdict on a firing alert from the rows of `former_investigations`."""
+    formers = [dict(row) for row in rows]
+    if not formers:
         return Begin()
-    own, newest = (next((_former(row) for row in facts if row[which]), None) for which in ("is_own", "is_newest"))
-    return judge(own=own, newest=newest, begun=facts[0]["begun"], now=max(row["now"] for row in facts), rule=rule)
+    own, newest = (next((_former(row) for row in formers if row[flag]), None) for flag in ("is_own", "is_newest"))
+    return decide(own=own, newest=newest, begun=formers[0]["begun"], now=max(row["now"] for row in formers), rule=rule)
 
 
 def _former(row: Mapping[str, Any]) -> Former:
-    names = ("admitted_at", "ended_at", "purged_at", "failed", "gone", "deleted", "links")
-    return Former(known=Known(investigation=row["id"], name=row["name"]), **{name: row[name] for name in names})
+    fields = ("admitted_at", "ended_at", "purged_at", "failed", "gone", "deleted", "predecessors")
+    return Former(reference=Reference(id=row["id"], name=row["name"]), **{field: row[field] for field in fields})
 
 
 async def look_up(
@@ -197,11 +201,12 @@ async def look_up(
 ) -> Repeat | Begin:
     """Return the verdict on a firing alert as of now.
 
-    It is not the last word: where an investigation is to begin, the episode's receipt has that (`receipts.issue`).
+    It may change before an investigation is created: the episode's receipt decides (`receipts.issue_for_alert`).
     """
-    starts_ms = naming.milliseconds(starts_at)
-    values = facts(namespace=namespace, fingerprint=fingerprint, starts_ms=starts_ms, rule=rule)
-    return verdict(await database.run(FACTS, **values), rule=rule)
+    statement, values = former_investigations(
+        namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at), rule=rule
+    )
+    return verdict(await database.run(statement, **values), rule=rule)
 
 
 _COUNT = text(f"""
@@ -216,7 +221,7 @@ _COUNT = text(f"""
 """)  # noqa: S608 - our own text
 
 
-async def count(database: databases.Database, investigation: UUID) -> None:
+async def count_repeat(database: databases.Database, investigation: UUID) -> None:
     """Count a firing alert on the investigation that it repeats."""
     await database.run(_COUNT, id=investigation)
     await notify.send(database, (notify.STATUS, str(investigation)))
@@ -242,13 +247,14 @@ _RESOLVE = text(f"""
 """)  # noqa: S608 - our own text
 
 
-async def resolved(
+async def resolve(
     database: databases.Database, *, namespace: str, fingerprint: str, starts_at: datetime
-) -> Known | None:
-    """Record that an episode is resolved, on the investigation that stands for it; None where there is none.
+) -> Reference | None:
+    """Record that an episode is resolved, and return its investigation, or None if it has none.
 
-    That is its own, else the last one before it that its repeats were counted on; never a later one: the word of an old
-    episode's end may come after the next has begun. Where its chain says so, it is cancelled.
+    This is the episode's own investigation, or else the latest one that began before it, on which its repeats were
+    counted. It is never a later one, because a resolved alert may arrive after the next episode has begun. If its chain
+    says `onResolved: Cancel`, the investigation is cancelled.
     """
     rows = await database.run(
         _RESOLVE, namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at)
@@ -259,4 +265,4 @@ async def resolved(
     await notify.send(database, (notify.STATUS, str(row.id)))
     if row.on_resolved == "Cancel":
         await work.cancel(database, row.id, why="resolved")
-    return Known(investigation=row.id, name=row.name)
+    return Reference(id=row.id, name=row.name)

@@ -1,7 +1,7 @@
-"""Admitting investigations: what is queued, what is refused, and alert data that is too large for its object.
+"""Rows of new investigations, queued or refused, and alert data that is too large for its object.
 
-An admission is one statement. It alone knows whether alert data that an object refers to is there; where it is not, the
-same statement refuses the investigation instead.
+An admission is one statement. If the object refers to alert data that the store does not have, this statement refuses
+the investigation instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ADMIT = text("""
   WITH receipt AS (
     UPDATE receipts SET investigation = :id
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
-      AND (investigation = :id OR :made OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
+      AND (investigation = :id OR :just_created OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
     RETURNING word, address, previous
   ), stands AS (
     SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
@@ -83,7 +83,7 @@ _ADMIT = text("""
     FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
     INSERT INTO audit (who, address, action, investigation, namespace, name)
-    SELECT :author, CASE WHEN :made THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
+    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
     FROM added, receipt
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
@@ -94,21 +94,21 @@ _ADMIT = text("""
   )
   SELECT id FROM added
 """)
-# An episode that is forgotten, or whose investigation came to nothing, is from now on this investigation's, a refused
-# one too (`store.intake.episodes`). Only the object that intake made stands for an alert (`store.intake.receipts`).
-# What the alert selects is written under the claim that it waits for: under none, the first claim would look like a
-# takeover.
+# An episode that is no longer remembered, or whose investigation came to nothing, becomes this investigation's, even if
+# it is refused (`store.intake.episodes`). Only an object that intake created stands for an alert
+# (`store.intake.receipts`). The alert's tool selection is written under the first claim, before there is one: under
+# claim 0, the first claim would look like a takeover.
 
 
 async def admit(
-    database: databases.Database, decided: admission.Admission, *, made: bool = False, address: str = ""
+    database: databases.Database, decided: admission.Admission, *, just_created: bool = False, address: str = ""
 ) -> bool:
     """Queue an admitted investigation, or record its refusal; return False if that was done before.
 
-    It stands for its alert if its receipt is the stored one, issued for such a spec, and no other object had that
-    before; one that the caller has just `made` with it does in any case. An object that stands for an alert, or was
-    posted, was created by the API: the audit says so, with the `address` that asked the caller for it, or, if another
-    process has made it, the one that the receipt was issued for. StoreDownError means that nothing was stored.
+    The investigation stands for its alert if its object has the stored receipt, which was issued for such a spec, and
+    no other object had that receipt before. An object that the caller has `just_created` with the receipt always does.
+    The audit says that the API created such an object, or a posted one: with the `address` of the request if the caller
+    made it, else with the address for which the receipt was issued. StoreDownError means that nothing was stored.
     """
     missing = f"alertDataRef '{decided.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {
@@ -128,7 +128,7 @@ async def admit(
         "starts_ms": naming.milliseconds(decided.starts_at) if decided.fingerprint and decided.starts_at else None,
         "receipt": decided.receipt,
         "digest": decided.digest,
-        "made": made,
+        "just_created": just_created,
         "priority": decided.priority,
         "suspend": decided.suspend,
         "ttl_seconds": decided.ttl_seconds,
@@ -145,17 +145,23 @@ async def admit(
     return added
 
 
+_CHAIN_VALUES = (
+    *("chain_name", "chain_namespace", "chain_generation", "chain_hash", "chain_version", "chain", "stage_names"),
+    *("stage_agents", "on_resolved", "chain_ttl_seconds", "refused_reason", "refused_message", "refused_body"),
+)
+
+
 def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, Any]:
-    """The snapshot of the chain, or the refusal in its place."""
+    """Return the values of the chain's snapshot, or of the refusal in its place."""
+    values: dict[str, Any] = dict.fromkeys(_CHAIN_VALUES)
     if isinstance(outcome, admission.Refusal):
-        refused = {
+        return values | {
             "refused_reason": outcome.reason,
             "refused_message": outcome.message,
             "refused_body": _refusal(outcome.reason, outcome.message),
         }
-        return dict.fromkeys(_SNAPSHOT) | refused
     spec = outcome.spec
-    return {
+    return values | {
         "chain_name": outcome.name,
         "chain_namespace": outcome.namespace,
         "chain_generation": outcome.generation,
@@ -166,24 +172,7 @@ def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, An
         "stage_agents": [len(stage.members) for stage in spec.stages],
         "on_resolved": spec.on_resolved,
         "chain_ttl_seconds": spec.ttl_seconds_after_finished,
-        "refused_reason": None,
-        "refused_message": None,
-        "refused_body": None,
     }
-
-
-_SNAPSHOT = (
-    "chain_name",
-    "chain_namespace",
-    "chain_generation",
-    "chain_hash",
-    "chain_version",
-    "chain",
-    "stage_names",
-    "stage_agents",
-    "on_resolved",
-    "chain_ttl_seconds",
-)
 
 
 def _refusal(reason: str, message: str) -> str:
@@ -198,12 +187,12 @@ _IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")
 
 
 async def is_known(database: databases.Database, investigation: UUID) -> bool:
-    """Whether the investigation has been admitted, or refused."""
+    """Whether the investigation has been admitted or refused."""
     return bool(await database.run(_IS_KNOWN, investigation=investigation))
 
 
 async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
-    """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
+    """Store alert data for the object called `object_name`, which will refer to it by `name`. Idempotent."""
     insert = postgresql.insert(tables.large_alerts).values(
         namespace=namespace, object_name=object_name, name=name, data=data
     )
@@ -215,5 +204,5 @@ _DROP_UNUSED = text("DELETE FROM large_alerts WHERE created_at < clock_timestamp
 
 
 async def drop_unused_large(database: databases.Database) -> None:
-    """Drop alert data that no object has asked for within an hour."""
+    """Delete alert data for which no object has come within an hour."""
     await database.run(_DROP_UNUSED)

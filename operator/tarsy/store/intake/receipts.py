@@ -1,20 +1,20 @@
-"""Receipts: they tell the objects that intake made from those that people made.
+"""Receipts: proof that intake created an object, and not a person.
 
-Every user with the right to create investigations can write any alert's fingerprint into one, and such an object must
-not stand for that alert. So before intake creates an object, it stores the alert's episode, the object's name and a
-random word, and writes the word into the object. The first object of that name with that word is intake's, whether
-intake admits it, or the watch after intake died in between. A later copy of it is not.
+Every user who may create investigations can write any alert's fingerprint into one, and such an object must not stand
+for that alert. So before intake creates an object, it stores the alert's episode, the object's name and a random word,
+and writes the word into the object. The first object with that name and that word is intake's, whether intake admits
+it, or the watch does after intake has died. A later copy of it is not.
 
-A reader of the object can take the word from it. So until one is admitted, its spec has to be the one that intake was
-about to write, too, of which a digest is stored with the word: an object that was put in its place asks for the same or
-does not count.
+A reader of the object can copy the word. So until an object is admitted, its spec must also be the one that intake was
+about to write, of which a digest is stored with the word: an object that takes its place asks for the same, or does not
+count.
 
-One episode has one receipt: two notifications of it at once ask for the same object. Their details of the alert may
-differ, so a receipt has the digests of both.
+One episode has one receipt: two notifications of it at once ask for the same object. They may differ in details of the
+alert, so a receipt has the digests of both.
 
-An episode whose investigation came to nothing may get another one (`episodes`). The receipt's row decides that: the
-verdict is given again while the row is locked, and the first of two processes that ask at once gives the row a new word
-and a new name. The other one finds an object that is about to be made, or that was made.
+An episode whose investigation came to nothing may get another one (`episodes`). The verdict is given again while the
+receipt's row is locked. Of two processes that ask at once, the first gives the row a new word and a new name; the
+second finds an object that is about to be created, or that exists.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 
 DIGESTS_MAX = 16
-"""Digests that a receipt has: of what its episode's latest notifications asked for, until an object is admitted."""
-_LEAST_KEPT = timedelta(hours=1)
-"""However short the window: intake, or the watch in its place, has to admit the object first."""
+"""Digests that a receipt has, of the specs for which its episode's latest notifications asked."""
+_MIN_AGE = timedelta(hours=1)
+"""The age up to which a receipt is kept whatever the window: intake or the watch has to admit the object first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The stored facts of an object that intake is about to make."""
+    """The stored proof for an object that intake is about to create."""
 
     namespace: str
     fingerprint: str
@@ -48,12 +48,12 @@ class Receipt:
     name: str
     word: str
     investigation: UUID | None
-    """The object that had the name and the word first, once that was admitted."""
+    """The first object with the name and the word, once it is admitted."""
     digests: tuple[str, ...]
-    """The digests of the specs that it was issued for."""
+    """The digests of the specs for which the receipt was issued."""
 
-    def is_of(self, manifest: investigations.AlertInvestigation) -> bool:
-        """Whether `manifest` is the object that was made with this receipt."""
+    def proves(self, manifest: investigations.AlertInvestigation) -> bool:
+        """Whether `manifest` is the object that intake created with this receipt."""
         word = manifest.spec.source and manifest.spec.source.receipt
         if (manifest.metadata.name, word) != (self.name, self.word):
             return False
@@ -115,13 +115,13 @@ async def issue(
     window: timedelta,
     address: str = "",
 ) -> Receipt:
-    """Return the receipt of what is posted once: the one that it has, else a new one for an object called `name`.
+    """Return the receipt of a posted alert: the existing one, or a new one for an object called `name`.
 
-    `digest` is that of the spec which is to be made with it, `address` where it comes from. One that is older than
-    `window`, or whose object was deleted, is replaced; one whose object is not admitted yet is kept for an hour.
+    `digest` is the digest of the object's spec, `address` the sender's. A receipt that is older than `window`, or whose
+    object was deleted, is replaced; one whose object is not admitted yet is kept for an hour.
     """
     values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
-    (row,) = await database.run(_ISSUE, **values, window=window, kept=_LEAST_KEPT, is_alert=False, previous=None)
+    (row,) = await database.run(_ISSUE, **values, window=window, kept=_MIN_AGE, is_alert=False, previous=None)
     return _receipt(row)
 
 
@@ -139,36 +139,36 @@ async def issue_for_alert(
 ) -> Receipt | episodes.Repeat:
     """Return the receipt of a firing alert's episode, or the verdict that the alert repeats an investigation after all.
 
-    The parameters are those of `issue`; `previous` is the investigation that the new one follows. An episode that has
-    had an object gets a new receipt if `rule` lets it begin anew, for an object of another name. A StoreDownError means
-    that nothing was decided.
+    `previous` is the investigation that the new one follows; the other parameters are those of `issue`. If the episode
+    has had an object, and `rule` allows another investigation, it gets a new receipt for an object of another name. A
+    StoreDownError means that nothing was stored.
     """
     values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
     while True:
         (row,) = await database.run(
-            _ISSUE, **values, window=rule.window, kept=_LEAST_KEPT, is_alert=True, previous=previous
+            _ISSUE, **values, window=rule.window, kept=_MIN_AGE, is_alert=True, previous=previous
         )
         if row.investigation is None:
             return _receipt(row)
-        if (issued := await _issue_again(database, values, rule=rule)) is not None:
-            return issued
+        if (renewed := await _renew(database, values, rule=rule)) is not None:
+            return renewed
 
 
-async def _issue_again(
+async def _renew(
     database: databases.Database, values: Mapping[str, Any], *, rule: episodes.Rule
 ) -> Receipt | episodes.Repeat | None:
-    """Renew the receipt of an episode that has had an object, if `rule` says so; None: another process was faster."""
+    """Renew the receipt of an episode that has had an object, if `rule` allows it; None: another process was faster."""
     episode = {name: values[name] for name in ("namespace", "fingerprint", "starts_ms")}
     async with database.begin() as connection:
         held = (await connection.execute(_HOLD, episode)).one_or_none()
         if held is None or held.investigation is None:
             return None
-        facts = await connection.execute(episodes.FACTS, episodes.facts(**episode, rule=rule))
-        verdict = episodes.verdict(map(dict, facts.mappings()), rule=rule)
+        formers = await connection.execute(*episodes.former_investigations(**episode, rule=rule))
+        verdict = episodes.verdict(map(dict, formers.mappings()), rule=rule)
         if isinstance(verdict, episodes.Repeat):
             return verdict
         name = naming.suffixed(values["name"], str(held.attempt + 1))
-        previous = verdict.previous and verdict.previous.investigation
+        previous = verdict.previous.id if verdict.previous else None
         renewed = await connection.execute(_RENEW, {**values, "name": name, "previous": previous})
         return _receipt(dict(renewed.mappings().one()))
 
@@ -181,7 +181,7 @@ def _values(
 
 
 async def read(database: databases.Database, receipt: Receipt) -> Receipt:
-    """The receipt as it is now: others may have renamed it, or been issued it for another spec, or had it admitted."""
+    """Return the receipt as it is now: another process may have renamed it, added a digest, or admitted its object."""
     values = {"namespace": receipt.namespace, "fingerprint": receipt.fingerprint, "starts_ms": receipt.starts_ms}
     rows = await database.run(_READ, **values)
     if not rows:
@@ -190,7 +190,7 @@ async def read(database: databases.Database, receipt: Receipt) -> Receipt:
 
 
 async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
-    """Return the receipt with another name, because the old one is taken; simultaneous callers all get the same."""
+    """Give the receipt another name, because an object has the old one; simultaneous callers all get the same name."""
     values = {
         "namespace": receipt.namespace,
         "fingerprint": receipt.fingerprint,
@@ -209,7 +209,7 @@ _DROP_EXPIRED = text("DELETE FROM receipts WHERE created_at < clock_timestamp() 
 
 async def drop_expired(database: databases.Database, *, window: timedelta) -> None:
     """Drop the receipts that are older than `window`, and than an hour."""
-    await database.run(_DROP_EXPIRED, kept=max(window, _LEAST_KEPT))
+    await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE))
 
 
 def _receipt(row: Mapping[str, Any]) -> Receipt:

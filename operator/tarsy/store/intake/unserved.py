@@ -1,7 +1,7 @@
-"""Alerts that no chain takes: how many of which type in the last day, of all replicas, and when people were told.
+"""Alerts that no chain takes: how many of which type in the last day, over all replicas, and the latest notice of them.
 
-The caller masks the types. A sender that makes up types fills no table: the first of a day are counted by name, all
-others together. Counts are kept by the hour, so that the last day is 24 to 25 hours.
+The caller masks the types. The first types of a day are counted by name, all others together, so that a sender that
+invents types cannot fill the table. Counts are by the hour, so the last day is 24 to 25 hours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tarsy.store.base import databases
 TYPES_MAX = 100
 """Types that are counted by name in a day."""
 TYPE_MAX = 253
-"""Characters of a type that are kept; no chain can name a longer one."""
+"""Characters of a type that are stored; no chain can name a longer one."""
 OTHERS = ""
-"""Stands for all types beyond `TYPES_MAX`."""
+"""The type under which all types beyond `TYPES_MAX` are counted."""
 UNTYPED = "(no type)"
-"""Stands for alerts that name no type."""
+"""The type under which alerts that name no type are counted."""
 REMEDY = "name the type in alertTypes of a chain, or set ingest.default_alert_type"
 DAY = timedelta(days=1)
 _NOTICE = "unserved"
@@ -33,16 +33,17 @@ class Unserved:
     """A type of alerts that no chain has taken."""
 
     alert_type: str
-    """Masked; `OTHERS` for those that are not counted by name."""
+    """The masked type, or `OTHERS`."""
     alerts: int
-    """How many came in the last day, repeats counted."""
+    """The number in the last day, repeats included."""
     since: datetime
     """The hour in which the first of them came."""
     last_at: datetime
 
 
-_TURN = text("SELECT pg_advisory_xact_lock(:key)")
-_TURN_KEY = 0x7461727379756E  # "tarsyun": who counts side by side would each find room for other types
+_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+_LOCK_KEY = 0x7461727379756E
+"""The text "tarsyun". Without the lock, two processes that count at once would exceed TYPES_MAX."""
 
 _COUNT = text("""
   WITH given AS (
@@ -72,13 +73,13 @@ _COUNT = text("""
 
 
 async def count(database: databases.Database, alerts: Mapping[str, int]) -> None:
-    """Count alerts that no chain has taken, by type: masked, and up to `TYPE_MAX` characters.
+    """Add the numbers of `alerts` by type. Each type is masked and at most `TYPE_MAX` characters long.
 
-    Types beyond the most frequent `TYPES_MAX` belong under `OTHERS`, so that the statement stays small.
+    The caller counts types beyond the most frequent `TYPES_MAX` under `OTHERS`, so that the statement stays small.
     """
-    counts = json.dumps([{"alert_type": name, "alerts": many} for name, many in alerts.items()])
+    counts = json.dumps([{"alert_type": alert_type, "alerts": count} for alert_type, count in alerts.items()])
     async with database.begin() as connection:
-        await connection.execute(_TURN, {"key": _TURN_KEY})
+        await connection.execute(_LOCK, {"key": _LOCK_KEY})
         await connection.execute(_COUNT, {"given": counts, "day": DAY, "most": TYPES_MAX, "others": OTHERS})
 
 
@@ -101,11 +102,11 @@ _DROP = text("DELETE FROM unserved WHERE hour < clock_timestamp() - CAST(:kept A
 
 
 async def drop_old(database: databases.Database) -> None:
-    """Forget what is no longer shown."""
+    """Delete the counts that `read` no longer returns."""
     await database.run(_DROP, kept=2 * DAY)
 
 
-_TELL = text("""
+_CLAIM_NOTICE = text("""
   INSERT INTO notices AS told (name, told_at)
   SELECT :notice, clock_timestamp() WHERE EXISTS (
     SELECT 1 FROM unserved
@@ -117,18 +118,19 @@ _TELL = text("""
 """)
 
 
-async def take_notice(database: databases.Database, *, every: timedelta) -> datetime | None:
-    """Take it on to tell people, and return the time; None where nothing is new, or was told within `every`.
+async def claim_notice(database: databases.Database, *, every: timedelta) -> datetime | None:
+    """Claim the next notice for this process, and return its time.
 
-    Of several processes one gets it. One that then cannot tell gives it back (`give_back`).
+    None if there are no new alerts, or if a process claimed a notice within `every`. A process that cannot post the
+    notice releases it (`release_notice`).
     """
-    rows = await database.run(_TELL, notice=_NOTICE, every=every)
+    rows = await database.run(_CLAIM_NOTICE, notice=_NOTICE, every=every)
     return rows[0].told_at if rows else None
 
 
-_GIVE_BACK = text("DELETE FROM notices WHERE name = :notice")
+_RELEASE_NOTICE = text("DELETE FROM notices WHERE name = :notice")
 
 
-async def give_back(database: databases.Database) -> None:
-    """Have it told by the next that asks."""
-    await database.run(_GIVE_BACK, notice=_NOTICE)
+async def release_notice(database: databases.Database) -> None:
+    """Let the next process that asks claim the notice."""
+    await database.run(_RELEASE_NOTICE, notice=_NOTICE)
