@@ -19,7 +19,7 @@ from support import answers, apis, queue, watching
 from tarsy.auth import callers, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
-from tarsy.live import attending
+from tarsy.live import subscriptions
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import changes
@@ -307,7 +307,7 @@ async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_
     reviewer: Reviewer, tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(callers, "KNOWN_SECONDS", 0.1)
-    monkeypatch.setattr(attending, "ASKED_EVERY", (0.05, 0.1))
+    monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.05, 0.1))
     identity = await queue.admit(database)
     reviewer.namespace = (200, {"metadata": {"uid": "uid-of-tarsy"}})
     headers = apis.bearer(JANES)

@@ -16,7 +16,7 @@ from tarsy.api import app
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.live import attending
+from tarsy.live import subscriptions
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
 
@@ -115,7 +115,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(permissions, "ALLOWED_SECONDS", 0.2)
-    monkeypatch.setattr(attending, "ASKED_EVERY", (0.1, 0.2))
+    monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.1, 0.2))
     identity = await admitted()
     url = await serve()
     good, revoked = [await accounts.create(admin, name, may=MAY) for name in ("good", "revoked")]

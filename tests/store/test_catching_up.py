@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
-from tarsy.live import changing, hubs, outbox, wire
+from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.store.reads import history
@@ -46,14 +46,14 @@ async def serving(url: str) -> AsyncIterator[hubs.Hub]:
 
 @contextlib.asynccontextmanager
 async def subscribing(
-    hub: hubs.Hub, identity: UUID, boxes: list[outbox.Outbox], *, places: int = 1
-) -> AsyncIterator[set[outbox.Outbox]]:
+    hub: hubs.Hub, identity: UUID, boxes: list[backlogs.Backlog], *, places: int = 1
+) -> AsyncIterator[set[backlogs.Backlog]]:
     """One subscription for each of these (they may be the same), from so many places on; those that have caught up."""
-    channel = wire.Channel(str(identity))
-    through: set[outbox.Outbox] = set()
+    channel = live_events.Channel(str(identity))
+    through: set[backlogs.Backlog] = set()
 
-    async def subscribe(box: outbox.Outbox, after: int) -> None:
-        async with hub.listens(identity, outbox.Listener(box, channel), after=after):
+    async def subscribe(box: backlogs.Backlog, after: int) -> None:
+        async with hub.subscribe(identity, backlogs.Subscriber(box, channel), after=after):
             through.add(box)
             await asyncio.Event().wait()
 
@@ -67,10 +67,10 @@ async def subscribing(
 
 
 @contextlib.asynccontextmanager
-async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[outbox.Listener]:
+async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[backlogs.Subscriber]:
     """Somebody who has caught up."""
-    listener = outbox.Listener(watching.box(hub.held), wire.Channel(str(identity)))
-    async with hub.listens(identity, listener, after=after):
+    listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(str(identity)))
+    async with hub.subscribe(identity, listener, after=after):
         yield listener
 
 
@@ -103,9 +103,9 @@ async def quiet(pages: Pages) -> None:
         await asyncio.sleep(0.3)
 
 
-async def drain(one: outbox.Outbox) -> None:
-    while True:
-        await one.next()
+async def drain(one: backlogs.Backlog) -> None:
+    while await one.next():
+        pass
 
 
 async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscriptions_it_has(
@@ -113,7 +113,7 @@ async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscri
 ) -> None:
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
-        own = watching.box(hub.held)
+        own = watching.box(hub.memory)
         async with subscribing(hub, identity, [own] * 20) as through:
             await quiet(pages)
             assert pages.read <= 4, "two of the reader's own, and one or two that the connection has"
@@ -121,7 +121,7 @@ async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscri
             assert own._size < 2 * CHUNK
             reading = asyncio.create_task(drain(own))
             async with asyncio.timeout(PATIENCE):
-                while len(hub._watches[identity].listeners) < 20:  # noqa: ASYNC110
+                while len(hub._feeds[identity].subscribers) < 20:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             reading.cancel()
 
@@ -134,14 +134,14 @@ async def test_so_many_pages_are_read_at_once_and_who_runs_waits_for_none(
     async with serving(database.url) as hub, contextlib.AsyncExitStack() as stack:
         for _ in range(databases.TRANSACTIONS):
             await stack.enter_async_context(database.begin())
-        boxes = [watching.box(hub.held) for _ in range(30)]
+        boxes = [watching.box(hub.memory) for _ in range(30)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
         async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
             while len(through) < len(boxes):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         for task in reading:
             task.cancel()
-    assert pages.at_once <= 2 * hubs._READS
+    assert pages.at_once <= 2 * investigation_feed.Source.READS
 
 
 async def test_a_page_is_read_once_for_all_who_wait_for_it(
@@ -149,7 +149,7 @@ async def test_a_page_is_read_once_for_all_who_wait_for_it(
 ) -> None:
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
-        boxes = [watching.box(hub.held) for _ in range(200)]
+        boxes = [watching.box(hub.memory) for _ in range(200)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
         async with subscribing(hub, identity, boxes) as through, asyncio.timeout(PATIENCE):
             while len(through) < len(boxes):  # noqa: ASYNC110
@@ -165,7 +165,7 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(stories.stage_started(), stories.started())
-    await journal.commit(stories.answers("x" * (outbox.QUEUED_MAX + 1)))
+    await journal.commit(stories.answers("x" * (backlogs.BACKLOG_MAX + 1)))
     written = deltas.Piece(
         investigation=identity,
         run=0,
@@ -177,29 +177,29 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
         text="behind it",
     )
     async with serving(database.url) as hub:
-        own = watching.box(hub.held)
+        own = watching.box(hub.memory)
         async with subscribing(hub, identity, [own]) as through, asyncio.timeout(PATIENCE):
-            while own._size <= outbox.QUEUED_MAX:  # noqa: ASYNC110
+            while own._size <= backlogs.BACKLOG_MAX:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-            hub._heard(written)
+            hub._add_text(written)
             assert not through
-            while b'"streaming"' not in await own.next():
+            while b'"streaming"' not in (await own.next() or b""):
                 pass
-        assert not own.overflown.is_set()
+        assert not own.dropped.is_set()
 
 
 async def test_where_those_who_watch_hold_too_much_nothing_is_read_for_who_catches_up(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten that read nothing, each from a place of its own: what one has is not what another has."""
-    monkeypatch.setattr(outbox, "HELD_MAX", 2 * CHUNK)
-    monkeypatch.setattr(outbox, "FULL_SECONDS", 60.0)
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", 2 * CHUNK)
+    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 60.0)
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
-        boxes = [watching.box(hub.held) for _ in range(10)]
+        boxes = [watching.box(hub.memory) for _ in range(10)]
         async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
             await quiet(pages)
-            assert hub.held.size <= 2 * CHUNK + 6 * (CHUNK + 10_000), "those that are read meanwhile come on top"
+            assert hub.memory.size <= 2 * CHUNK + 6 * (CHUNK + 10_000), "those that are read meanwhile come on top"
             assert not through
             boxes[0].close()
             reading = [asyncio.create_task(drain(one)) for one in boxes]
@@ -209,24 +209,24 @@ async def test_where_those_who_watch_hold_too_much_nothing_is_read_for_who_catch
                 task.cancel()
         for box in boxes:
             box.close()
-        assert hub.held.size == 0
+        assert hub.memory.size == 0
 
 
 async def test_who_has_waited_for_room_for_long_is_told_to_come_again(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "HELD_MAX", CHUNK)
-    monkeypatch.setattr(outbox, "FULL_SECONDS", 0.3)
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", CHUNK)
+    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.3)
     async with serving(database.url) as hub:
-        hub.held.take([b"x" * 2 * CHUNK])
-        with pytest.raises(outbox.FullError, match="come again later"):
+        hub.memory.hold([b"x" * 2 * CHUNK])
+        with pytest.raises(backlogs.FullError, match="come again later"):
             async with subscribed(hub, identity):
                 pass
-        listener = outbox.Listener(watching.box(hub.held), wire.Channel(None))
-        with pytest.raises(outbox.FullError):
-            async with hub.lists.listens(changing.Namespace(name="tarsy", uid="uid-of-tarsy"), listener, after=1):
+        listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(None))
+        with pytest.raises(backlogs.FullError):
+            async with hub.lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid-of-tarsy"), listener, after=1):
                 pass
-        assert not hub._watches, "nothing is kept of what nobody watches"
+        assert not hub._feeds, "nothing is kept of what nobody watches"
 
 
 async def test_a_log_that_is_shorter_than_what_was_told_ends_what_is_watched(
@@ -237,8 +237,8 @@ async def test_a_log_that_is_shorter_than_what_was_told_ends_what_is_watched(
         async with subscribed(hub, identity, after=LOGGED) as listener:
             await queue.execute(database, "DELETE FROM entries WHERE investigation = :id AND seq > 3", id=identity)
             await queue.execute(database, "UPDATE work SET log_seq = 3 WHERE investigation = :id", id=identity)
-            assert await listener.over == "the database was restored from a backup: read the timeline again"
-        with pytest.raises(hubs.FutureError, match="entry 7 is in the future: the last one is 3"):
+            assert await listener.ended == "the database was restored from a backup: read the timeline again"
+        with pytest.raises(live_events.FutureError, match="entry 7 is in the future: the last one is 3"):
             async with subscribed(hub, identity, after=LOGGED):
                 pass
         async with subscribed(hub, identity, after=3):

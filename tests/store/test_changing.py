@@ -9,42 +9,42 @@ from uuid import UUID
 import pytest
 from support import queue, stories, watching
 from tarsy.api.compat import events
-from tarsy.live import changing, outbox, wire
+from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
-TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")
-CHANNEL = wire.Channel(None)
+TARSY = list_feed.Namespace(name="tarsy", uid="uid-of-tarsy")
+CHANNEL = live_events.Channel(None)
 SESSIONS = events.Sessions()
 
 
-def listener(channel: wire.Channel = CHANNEL) -> outbox.Listener:
-    return outbox.Listener(watching.box(), channel)
+def listener(channel: live_events.Channel = CHANNEL) -> backlogs.Subscriber:
+    return backlogs.Subscriber(watching.box(), channel)
 
 
-async def said(listens: outbox.Listener) -> list[dict[str, Any]]:
+async def said(listens: backlogs.Subscriber) -> list[dict[str, Any]]:
     """The messages that wait for a listener."""
-    return [watching.event(await listens.outbox.next()) for _ in range(len(listens.outbox._queue))]
+    return [watching.event(await listens.backlog.next()) for _ in range(len(listens.backlog._queue))]
 
 
 async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_has_its_name_since(
     database: databases.Database,
 ) -> None:
-    lists = changing.Lists(database, outbox.Held())
+    lists = list_feed.ListFeed(database, backlogs.Memory())
     before, since, beside = listener(), listener(), listener()
     async with (
-        lists.listens(changing.Namespace(name="tarsy", uid="uid of an earlier one"), before, after=None),
-        lists.listens(changing.Namespace(name="other", uid="uid of the other"), beside, after=None),
-        lists.listens(changing.Namespace(name="tarsy", uid="uid-of-tarsy"), since, after=None),
+        lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid of an earlier one"), before, after=None),
+        lists.subscribe(list_feed.Namespace(name="other", uid="uid of the other"), beside, after=None),
+        lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid-of-tarsy"), since, after=None),
     ):
-        assert before.over.done()
-        assert before.over.result() == "the namespace tarsy is another one by now: subscribe again"
+        assert before.ended.done()
+        assert before.ended.result() == "the namespace tarsy is another one by now: subscribe again"
         await queue.admit(database)
         await lists.poll()
-        assert len(since.outbox._queue) == 1
-        assert not before.outbox._queue
-        assert not beside.over.done()
-        assert not since.over.done()
+        assert len(since.backlog._queue) == 1
+        assert not before.backlog._queue
+        assert not beside.ended.done()
+        assert not since.ended.done()
 
 
 def steps(messages: list[dict[str, Any]]) -> list[str]:
@@ -54,10 +54,10 @@ def steps(messages: list[dict[str, Any]]) -> list[str]:
 async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of_all_sessions(
     database: databases.Database,
 ) -> None:
-    lists = changing.Lists(database, outbox.Held(), SESSIONS)
-    sessions, ours = listener(wire.Channel(None, SESSIONS)), listener()
+    lists = list_feed.ListFeed(database, backlogs.Memory(), SESSIONS)
+    sessions, ours = listener(live_events.Channel(None, SESSIONS)), listener()
     begin = await changes.now(database)
-    async with lists.listens(TARSY, sessions, after=None), lists.listens(TARSY, ours, after=None):
+    async with lists.subscribe(TARSY, sessions, after=None), lists.subscribe(TARSY, ours, after=None):
         identity = await queue.admit(database)
         await lists.poll()
         journal = await queue.opened(database, await queue.claimed(database))
@@ -70,7 +70,7 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
         await lists.poll()
         found += await said(sessions)
         await lists.poll()
-        assert not sessions.outbox._queue, "each is sent once"
+        assert not sessions.backlog._queue, "each is sent once"
         assert steps(await said(ours)) == []
     assert steps(found)[2:] == ["Completed analysis", "Chain execution finished"]
     assert {(one["channel"], one["session_id"]) for one in found} == {("sessions", str(identity))}
@@ -79,8 +79,8 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
     assert [one["stage_progress"][0]["agent"] for one in updates] == ["KubernetesAgent"] * 4
     assert (updates[-1]["status"], updates[-1]["result"], "id" in updates[-1]) == ("completed", "root cause", False)
     assert (found[-1]["type"], found[-1]["id"]) == ("session.completed", found[-1]["id"])
-    late = listener(wire.Channel(None, SESSIONS))
-    async with lists.listens(TARSY, late, after=begin):
+    late = listener(live_events.Channel(None, SESSIONS))
+    async with lists.subscribe(TARSY, late, after=begin):
         assert steps(await said(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
 
 
@@ -98,9 +98,9 @@ async def crowd(database: databases.Database, count: int) -> list[UUID]:
     return identities
 
 
-async def drained(box: outbox.Outbox, told: list[dict[str, Any]]) -> None:
-    while True:
-        told.append(watching.event(await box.next()))
+async def drained(box: backlogs.Backlog, told: list[dict[str, Any]]) -> None:
+    while (encoded := await box.next()) is not None:
+        told.append(watching.event(encoded))
 
 
 async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misses_nothing(
@@ -108,24 +108,24 @@ async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misse
 ) -> None:
     begin = await changes.now(database)
     identities = await crowd(database, 50)
-    held = outbox.Held()
-    lists, listens = changing.Lists(database, held), outbox.Listener(watching.box(held), CHANNEL)
+    held = backlogs.Memory()
+    lists, listens = list_feed.ListFeed(database, held), backlogs.Subscriber(watching.box(held), CHANNEL)
     told: list[dict[str, Any]] = []
 
     async def catch_up() -> None:
-        async with lists.listens(TARSY, listens, after=begin):
+        async with lists.subscribe(TARSY, listens, after=begin):
             await asyncio.Event().wait()
 
     catching_up = asyncio.create_task(catch_up())
     async with asyncio.timeout(watching.PATIENCE):
-        while listens.outbox._size < ANALYSIS:  # noqa: ASYNC110
+        while listens.backlog._size < ANALYSIS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert listens.outbox._size < 3 * ANALYSIS
+        assert listens.backlog._size < 3 * ANALYSIS
         assert held.size < 25 * ANALYSIS, "a page of twenty"
         beside = await queue.admit(database)  # while it waits
         await lists.poll()
-        reading = asyncio.create_task(drained(listens.outbox, told))
-        while not lists.are_watched:  # noqa: ASYNC110
+        reading = asyncio.create_task(drained(listens.backlog, told))
+        while not lists.has_subscribers:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         last = await queue.admit(database)
         await lists.poll()
@@ -136,7 +136,7 @@ async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misse
     await asyncio.wait([catching_up, reading])
     assert {one["investigation"] for one in told} == {str(one) for one in (*identities, beside, last)}
     assert len([one for one in told if one["type"] == "investigation.completed"]) == 50
-    assert not listens.outbox.overflown.is_set()
+    assert not listens.backlog.dropped.is_set()
     ids = [one["id"] for one in told if "id" in one]
     assert ids == sorted(ids)
     again = await changes.since(database, changed=ids[0], namespaces={"tarsy": "uid-of-tarsy"}, limit=100)
@@ -149,15 +149,15 @@ async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misse
 async def test_a_catch_up_of_a_list_ends_near_200_investigations_and_says_where(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changing, "AT_ONCE", 20)
+    monkeypatch.setattr(list_feed, "CATCH_UP_MAX", 20)
     begin = await changes.now(database)
     identities = [await queue.admit(database) for _ in range(30)]
-    lists = changing.Lists(database, outbox.Held())
+    lists = list_feed.ListFeed(database, backlogs.Memory())
     told: list[dict[str, Any]] = []
     for _ in range(2):
         listens = listener()
-        async with lists.listens(TARSY, listens, after=begin):
-            told += [watching.event(one) for one in listens.outbox._queue]
+        async with lists.subscribe(TARSY, listens, after=begin):
+            told += [watching.event(one) for one in listens.backlog._queue]
         begin = told[-1].get("last_event_id", 0)
     assert (told[20]["type"], told[20]["limit"]) == ("catchup.overflow", 20)
     assert [one["investigation"] for one in told if "investigation" in one] == [str(one) for one in identities]
@@ -165,14 +165,14 @@ async def test_a_catch_up_of_a_list_ends_near_200_investigations_and_says_where(
 
 async def test_a_database_that_is_behind_what_was_told_ends_what_is_watched(database: databases.Database) -> None:
     """It was restored: nothing would be told until it had come as far again."""
-    lists, listens = changing.Lists(database, outbox.Held()), listener()
+    lists, listens = list_feed.ListFeed(database, backlogs.Memory()), listener()
     ahead = await changes.now(database) + 1000
-    with pytest.raises(changing.FutureError, match="is in the future of this database: read the list again"):
-        await lists.check(TARSY, after=ahead)
-    with pytest.raises(changing.FutureError):
-        async with lists.listens(TARSY, listens, after=ahead):
+    with pytest.raises(live_events.FutureError, match="is in the future of this database: read the list again"):
+        await lists.check_cursor(TARSY, after=ahead)
+    with pytest.raises(live_events.FutureError):
+        async with lists.subscribe(TARSY, listens, after=ahead):
             pass
-    async with lists.listens(TARSY, listens, after=None):
+    async with lists.subscribe(TARSY, listens, after=None):
         lists._changed = ahead
         await lists.poll()
-        assert listens.over.result() == "the database was restored from a backup: read the list again"
+        assert listens.ended.result() == "the database was restored from a backup: read the list again"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support import exports, queue, stories
 from tarsy.api.compat import history, sessions, words
 from tarsy.api.investigations import details, lists
-from tarsy.live import telling, wire
+from tarsy.live import events_from_log, live_events
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.reads import listing, phase_rules
@@ -117,14 +117,14 @@ async def test_row_says_of_an_investigation_what_the_single_answer_says(
     assert row["ended_at"]
     assert whole["runs"][0]["ended_at"] == row["ended_at"]
     shown = await queue.summary(database, identity)
-    assert telling.of_end(shown)["ended_at"] == row["ended_at"]
+    assert events_from_log.end_body(shown)["ended_at"] == row["ended_at"]
     log = await queue.log(database, identity)
-    assert wire.moment(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
+    assert live_events.timestamp(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
     session = await history.read(database, identity)
     assert session.completed_at_us == words.us(log[-1].at)
     if not refused:
         assert [one.ended_at for one in shown.stages] == [one.at for one in log[-2:-1]]
-        assert [one["ended_at"] for one in whole["executions"]] == [wire.moment(log[-3].at)]
+        assert [one["ended_at"] for one in whole["executions"]] == [live_events.timestamp(log[-3].at)]
         compat = await sessions.read(database, identity)
         assert [one.completed_at for one in compat.stages[0].executions] == [log[-3].at]
 

@@ -20,7 +20,7 @@ import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
 from tarsy.api import app
 from tarsy.kube import client
-from tarsy.live import outbox, places, protocol, sockets
+from tarsy.live import backlogs, subscriptions, web_socket_protocol, web_sockets
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy.store.base import databases, hints, notify
@@ -350,16 +350,16 @@ async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(
         await watcher.socket.send(b'{"action": "ping"}')
         assert (await watcher.next())["reason"] == "binary frames are not read here: send text"
         assert (await watcher.answer(action="ping")) == {"type": "pong"}
-        for _ in range(sockets.ERRORS_MAX - 2):
+        for _ in range(web_sockets.ERRORS_MAX - 2):
             assert (await watcher.answer(action="x"))["type"] == "error"
         await watcher.ask(action="x")
         assert await watcher.closed() == (1008, "too many errors")
     async with watching.watching(world.url) as watcher:
-        await watcher.socket.send(json.dumps({"action": "ping", "pad": "x" * protocol.FRAME_MAX}))
+        await watcher.socket.send(json.dumps({"action": "ping", "pad": "x" * web_socket_protocol.FRAME_MAX}))
         assert (await watcher.closed())[0] == 1009
     async with watching.watching(world.url) as watcher:
         with contextlib.suppress(exceptions.ConnectionClosed):
-            for _ in range(protocol.FRAMES_BURST * 2):
+            for _ in range(web_socket_protocol.FRAMES_BURST * 2):
                 await watcher.ask(action="ping")
         assert await watcher.closed() == (1008, "more than 10 frames a second")
 
@@ -404,7 +404,7 @@ async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_fra
         await watcher.socket.send(iter(['{"action"', ":", ' "ping"}']))
         assert (await watcher.next())["type"] == "pong"
         with contextlib.suppress(exceptions.ConnectionClosed):
-            await watcher.socket.send([" "] * (protocol.FRAGMENTS_MAX + 1))
+            await watcher.socket.send([" "] * (web_socket_protocol.FRAGMENTS_MAX + 1))
         assert await watcher.closed() == (1008, "a message of more than 16 frames")
 
 
@@ -413,13 +413,13 @@ async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_ro
 ) -> None:
     """Or they would have the transport hold an answer for each."""
     pinged: list[bool] = []
-    real = protocol.Protocol.handle_ping
+    real = web_socket_protocol.Protocol.handle_ping
 
-    def handle_ping(self: protocol.Protocol) -> None:
+    def handle_ping(self: web_socket_protocol.Protocol) -> None:
         pinged.append(self.writable.is_set())
         real(self)
 
-    monkeypatch.setattr(protocol.Protocol, "handle_ping", handle_ping)
+    monkeypatch.setattr(web_socket_protocol.Protocol, "handle_ping", handle_ping)
     await world.commit(*STORY[:1], large(0))
     loop = asyncio.get_running_loop()
     said = [b"which of them? %d" % number for number in range(5)]
@@ -438,7 +438,7 @@ async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_ro
 
 
 async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "UNUSED_SECONDS", 0.6)
+    monkeypatch.setattr(web_sockets, "UNUSED_SECONDS", 0.6)
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until_type("investigation.status")
@@ -450,7 +450,7 @@ async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch
 
 
 async def test_who_watches_leaves_places_to_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "ALL_MAX", 2)
+    monkeypatch.setattr(subscriptions, "CONNECTIONS_MAX", 2)
     async with aiohttp.ClientSession() as session:
         events = f"{world.url}{world.path}/events"
         async with watching.watching(world.url), session.get(events) as one:
@@ -486,7 +486,7 @@ async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(worl
         assert error["reason"] == f"{world.channel} is subscribed already: catchup goes on behind an event"
         done = await watcher.answer(action="unsubscribe", channel=world.channel)
         assert done == {"type": "unsubscription.confirmed", "channel": world.channel}
-        assert not world.parts.hub._watches, "nothing is kept of what nobody watches"
+        assert not world.parts.hub._feeds, "nothing is kept of what nobody watches"
         assert "is not subscribed" in (await watcher.answer(action="unsubscribe", channel=world.channel))["reason"]
         assert (
             "is not subscribed"
@@ -592,8 +592,8 @@ async def is_cut_off(connection: socket.socket) -> bool:
 
 def listening(world: World) -> int:
     """How many listen to the investigation."""
-    watch = world.parts.hub._watches.get(world.identity)
-    return len(watch.listeners) if watch else 0
+    watch = world.parts.hub._feeds.get(world.identity)
+    return len(watch.subscribers) if watch else 0
 
 
 async def eventually(look: Callable[[], bool]) -> None:
@@ -612,7 +612,7 @@ async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(protocols, "READ_SECONDS", 2.0)
-    monkeypatch.setattr(outbox, "PROGRESS_SECONDS", 1.0 if limit == "seconds" else 60.0)
+    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 1.0 if limit == "seconds" else 60.0)
     await world.commit(*STORY[:1])
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -634,8 +634,8 @@ async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
     world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several times what a piece may take."""
-    monkeypatch.setattr(outbox, "PROGRESS_SECONDS", 1.0)
-    monkeypatch.setattr(protocol, "PING_SECONDS", 0.5)
+    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 1.0)
+    monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 0.5)
     await world.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, turn=0),))
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -648,7 +648,7 @@ async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
                 assert data, f"cut off after {got} bytes"
                 tail, got = (tail + data)[-1000:], got + len(data)
                 await asyncio.sleep(0.05)  # as slow as it reads
-    assert loop.time() - began > 2 * outbox.PROGRESS_SECONDS
+    assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
 
 async def test_the_last_words_of_a_stream_are_read_by_who_is_behind(world: World) -> None:
@@ -657,7 +657,7 @@ async def test_the_last_words_of_a_stream_are_read_by_who_is_behind(world: World
     with contextlib.closing(await slow_stream(world)) as slow:
         await eventually(lambda: listening(world) == 1)
         await world.commit(large(1))
-        world.parts.hub._watches[world.identity].end("it is over")
+        world.parts.hub._feeds[world.identity].end("it is over")
         found = b""
         async with asyncio.timeout(watching.PATIENCE):
             while data := await loop.sock_recv(slow, 1 << 16):

@@ -19,7 +19,7 @@ from tarsy.api import app
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, rights
-from tarsy.live import hubs, protocol
+from tarsy.live import hubs, web_socket_protocol
 from tarsy.probes import checks, health
 from tarsy.serve import http_server
 from tarsy.store.base import databases, hints, notify
@@ -77,7 +77,10 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
     bound.listen(100)  # whoever connects before the server accepts waits
     listener = notify.Listener(given.database.url, hints.Channels({deltas.SAID: given.hub.hint})).run
     serve = http_server.serve(
-        application or app.build(given), bound, websockets=protocol.websockets(), stopping=given.readiness.stop
+        application or app.build(given),
+        bound,
+        websockets=web_socket_protocol.websockets(),
+        stopping=given.readiness.stop,
     )
     tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:

@@ -11,22 +11,23 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tarsy.live import outbox
+from tarsy.live import backlogs
 from websockets import exceptions
 from websockets.asyncio import client
 
 PATIENCE = 60.0  # seconds
 
 
-def box(held: outbox.Held | None = None) -> outbox.Outbox:
-    """What waits for a client that is none: `event` reads it."""
-    return outbox.Outbox(lambda message, channel: message.event(channel), held or outbox.Held())
+def box(memory: backlogs.Memory | None = None) -> backlogs.Backlog:
+    """Return a backlog without a client."""
+    return backlogs.Backlog("event stream", memory or backlogs.Memory())
 
 
-def event(said: bytes) -> dict[str, Any]:
-    """What a Server-Sent Event tells."""
-    found: dict[str, Any] = json.loads(said.partition(b"data: ")[2])
-    return found
+def event(encoded: bytes | None) -> dict[str, Any]:
+    """Return the fields of a Server-Sent Event."""
+    assert encoded is not None
+    fields: dict[str, Any] = json.loads(encoded.partition(b"data: ")[2])
+    return fields
 
 
 @dataclass

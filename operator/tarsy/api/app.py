@@ -21,7 +21,7 @@ from tarsy.auth import permissions, rights
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.live import attending, hubs, sockets, streams
+from tarsy.live import event_stream, hubs, subscriptions, web_sockets
 from tarsy.probes import health
 from tarsy.resources import base
 from tarsy.serve import answers, openapi, problems, strict
@@ -115,9 +115,9 @@ def build(parts: Parts) -> Application:
     app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
         app.include_router(area)
-    attend = attending.Attending(hub=parts.hub, may=may)
-    app.include_router(streams.routes(attend, may))
-    app.include_router(sockets.routes(attend, may))
+    subscribing = subscriptions.Subscriptions(hub=parts.hub, may=may)
+    app.include_router(event_stream.routes(subscribing, may))
+    app.include_router(web_sockets.routes(subscribing, may))
 
     @app.get("/openapi.json", dependencies=[Depends(may.oversees)], include_in_schema=False)
     async def description() -> JSONResponse:

@@ -27,7 +27,7 @@ from tarsy.auth import api_server, credentials, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, reviews
 from tarsy.resources import investigations
-from tarsy.serve import problems, rates, trusted_proxies
+from tarsy.serve import limits, problems, trusted_proxies
 
 ANONYMOUS = "api-client"
 """The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
@@ -80,8 +80,8 @@ class Callers:
         self._cluster = cluster
         self._webhook = None if token is None else _digest(token.encode())
         self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
-        self._rates = rates.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
-        self._guesses = rates.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
+        self._rates = limits.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
+        self._guesses = limits.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
         self._asking = questions
         self._users = single_flight.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
 
@@ -99,7 +99,7 @@ class Callers:
                 self._count(f"user {name}", busy)
             case "webhook" | "anybody":
                 name = ANONYMOUS
-                self._count(f"{who} {rates.place(origin.address)}", busy)
+                self._count(f"{who} {limits.network(origin.address)}", busy)
         is_vouched_for = isinstance(who, reviews.User) and trusted_proxies.PROXIED in who.groups
         return Sender(
             who=who, author=printable_name(origin.name or name), address=origin.address, is_vouched_for=is_vouched_for
@@ -118,7 +118,7 @@ class Callers:
         digest = _digest(token or b"")
         if token and secrets.compare_digest(digest, self._webhook):
             return "webhook"
-        network = rates.place(origin.address)
+        network = limits.network(origin.address)
         ask = functools.partial(self._review, (token or b"").decode("latin-1"))
         if cached := self._users.held(digest, ask):
             return cached

@@ -1,1 +1,1 @@
-"""Live events for subscribers, over WebSocket and as Server-Sent Events."""
+"""Live updates: subscriptions, the hub, feeds of investigations and lists, and the two transports."""

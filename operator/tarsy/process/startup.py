@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tarsy.api import app
 from tarsy.config.load import loader, settings
 from tarsy.kube import client, rights
-from tarsy.live import protocol
+from tarsy.live import web_socket_protocol
 from tarsy.probes import checks, front, health
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
@@ -61,7 +61,7 @@ async def answer(process: settings.Settings, in_force: platform_file.PlatformFil
     stack.callback(bound.close)
     answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
     serving = asyncio.create_task(
-        http_server.serve(answers, bound, websockets=protocol.websockets(), stopping=readiness.stop)
+        http_server.serve(answers, bound, websockets=web_socket_protocol.websockets(), stopping=readiness.stop)
     )
     stack.push_async_callback(_end, serving)
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 import h11
+from fastapi import Request
 from uvicorn.protocols.http import h11_impl
 
 from tarsy.serve import answers, framing, problems
@@ -32,10 +33,16 @@ LOOKED_AT = 256
 """The connections that are looked at for an idle one, when all places are taken."""
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
+_READ_LIMIT = "tarsy.read_seconds"
 
 _SAID = (
     "HTTP/1.1 {status:d} {title}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
 )
+
+
+def limit_reading(request: Request, seconds: float) -> None:
+    """Have the client of a request take each piece of the answer within `seconds`, instead of READ_SECONDS."""
+    request.scope[_READ_LIMIT] = seconds
 
 
 class Protocol(h11_impl.H11Protocol):
@@ -62,7 +69,8 @@ class Protocol(h11_impl.H11Protocol):
     def pause_writing(self) -> None:
         """Not all that was written is gone: have it read in time."""
         super().pause_writing()
-        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+        seconds: float = self.scope.get(_READ_LIMIT, READ_SECONDS) if self.scope else READ_SECONDS  # type: ignore
+        self._unread = self.loop.call_later(seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It is."""

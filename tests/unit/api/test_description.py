@@ -12,11 +12,11 @@ from fastapi import routing
 from starlette.routing import WebSocketRoute
 from support import apis
 from tarsy.api import app
-from tarsy.live import sockets
+from tarsy.live import web_sockets
 from tarsy.serve import strict
 from tarsy_dev import generate
 
-UNDESCRIBED = {"/openapi.json", "/api/v1/investigations/{identity}/events", "/api/v1/events", *sockets.PATHS}
+UNDESCRIBED = {"/openapi.json", "/api/v1/investigations/{identity}/events", "/api/v1/events", *web_sockets.PATHS}
 """Beside the description itself what has no end, which nothing that reads descriptions reckons with."""
 OPEN = {"checkLiveness", "checkReadiness", "reportHealth"}
 """What everybody may call."""

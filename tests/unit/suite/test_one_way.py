@@ -15,7 +15,7 @@ import pytest
 from support import apis
 from tarsy.api.investigations import details
 from tarsy.controller import statuses
-from tarsy.live import telling
+from tarsy.live import events_from_log
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
 from tarsy.views import shapes
@@ -179,7 +179,7 @@ def type_of_value(value: object) -> str:
 
 def test_live_events_have_the_types_of_the_single_answer() -> None:
     known = SCHEMAS["Investigation"]["properties"]
-    body = telling.of_status(ENDED) | telling.of_end(ENDED)
+    body = events_from_log.status_body(ENDED) | events_from_log.end_body(ENDED)
     common = {name: value for name, value in body.items() if name in known}
     assert body.keys() - common.keys() == set()
     assert {name: type_of_value(value) for name, value in common.items() if value is not None} == {

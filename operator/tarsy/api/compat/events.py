@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarsy.api.compat import plans, progress, words
-from tarsy.live import wire
+from tarsy.live import live_events
 from tarsy.store.reads import history, stage_rows
 from tarsy.transcript import entries
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """The translation of live events, a `wire.Translation`."""
+    """The translation of live events, a `live_events.Translation`."""
 
     prefix: str = "session"
 
@@ -31,13 +31,13 @@ class Sessions:
 
     def entry_updates(
         self, entry: entries.Entry | entries.Unreadable, summary: history.Summary, course: stage_rows.Course | None
-    ) -> Iterator[wire.Body]:
+    ) -> Iterator[live_events.Body]:
         """Yield the updates of the chain and its stages that an entry of the log brings."""
         return map(_body, progress.alert_status_updates(entry, summary, _chain(course)))
 
     def updates_since(
         self, since: int, summary: history.Summary, course: stage_rows.Course | None
-    ) -> tuple[Sequence[wire.Body], int]:
+    ) -> tuple[Sequence[live_events.Body], int]:
         """Return the updates behind the first `since` ones, and the number of all so far."""
         updates, count = progress.updates_since(since, summary, _chain(course))
         return [_body(update) for update in updates], count
@@ -47,5 +47,5 @@ def _chain(course: stage_rows.Course | None) -> Sequence[plans.Plan]:
     return plans.plans(course) if course else ()
 
 
-def _body(update: progress.AlertStatusUpdate) -> wire.Body:
+def _body(update: progress.AlertStatusUpdate) -> live_events.Body:
     return update.type, update.model_dump(mode="json", exclude={"type"})

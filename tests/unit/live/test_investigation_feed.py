@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 from support import stories
 from support import watching as watchers
-from tarsy.live import outbox, telling, watching, wire
+from tarsy.live import backlogs, events_from_log, investigation_feed, live_events
+from tarsy.store.base import databases
 from tarsy.store.live import deltas
 from tarsy.transcript import entries
 
@@ -20,8 +21,8 @@ ID = UUID(int=7)
 class Listening:
     """Somebody who listens, and what they were told since they were asked last."""
 
-    watch: watching.Watch
-    box: outbox.Outbox
+    feed: investigation_feed.InvestigationFeed
+    box: backlogs.Backlog
 
     async def told(self) -> list[Any]:
         found = []
@@ -39,10 +40,11 @@ def shown(one: dict[str, Any]) -> Any:
 
 @pytest.fixture
 async def listening() -> Listening:
-    watch = watching.Watch(ID)
+    source = investigation_feed.Source(databases.Database("postgresql://postgres@127.0.0.1:1/postgres"))
+    feed = investigation_feed.InvestigationFeed(ID, source)
     box = watchers.box()
-    watch.listeners.add(outbox.Listener(box, wire.Channel(str(ID))))
-    return Listening(watch, box)
+    feed.subscribers.add(backlogs.Subscriber(box, live_events.Channel(str(ID))))
+    return Listening(feed, box)
 
 
 def piece(
@@ -62,24 +64,29 @@ def piece(
 
 
 def settled(
-    watch: watching.Watch, entry: entries.Entry, *, execution: str = "one", events: tuple[str, ...] = ()
+    feed: investigation_feed.InvestigationFeed,
+    entry: entries.Entry,
+    *,
+    execution: str = "one",
+    events: tuple[str, ...] = (),
 ) -> None:
-    told = telling.Told(seq=3, entry=entry, execution=execution, messages=[], events=events)
-    watch.tell(watch.settle(told))
+    logged = events_from_log.EntryEvents(seq=3, entry=entry, execution=execution, events=[], timeline_ids=events)
+    feed.send(feed.texts.settle(logged))
 
 
 async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
     for one in (piece("it is"), piece(" CPU", at=5), piece("not", at=0), piece("note", as_="final_analysis")):
-        listening.watch.hear(one)
+        listening.feed.add_text(one)
     assert await listening.told() == [
         ("one.0.text", "llm_response", "streaming", "it is"),
         (5, " CPU"),
         (0, "not"),
         ("one.0.text", "final_analysis", "streaming", "note"),
     ]
-    assert [shown(watchers.event(one.event(wire.Channel("x")))) for one in listening.watch.begun()] == [
-        ("one.0.text", "final_analysis", "streaming", "note")
-    ]
+    assert [
+        shown(watchers.event(one.encode(live_events.Channel("x"), "event stream")))
+        for one in listening.feed.texts.begun()
+    ] == [("one.0.text", "final_analysis", "streaming", "note")]
 
 
 @pytest.mark.parametrize(
@@ -97,21 +104,21 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
 async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
     listening: Listening, entry: entries.Entry, late: deltas.Piece, is_told: bool
 ) -> None:
-    settled(listening.watch, entry)
-    listening.watch.hear(late)
+    settled(listening.feed, entry)
+    listening.feed.add_text(late)
     assert bool(await listening.told()) == is_told
 
 
 async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its_turn(listening: Listening) -> None:
     for one in (piece("a", turn=0), piece("b", turn=1), piece("c", turn=2), piece("d", execution="two")):
-        listening.watch.hear(one)
+        listening.feed.add_text(one)
     await listening.told()
-    settled(listening.watch, stories.answers(turn=1), events=("one.1.text",))
+    settled(listening.feed, stories.answers(turn=1), events=("one.1.text",))
     assert await listening.told() == [("one.0.text", "llm_response", "failed", "a")]
-    assert listening.watch.heard == {"one.2.text", "two.0.text"}
-    settled(listening.watch, stories.run_ended(), execution="")
+    assert listening.feed.texts.ids == {"one.2.text", "two.0.text"}
+    settled(listening.feed, stories.run_ended(), execution="")
     assert {one[0] for one in await listening.told()} == {"one.2.text", "two.0.text"}
-    assert not listening.watch.heard
+    assert not listening.feed.texts.ids
 
 
 def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> deltas.Piece:
@@ -121,36 +128,36 @@ def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> deltas.Pie
 
 async def test_a_tool_speaks_from_its_answer_to_its_result_and_not_behind_that(listening: Listening) -> None:
     asked = stories.asks("k8s.get", "k8s.list")
-    settled(listening.watch, asked)
+    settled(listening.feed, asked)
     for one in (word("1/2\n"), word("2/2\n", at=4), word("1/9\n", place=1)):
-        listening.watch.hear(one)
+        listening.feed.add_text(one)
     assert await listening.told() == [
         ("one.0.0.result", "tool_result", "streaming", "1/2\n"),
         (4, "2/2\n"),
         ("one.0.1.result", "tool_result", "streaming", "1/9\n"),
     ]
-    settled(listening.watch, stories.ran(asked), events=("one.0.0.call", "one.0.0.result"))
+    settled(listening.feed, stories.ran(asked), events=("one.0.0.call", "one.0.0.result"))
     for one in (word("late"), word("2/9\n", place=1, at=4)):
-        listening.watch.hear(one)
+        listening.feed.add_text(one)
     assert await listening.told() == [(4, "2/9\n")]
-    settled(listening.watch, stories.answers(turn=1))
+    settled(listening.feed, stories.answers(turn=1))
     assert await listening.told() == [("one.0.1.result", "tool_result", "failed", "1/9\n2/9\n")]
-    listening.watch.hear(word("late", place=1))
+    listening.feed.add_text(word("late", place=1))
     assert await listening.told() == []
-    listening.watch.hear(word("next", turn=1))
+    listening.feed.add_text(word("next", turn=1))
     assert len(await listening.told()) == 1
 
 
 async def test_what_is_heard_while_a_page_is_made_out_is_told_behind_it(listening: Listening) -> None:
-    with listening.watch.listening_later():
-        listening.watch.hear(piece("late"))
-        listening.watch.hear(piece("next", turn=1))
+    with listening.feed.texts_held_back():
+        listening.feed.add_text(piece("late"))
+        listening.feed.add_text(piece("next", turn=1))
         assert await listening.told() == []
-        settled(listening.watch, stories.answers(turn=0), events=("one.0.text",))
+        settled(listening.feed, stories.answers(turn=0), events=("one.0.text",))
     assert await listening.told() == [("one.1.text", "llm_response", "streaming", "next")]
 
 
 async def test_an_end_without_a_beginning_is_nothing(listening: Listening) -> None:
-    listening.watch.hear(piece("", over=True))
+    listening.feed.add_text(piece("", over=True))
     assert await listening.told() == []
-    assert not listening.watch.over
+    assert not listening.feed.texts.finished

@@ -7,20 +7,20 @@ from collections import deque
 
 import pytest
 from support import watching
-from tarsy.live import outbox
+from tarsy.live import backlogs
 
-HALF = b"x" * (outbox.QUEUED_MAX // 2)
+HALF = b"x" * (backlogs.BACKLOG_MAX // 2)
 
 
 async def test_who_is_further_behind_than_a_megabyte_behind_the_next_message_is_told_nothing_more() -> None:
     box = watching.box()
     box.put(HALF, HALF, HALF, HALF)
-    assert not box.overflown.is_set(), "what is told at once may be more"
+    assert not box.dropped.is_set(), "what is told at once may be more"
     assert await box.next() == HALF
     box.put(b"small")
-    assert not box.overflown.is_set()
+    assert not box.dropped.is_set()
     box.put(b"one", b"more")
-    assert box.overflown.is_set()
+    assert box.dropped.is_set()
     assert not box._queue, "nothing is kept for it"
     box.put(b"late")
     assert not box._queue
@@ -35,7 +35,7 @@ async def test_one_message_that_is_larger_than_all_may_wait_and_what_follows_it_
 
 
 async def test_what_waits_is_counted_in_bytes_once_for_all_who_wait_for_it_until_the_last_one_has_it() -> None:
-    held = outbox.Held()
+    held = backlogs.Memory()
     boxes = [watching.box(held) for _ in range(50)]
     shared = "\N{COLLISION SYMBOL} é".encode()
     for box in boxes:
@@ -60,8 +60,8 @@ async def test_what_waits_is_counted_in_bytes_once_for_all_who_wait_for_it_until
 async def test_where_all_hold_too_much_who_is_behind_is_told_nothing_more_and_who_reads_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "HELD_MAX", 300_000)
-    held = outbox.Held()
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", 300_000)
+    held = backlogs.Memory()
     reads, hoards, behind = (watching.box(held) for _ in range(3))
     behind.put(b"b" * 50_000)
     behind.put(b"B" * 50_000)
@@ -69,18 +69,18 @@ async def test_where_all_hold_too_much_who_is_behind_is_told_nothing_more_and_wh
     for _ in range(20):
         reads.put(b"r" * 50_000)
         await reads.next()
-    assert not reads.overflown.is_set()
+    assert not reads.dropped.is_set()
     assert held.size == 400_000
     behind.put(b"b")
-    assert behind.overflown.is_set()
+    assert behind.dropped.is_set()
     assert held.size == 300_000
 
 
 async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_room() -> None:
-    held = outbox.Held()
+    held = backlogs.Memory()
     box = watching.box(held)
     told = [bytes([number]) * 100_000 for number in range(10)]
-    waiting = asyncio.create_task(box.put_in_turn(deque(told)))
+    waiting = asyncio.create_task(box.put_as_read(deque(told)))
     await asyncio.sleep(0)
     assert (held.size, box._size) == (1_000_000, 100_000)
     for number in range(5):
@@ -97,21 +97,21 @@ async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_r
 async def test_a_catch_up_waits_for_room_and_is_told_where_there_is_none_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox, "HELD_MAX", 10)
-    monkeypatch.setattr(outbox, "FULL_SECONDS", 0.2)
-    held = outbox.Held()
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", 10)
+    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.2)
+    held = backlogs.Memory()
     first, second = [b"x" * 8], [b"y" * 8]
-    await held.room()
+    await held.wait_for_room()
     for _ in range(3):
-        held.take(first)
-        held.take(second)
-        waiting = [asyncio.create_task(held.room()) for _ in range(2)]
+        held.hold(first)
+        held.hold(second)
+        waiting = [asyncio.create_task(held.wait_for_room()) for _ in range(2)]
         await asyncio.sleep(0.1)  # less than what it waits
-        held.give_back(first)
+        held.release(first)
         await asyncio.gather(*waiting)
-        held.give_back(second)
-    held.take([*first, *second])
-    with pytest.raises(outbox.FullError, match="too much to read already"):
-        await held.room()
-    with pytest.raises(outbox.FullError):  # at once
-        await asyncio.wait_for(held.room(), 0.1)
+        held.release(second)
+    held.hold([*first, *second])
+    with pytest.raises(backlogs.FullError, match="too much to read already"):
+        await held.wait_for_room()
+    with pytest.raises(backlogs.FullError):  # at once
+        await asyncio.wait_for(held.wait_for_room(), 0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from tarsy.serve import rates
+from tarsy.serve import limits
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
 def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_own() -> None:
     clock = Clock()
-    limited = rates.Rates(per_second=2, burst=3, clock=clock)
+    limited = limits.Rates(per_second=2, burst=3, clock=clock)
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     assert limited.take("joe") == 0
     clock.now += 0.5
@@ -28,7 +28,7 @@ def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_ow
 
 
 def test_what_is_given_back_can_be_taken_again_and_is_no_more_than_was_there() -> None:
-    limited = rates.Rates(per_second=2, burst=3, clock=Clock())
+    limited = limits.Rates(per_second=2, burst=3, clock=Clock())
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     limited.give_back("jane")
     assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
@@ -46,7 +46,7 @@ def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_get
     per_second: int, burst: int, waits: list[float]
 ) -> None:
     clock = Clock()
-    limited = rates.Rates(per_second=per_second, burst=burst, clock=clock)
+    limited = limits.Rates(per_second=per_second, burst=burst, clock=clock)
     started, granted, missing = clock.now, 0, 0.0
     for wait in waits:
         clock.now += wait
@@ -59,13 +59,13 @@ def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_get
 
 
 def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "MOST", 3)
-    limited = rates.Rates(per_second=1, burst=1, clock=Clock())
+    monkeypatch.setattr(limits, "CALLERS_MAX", 3)
+    limited = limits.Rates(per_second=1, burst=1, clock=Clock())
     for caller in ("old", "a", "b", "c"):
         assert limited.take(caller) == 0
     assert [limited.take(caller) for caller in ("a", "b", "c")] == [1, 1, 1]
     assert limited.take("old") == 0, "forgotten, as it would be by a clock"
-    assert len(limited._left) == 3
+    assert len(limited._buckets) == 3
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytes
     ],
 )
 def test_of_a_network_of_version_6_all_addresses_are_one_caller(address: str, place: str) -> None:
-    assert rates.place(address) == place
+    assert limits.network(address) == place

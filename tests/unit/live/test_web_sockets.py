@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from tarsy.api.compat import events
-from tarsy.live import sockets, wire
+from tarsy.live import live_events, web_sockets
 from tarsy.serve import problems
 from websockets import frames
 
@@ -46,8 +46,8 @@ ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
     ],
 )
 def test_what_is_no_action_is_told_with_what_there_is(said: str | None, told: str) -> None:
-    with pytest.raises(sockets.NotUnderstoodError) as error:
-        sockets.understood(said)
+    with pytest.raises(web_sockets.RefusedError) as error:
+        web_sockets.parse_request(said)
     assert told in str(error.value)
     assert len(str(error.value)) < 5 * problems.ECHOED_MAX
 
@@ -66,8 +66,8 @@ ALMOST = st.fixed_dictionaries(
 @hypothesis.given(st.text() | JSON.map(json.dumps) | ALMOST.map(json.dumps))
 def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
     try:
-        found = sockets.understood(said)
-    except sockets.NotUnderstoodError:
+        found = web_sockets.parse_request(said)
+    except web_sockets.RefusedError:
         return
     assert found.model_dump(exclude_unset=True) == json.loads(said)
 
@@ -75,11 +75,11 @@ def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("investigations", wire.Channel(None)),
-        ("sessions", wire.Channel(None, SESSIONS)),
-        (f"investigation:{ID}", wire.Channel(ID)),
-        (f"session:{ID}", wire.Channel(ID, SESSIONS)),
-        ("investigation:", wire.Channel("")),
+        ("investigations", live_events.Channel(None)),
+        ("sessions", live_events.Channel(None, SESSIONS)),
+        (f"investigation:{ID}", live_events.Channel(ID)),
+        (f"session:{ID}", live_events.Channel(ID, SESSIONS)),
+        ("investigation:", live_events.Channel("")),
         ("investigation", None),
         ("Investigations", None),
         ("investigations:", None),
@@ -87,18 +87,19 @@ def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
         ("", None),
     ],
 )
-def test_channels_have_these_names(name: str, found: wire.Channel | None) -> None:
-    assert wire.channel(name, SESSIONS) == found
+def test_channels_have_these_names(name: str, found: live_events.Channel | None) -> None:
+    assert live_events.parse_channel(name, SESSIONS) == found
     assert found is None or found.name == name
 
 
 def test_a_client_is_told_the_names_of_all_channels() -> None:
-    assert wire.channel_names(None) == "investigations and investigation:<id>"
-    assert wire.channel_names(SESSIONS) == "investigations, investigation:<id>, sessions and session:<id>"
-    assert wire.channel("sessions", None) is None
+    assert live_events.channel_names(None) == "investigations and investigation:<id>"
+    assert live_events.channel_names(SESSIONS) == "investigations, investigation:<id>, sessions and session:<id>"
+    assert live_events.parse_channel("sessions", None) is None
 
 
-@pytest.mark.parametrize("text", ["", "é", "x" * 125, "x" * 126, "é" * 100, "x" * 65_535, "x" * 65_536])
+@pytest.mark.parametrize("text", ["", "é", "x" * 114, "x" * 115, "é" * 100, "x" * 65_524, "x" * 65_525])
 def test_a_frame_that_many_share_is_the_one_that_the_protocol_makes(text: str) -> None:
-    frame = frames.Frame(frames.Opcode.TEXT, text.encode())
-    assert wire.frame(text) == frame.serialize(mask=False)
+    payload = json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")).encode()
+    frame = frames.Frame(frames.Opcode.TEXT, payload)
+    assert live_events.text_frame({"text": text}) == frame.serialize(mask=False)

@@ -1,8 +1,8 @@
-"""A WebSocket's connection, with what uvicorn has no limit for: how many frames come, and a client that does not read.
+"""uvicorn's WebSocket connection, with limits that it lacks: on frames, and on clients that do not read.
 
 Frames may be empty, so a read of 64 KiB may be ten thousand of them, and uvicorn answers each ping. They are counted
-where they are parsed, whatever they are, and behind the one that is too many nothing is parsed. What is sent to a
-client that does not read would wait in the transport for as long as it keeps the connection open.
+where they are parsed, whatever they are, and nothing is parsed after the one that is too many. The transport would hold
+what is sent to a client that does not read for as long as that keeps the connection open.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets import exceptions, frames, server
 from websockets.protocol import State
 
-from tarsy.live import outbox, sockets, wire
-from tarsy.serve import http_server, problems, rates
+from tarsy.live import backlogs, live_events, web_sockets
+from tarsy.serve import http_server, limits, problems
 
 FRAME_MAX = 64 * 1024
-"""Bytes of a message of a client; a longer one closes the connection (1009)."""
+"""Bytes of a client's message; a longer one closes the connection (1009)."""
 FRAMES_PER_SECOND = 10.0
 FRAMES_BURST = 200
 """Frames of a client, of any kind."""
 FRAGMENTS_MAX = 16
 """Frames of one message."""
 DISCARDED_MAX = 1024 * 1024
-"""Bytes that still come of a client that was told why it is closed: who closes at once may not be heard."""
+"""Bytes that are discarded after a close: a client that still sends would not receive the reason of an abort."""
 PING_SECONDS = 20.0
-"""How often a client is asked whether it is there, and within which it has to answer once it has read the rest."""
+"""The time between two pings, and within which a client that has read all has to answer one."""
 _LINES_MAX = 100
 _LINE_MAX = 8000
 _TOO_LARGE = f"the request of a WebSocket has at most {_LINES_MAX} lines, of {_LINE_MAX} bytes each"
 _NO_HANDSHAKE = "this is no request that opens a WebSocket: it is a GET without a body (RFC 6455, section 4.1)"
 _log = logging.getLogger("uvicorn.error.websockets")
-_log.setLevel(logging.WARNING)  # below that, it tells URLs
+_log.setLevel(logging.WARNING)  # below that, it logs URLs
 
 
-class _Counted(server.ServerProtocol):
-    """Parses frames until there are too many."""
+class _CountingParser(server.ServerProtocol):
+    """The parser of frames, which fails when there are too many."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self._rates = rates.Rates(per_second=FRAMES_PER_SECOND, burst=FRAMES_BURST)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._rates = limits.Rates(per_second=FRAMES_PER_SECOND, burst=FRAMES_BURST)
         self._fragments = 0
 
     def recv_frame(self, frame: frames.Frame) -> None:
-        """Take a frame; a ProtocolError, which ends the parser, where it is too many."""
+        """Receive a frame. Raises ProtocolError, which ends the parser, if it is too many."""
         if frame.opcode not in frames.CTRL_OPCODES:
             self._fragments = self._fragments + 1 if frame.opcode is frames.Opcode.CONT else 1
         if self._rates.take(""):
@@ -58,25 +58,25 @@ class _Counted(server.ServerProtocol):
         super().recv_frame(frame)
 
     def _refuse(self, reason: str) -> None:
-        self.fail(sockets.POLICY, reason)
+        self.fail(web_sockets.POLICY, reason)
         raise exceptions.ProtocolError(reason)
 
 
 class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
     """One connection."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.logger = _log
-        self.conn = _Counted(max_size=self.config.ws_max_size, logger=_log)
+        self.conn = _CountingParser(max_size=self.config.ws_max_size, logger=_log)
         self._abort: asyncio.TimerHandle | None = None
-        self._progress: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._pong = b""
-        """The answer to the last ping, while there is no room for it."""
+        """The answer to the last ping, while the client does not read."""
         self._discarded = 0
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; first of all the request, which was HTTP's, and is read once more by who takes less."""
+        """Parse data; the first is the request that HTTP has parsed before, which is limited more strictly here."""
         if self.conn.parser_exc is not None:
             self._discarded += len(data)
             if self._discarded > DISCARDED_MAX:
@@ -87,27 +87,27 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE)
             return
         super().data_received(data)
-        if not self.handshake_initiated:  # uvicorn would say nothing, and keep the connection
+        if not self.handshake_initiated:  # uvicorn would keep the connection without an answer
             self._refuse(HTTPStatus.BAD_REQUEST, _NO_HANDSHAKE)
 
     async def run_asgi(self) -> None:
-        """Serve the connection, and be done with it then."""
+        """Serve the connection, and close it."""
         await super().run_asgi()
         self._abort_soon()
 
     async def send(self, message: Any) -> None:
-        """Send what the application says; what many are told is a frame already, which they share."""
+        """Send a message of the application; a live event is an encoded frame that clients share."""
         frame = message.get("bytes")
         if self.handshake_complete and self.close_sent:
             raise ClientDisconnected
-        if not isinstance(frame, wire.Frame):
+        if not isinstance(frame, live_events.TextFrame):
             await super().send(message)
             return
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
             raise ClientDisconnected
         self.transport.write(frame)
-        await self.writable.wait()  # until then it is held
+        await self.writable.wait()  # until then the backlog holds it
 
     def shutdown(self) -> None:
         """Close the connection because the process stops."""
@@ -115,86 +115,88 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         self._abort_soon()
 
     def pause_writing(self) -> None:
-        """Too much of what was written is there still: have it read, some of it each time."""
+        """Pause, and drop a client that reads nothing of what is written."""
         super().pause_writing()
-        self._mind_progress()
+        self._abort_when_stalled()
 
     def resume_writing(self) -> None:
-        """Most of it is gone."""
+        """Resume, and answer the last ping."""
         super().resume_writing()
-        if self._progress is not None:
-            self._progress.cancel()
-            self._progress = None
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
         if self._pong and not self.close_sent:
             self.transport.write(self._pong)
         self._pong = b""
-        self._ask_on()
+        self._restart_pong_timer()
 
     def handle_ping(self) -> None:
-        """Answer it; where no room is, the last one alone and later. Source: RFC 6455, section 5.5.3."""
+        """Answer a ping; a client that does not read gets one answer, to the last ping, when it reads again.
+
+        Source: RFC 6455, section 5.5.3.
+        """
         if self.writable.is_set():
             super().handle_ping()
-        elif answers := self.conn.data_to_send():  # to all that came at once; none for the others of these
+        elif answers := self.conn.data_to_send():  # to all pings that came at once
             self._pong = answers[-1]
 
     def keepalive_timeout(self) -> None:
-        """Close the connection of a client that does not answer; what it has to read first is another's question."""
+        """Close the connection of a client that has read all and does not answer a ping."""
         if not self.writable.is_set():
-            self._ask_on()
+            self._restart_pong_timer()
             return
         super().keepalive_timeout()
         self._abort_soon()
 
     def handle_parser_exception(self) -> None:
-        """Close the connection of a client that breaks the protocol, and take no more of what it says."""
+        """Close the connection of a client that breaks the protocol, and parse no more of what it sends."""
         sent = self.conn.close_sent
-        if sent is None:  # it began before it was let in
+        if sent is None:  # before the handshake
             self.transport.abort()
             return
         self.queue.put_nowait({"type": "websocket.disconnect", "code": sent.code, "reason": sent.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         if self.close_timer is None:
-            self.close_timer = self.loop.call_later(sockets.FAREWELL_SECONDS, self.transport.abort)
+            self.close_timer = self.loop.call_later(web_sockets.CLOSE_SECONDS, self.transport.abort)
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        for timer in (self._abort, self._progress):
+        """Stop the timers."""
+        for timer in (self._abort, self._stalled):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Close the connection, of which no WebSocket comes, and say why."""
+        """Answer a request that opens no WebSocket with a problem, and close the connection."""
         self.handshake_complete = self.close_sent = True
         self.transport.write(problems.raw(status, detail))
         self.transport.close()
         self._abort_soon()
 
-    def _mind_progress(self) -> None:
-        """Drop the connection of who takes nothing; what waits does not grow, since nothing is written meanwhile."""
-        waits = self.transport.get_write_buffer_size()
+    def _abort_when_stalled(self) -> None:
+        """Abort the connection if the client reads nothing for STALLED_SECONDS; nothing is written meanwhile."""
+        unread = self.transport.get_write_buffer_size()
 
         def check() -> None:
-            if self.transport.get_write_buffer_size() < waits:
-                self._mind_progress()
+            if self.transport.get_write_buffer_size() < unread:
+                self._abort_when_stalled()
             else:
                 self.transport.abort()
 
-        self._progress = self.loop.call_later(outbox.PROGRESS_SECONDS, check)
+        self._stalled = self.loop.call_later(backlogs.STALLED_SECONDS, check)
 
-    def _ask_on(self) -> None:
-        """Have the answer to a ping of ours arrive within the time that begins now."""
+    def _restart_pong_timer(self) -> None:
         if self.pong_timer is not None:
             self.pong_timer.cancel()
             self.pong_timer = self.loop.call_later(PING_SECONDS, self.keepalive_timeout)
 
     def _abort_soon(self) -> None:
         if self._abort is None and not self.disconnected:
-            self._abort = self.loop.call_later(sockets.FAREWELL_SECONDS, self.transport.abort)
+            self._abort = self.loop.call_later(web_sockets.CLOSE_SECONDS, self.transport.abort)
 
 
 def websockets() -> http_server.WebSockets:

@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 
 import pytest
-from tarsy.live import attending
+from tarsy.live import subscriptions
 from tarsy.serve import problems
 
 pytestmark = pytest.mark.leaps
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.leaps
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attending, "ASKED_EVERY", (0.01, 0.02))
-    monkeypatch.setattr(attending, "UNKNOWN_SECONDS", 0.3)
-    monkeypatch.setattr(attending, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.01, 0.02))
+    monkeypatch.setattr(subscriptions, "UNCHECKED_SECONDS", 0.3)
+    monkeypatch.setattr(subscriptions, "RETRY_SECONDS", 0.02)
 
 
 class Cluster:
@@ -35,23 +35,23 @@ class Cluster:
         return True
 
 
-def attended(cluster: Cluster) -> attending.Attended:
-    return attending.Attended(listens=lambda _: contextlib.nullcontext(), holds=cluster.holds)
+def attended(cluster: Cluster) -> subscriptions.Subscription:
+    return subscriptions.Subscription(feed=lambda _: contextlib.nullcontext(), is_still_allowed=cluster.holds)
 
 
 async def test_an_api_server_that_stays_away_ends_what_is_watched() -> None:
     cluster = Cluster()
     began = time.monotonic()
-    with pytest.raises(attending.EndedError, match="the API server is away"):
+    with pytest.raises(subscriptions.EndedError, match="the API server is away"):
         async with asyncio.timeout(60):
-            await attending._guard(attended(cluster))
+            await subscriptions._check(attended(cluster))
     assert 0.3 <= time.monotonic() - began < 0.4
     assert cluster.asked > 10, "and it is asked again until then"
 
 
 async def test_one_that_comes_back_in_time_ends_nothing() -> None:
     cluster = Cluster()
-    guard = asyncio.create_task(attending._guard(attended(cluster)))
+    guard = asyncio.create_task(subscriptions._check(attended(cluster)))
     await asyncio.sleep(0.2)
     assert cluster.asked > 2
     cluster.is_away = False

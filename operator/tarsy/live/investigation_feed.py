@@ -1,0 +1,299 @@
+"""The feed of one investigation: one reader of its log for all its subscribers in this process.
+
+The reader sends the entries after the last one that was sent. Texts that are being written are sent meanwhile. A
+subscriber that joins catches up from the log in pages, and then receives what the reader sends, without a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from tarsy.live import backlogs, events_from_log, live_events, streamed_texts
+from tarsy.store.base import databases
+from tarsy.store.live import deltas
+from tarsy.store.reads import changes, history, stage_rows
+
+CATCH_UP_MAX = 200
+"""Live events that a catch-up brings at most."""
+RETRY_SECONDS = 1.0
+"""The wait of the reader while the database is away."""
+_PAGE = 100
+"""Entries that the reader reads at once."""
+_PAGE_BYTES = 1024 * 1024
+_CATCH_UP_BYTES = 128 * 1024
+"""The bytes of a page of a catch-up, beyond its first entry."""
+_RECENT = 20
+"""Entries at the end of the log that are read before the feed starts, to know which texts have ended."""
+_PURGED = "the investigation is gone: it was purged"
+
+log = logging.getLogger(__name__)
+
+
+class GoneError(Exception):
+    """There is no such investigation any more."""
+
+
+class Source:
+    """What all feeds of a process share: the database, the memory of backlogs, and the number of pages read at once."""
+
+    READS = 2
+    """Pages that are read at once for readers, and as many for catch-ups."""
+
+    def __init__(self, database: databases.Database) -> None:
+        self.database = database
+        self.memory = backlogs.Memory()
+        self.translation: live_events.Translation | None = None
+        self.reads = asyncio.Semaphore(self.READS)
+        self.catch_up_reads = asyncio.Semaphore(self.READS)
+
+    async def head(self, investigation: UUID) -> changes.Head:
+        """Return the end of the log. Raises GoneError if there is no log."""
+        head = (await changes.heads(self.database, [investigation])).get(investigation)
+        if head is None:
+            raise GoneError(f"there is no investigation {investigation} any more")
+        return head
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Page:
+    """The live events of some successive entries."""
+
+    entries: Sequence[events_from_log.EntryEvents]
+    last: int
+    """The number of the last entry."""
+
+
+class InvestigationFeed:
+    """The subscribers of one investigation, and the state that they have received."""
+
+    def __init__(self, investigation: UUID, source: Source) -> None:
+        self.investigation = investigation
+        self.users = 0
+        """Subscriptions, those that still catch up included."""
+        self.subscribers: set[backlogs.Subscriber] = set()
+        self.last = 0
+        """The number of the last entry that was sent."""
+        self.revision = -1
+        """The revision of the status that was sent."""
+        self.is_behind = False
+        """Whether there may be a newer revision."""
+        self.changed = asyncio.Event()
+        """Set when there may be something to read."""
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when `last` and the status are known."""
+        self.task: asyncio.Task[None] | None = None
+        self.texts = streamed_texts.StreamedTexts(investigation)
+        self._source = source
+        self._status: live_events.LiveEvent | None = None
+        self._course: stage_rows.Course | None = None
+        """The stages, for the updates of a translation."""
+        self._pages: dict[tuple[int, int], asyncio.Task[_Page]] = {}
+        """Pages that are being read for catch-ups, by the entries before and at their end."""
+        self._held_back: list[deltas.Piece] | None = None
+        """Pieces of text that arrive while a page of the log is read: the page is sent first."""
+        self._end: str | None = None
+
+    def send(self, events: Iterable[live_events.LiveEvent]) -> None:
+        """Send events to all subscribers."""
+        sent = list(events)
+        for subscriber in self.subscribers:
+            subscriber.put(sent)
+
+    def end(self, reason: str) -> None:
+        """End all subscriptions, and those that still catch up when they have."""
+        self._end = reason
+        for subscriber in self.subscribers:
+            subscriber.end(reason)
+
+    def add_text(self, piece: deltas.Piece) -> None:
+        """Send a piece of a text that is being written."""
+        if self._held_back is not None:
+            self._held_back.append(piece)
+            return
+        self.send(self.texts.add(piece))
+        if piece.event in self.texts.finished:
+            self.changed.set()
+
+    @contextmanager
+    def texts_held_back(self) -> Iterator[None]:
+        """Send pieces of text that arrive inside the block after it: what the log has by now comes first."""
+        held_back: list[deltas.Piece] = []
+        self._held_back = held_back
+        try:
+            yield
+        finally:
+            self._held_back = None
+            for piece in held_back:
+                self.add_text(piece)
+
+    async def join(self, subscriber: backlogs.Subscriber, after: int) -> None:
+        """Send a subscriber the events after entry `after`, CATCH_UP_MAX at most, and add it without a gap.
+
+        Raises GoneError, StoreDownError, and FullError if there is no memory to catch up.
+        """
+        await asyncio.shield(self.ready)
+        async with subscriber.backlog.catching_up:
+            await subscriber.backlog.wait_for_room()
+            status = self._status
+            if status:
+                subscriber.put([status])
+            after = await self._catch_up(subscriber, after)
+            if after < self.last:
+                overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
+                subscriber.put([live_events.LiveEvent("catchup.overflow", overflow, investigation=self.investigation)])
+            if self._status and self._status is not status:
+                subscriber.put([self._status])
+            subscriber.put(self.texts.begun())
+            self.subscribers.add(subscriber)
+            if self._end is not None:
+                subscriber.end(self._end)
+
+    async def _catch_up(self, subscriber: backlogs.Subscriber, after: int) -> int:
+        """Send pages, each when there is room for it; return the number of the last entry that was sent.
+
+        There is room again at the end: the next event must not come on top of one that fills the backlog.
+        """
+        left, is_full = CATCH_UP_MAX, False
+        while not is_full:
+            await subscriber.backlog.wait_for_room()
+            if after >= self.last:
+                return after
+            page = await self._shared_page(after)
+            events, after, is_full = _first_events(page, after=after, limit=left)
+            left -= len(events)
+            encoded = subscriber.encode(events)
+            del page, events  # the backlog counts what waits
+            await subscriber.backlog.put_as_read(encoded)
+        await subscriber.backlog.wait_for_room()
+        return after
+
+    async def _shared_page(self, after: int) -> _Page:
+        """Return the page after entry `after`, read once for all catch-ups that wait for it."""
+        key = (after, self.last)
+        reading = self._pages.get(key)
+        if reading is None:
+            reading = self._pages[key] = asyncio.create_task(self._read_page(after=after, upto=self.last))
+            reading.add_done_callback(lambda _: self._pages.pop(key))
+            # Its error is retrieved here: all who wait for it may be gone.
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(reading)
+
+    async def _read_page(self, *, after: int, upto: int) -> _Page:
+        async with self._source.catch_up_reads:
+            await self._source.memory.wait_for_room()
+            page = await self._log_page(after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES)
+            return _Page(entries=await self._events(page, after=after), last=page.last)
+
+    async def _log_page(
+        self, *, after: int, limit: int, upto: int | None = None, size: int | None = None
+    ) -> history.LogPage:
+        page = await history.log_page(
+            self._source.database, self.investigation, after=after, upto=upto, limit=limit, size=size
+        )
+        if page is None:
+            raise GoneError(_PURGED)
+        return page
+
+    async def _events(self, page: history.LogPage, *, after: int) -> list[events_from_log.EntryEvents]:
+        summary = None
+        if events_from_log.needs_summary(page, after=after):
+            summary = await history.summary(self._source.database, self.investigation)
+        return await asyncio.to_thread(
+            events_from_log.from_page,
+            page,
+            investigation=self.investigation,
+            after=after,
+            summary=summary,
+            translation=self._source.translation,
+            course=self._course,
+            streamed=self.texts.ids if after == self.last else frozenset(),
+        )
+
+    async def run(self) -> None:
+        """Send what is new in the log, until cancelled. Raises GoneError if the investigation is gone."""
+        while True:
+            try:
+                has_more = True
+                while has_more:
+                    async with self._source.reads:
+                        if not self.ready.done():
+                            await self._begin()
+                        has_more = await self._send_page()
+            except databases.StoreDownError as error:
+                log.warning("live: %s", error, extra={"action": "live_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            await self.changed.wait()
+
+    async def _begin(self) -> None:
+        """Read where the investigation stands; the entries until now are left to catch-ups."""
+        head = await self._source.head(self.investigation)
+        after = max(0, head.log_seq - _RECENT)
+        page = await self._log_page(after=after, limit=_RECENT, upto=head.log_seq)
+        for entry in events_from_log.from_page(page, investigation=self.investigation, after=after, summary=None):
+            self.send(self.texts.settle(entry))
+        courses = await stage_rows.courses(self._source.database, [self.investigation])
+        self._course = courses.get(self.investigation)
+        await self._new_status()
+        self.last = head.log_seq
+        self.ready.set_result(None)
+
+    async def _send_page(self) -> bool:
+        """Send the next page of the log; return whether there is more."""
+        self.changed.clear()
+        finished = set(self.texts.finished)
+        with self.texts_held_back():
+            page = await self._log_page(after=self.last, limit=_PAGE, size=_PAGE_BYTES)
+            is_behind, self.is_behind = self.is_behind or page.last > self.last, False
+            if is_behind and page.last == self.last:
+                await self._ensure_not_restored()
+            entries = await self._events(page, after=self.last)
+            status = await self._new_status() if is_behind else None
+            events: list[live_events.LiveEvent] = []
+            for entry in entries:
+                events += [*self.texts.settle(entry), *entry.events]
+            if not page.more:
+                events += self.texts.discard(finished)
+            if status:  # the end of the investigation comes last
+                kinds = [event.kind for event in events]
+                end = "investigation.completed"
+                events.insert(kinds.index(end) if end in kinds else len(events), status)
+            self.send(events)
+            self.last = page.last
+        return page.more
+
+    async def _ensure_not_restored(self) -> None:
+        """Raise GoneError if the log ends before the last entry that was sent."""
+        if (await self._source.head(self.investigation)).log_seq < self.last:
+            raise GoneError("the database was restored from a backup: read the timeline again")
+
+    async def _new_status(self) -> live_events.LiveEvent | None:
+        """Return the event of the investigation's status, or None if it is the one that was sent."""
+        summary = await history.summary(self._source.database, self.investigation)
+        if summary is None:
+            raise GoneError(_PURGED)
+        self.revision = summary.revision
+        body = events_from_log.status_body(summary)
+        if self._status and {**self._status.body, "revision": 0} == {**body, "revision": 0}:
+            return None
+        self._status = live_events.LiveEvent("investigation.status", body, investigation=self.investigation)
+        return self._status
+
+
+def _first_events(page: _Page, *, after: int, limit: int) -> tuple[list[live_events.LiveEvent], int, bool]:
+    """Return the first events of a page, the number of their last entry, and whether `limit` cut the page.
+
+    The first entry of a catch-up is sent whole, however many events it has.
+    """
+    events: list[live_events.LiveEvent] = []
+    for entry in page.entries:
+        if len(events) + len(entry.events) > limit and (events or limit < CATCH_UP_MAX):
+            return events, after, True
+        events += entry.events
+        after = entry.seq
+    return events, page.last, False

@@ -1,0 +1,214 @@
+"""The feed of lists: one reader for all namespaces, which asks the store for the investigations that have changed.
+
+An event says how an investigation stands now. A state may be sent twice; none is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from tarsy.live import backlogs, events_from_log, live_events
+from tarsy.store.base import databases
+from tarsy.store.reads import changes, history, stage_rows
+
+CATCH_UP_MAX = 200
+"""Investigations that are read at once, and that a catch-up brings, or a few more."""
+_CATCH_UP_PAGE = 20
+"""Investigations that are read at once for a catch-up: each may have an analysis of many kilobytes."""
+_SENT_MAX = 10_000
+"""Investigations whose sent state is remembered; the state of others may be sent again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Namespace:
+    """A namespace; another one may have its name later."""
+
+    name: str
+    uid: str
+
+
+class _Sent(NamedTuple):
+    """The state of an investigation that all subscribers have received."""
+
+    revision: int
+    ended: bool
+    updates: int
+    """The number of a translation's updates."""
+
+
+_NOTHING = _Sent(-1, ended=False, updates=0)
+_Courses = Mapping[UUID, stage_rows.Course]
+
+
+class ListFeed:
+    """The lists that have subscribers in this process."""
+
+    def __init__(
+        self,
+        database: databases.Database,
+        memory: backlogs.Memory,
+        translation: live_events.Translation | None = None,
+    ) -> None:
+        self.translation = translation
+        self._database = database
+        self._memory = memory
+        self._subscribers: dict[backlogs.Subscriber, Namespace] = {}
+        self._changed = 0
+        """The change after which the store is read next."""
+        self._sent: OrderedDict[UUID, _Sent] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether polling is of use."""
+        return bool(self._subscribers)
+
+    async def check_cursor(self, namespace: Namespace, *, after: int | None) -> None:
+        """Raise FutureError if `after` is ahead of the database."""
+        if after is not None:
+            await self._changes(after, {namespace.name: namespace.uid}, limit=1)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, namespace: Namespace, subscriber: backlogs.Subscriber, *, after: int | None
+    ) -> AsyncIterator[None]:
+        """Send the changes after `after`, of CATCH_UP_MAX investigations, and later changes inside the block.
+
+        None is the present. Raises FutureError as `check_cursor` does, and FullError if there is no memory to catch up.
+        """
+        try:
+            await self._catch_up(namespace, subscriber, after)
+            yield
+        finally:
+            self._subscribers.pop(subscriber, None)
+            if not self._subscribers:
+                self._sent.clear()
+
+    async def _catch_up(self, namespace: Namespace, subscriber: backlogs.Subscriber, after: int | None) -> None:
+        """Send the past in pages, each when there is room for it, and add the subscriber without a gap."""
+        left = CATCH_UP_MAX
+        while True:
+            await subscriber.backlog.wait_for_room()
+            await self._memory.wait_for_room()
+            async with self._lock:
+                if not self._subscribers:
+                    self._changed = await changes.now(self._database)
+                changed = None
+                if after is not None:
+                    changed = await self._changes(after, {namespace.name: namespace.uid}, limit=_CATCH_UP_PAGE)
+                    left -= len(changed.summaries)
+                courses = await self._courses(changed.summaries if changed else (), [subscriber])
+                events = self._events(changed.summaries, changed.horizon, courses) if changed else []
+                if changed is None or not changed.more or left <= 0:
+                    if changed and changed.more:
+                        overflow = {"last_event_id": changed.horizon, "limit": CATCH_UP_MAX}
+                        events.append(live_events.LiveEvent("catchup.overflow", overflow, investigation=None))
+                    subscriber.put(events)
+                    self._end_replaced(namespace)
+                    self._subscribers[subscriber] = namespace
+                    return
+            after = changed.horizon
+            encoded = subscriber.encode(events)
+            del changed, events  # the backlog counts what waits
+            await subscriber.backlog.put_as_read(encoded)
+
+    def _end_replaced(self, namespace: Namespace) -> None:
+        """End the subscriptions to an earlier namespace of that name."""
+        for subscriber, subscribed in list(self._subscribers.items()):
+            if subscribed.name == namespace.name and subscribed.uid != namespace.uid:
+                del self._subscribers[subscriber]
+                subscriber.end(f"the namespace {subscribed.name} is another one by now: subscribe again")
+
+    async def poll(self) -> None:
+        """Send what has changed. Raises StoreDownError if the database is away."""
+        async with self._lock:
+            while self._subscribers:
+                namespaces = {namespace.name: namespace.uid for namespace in self._subscribers.values()}
+                try:
+                    changed = await self._changes(self._changed, namespaces, limit=CATCH_UP_MAX)
+                except live_events.FutureError:
+                    for subscriber in self._subscribers:
+                        subscriber.end("the database was restored from a backup: read the list again")
+                    return
+                courses = await self._courses(changed.summaries, self._subscribers)
+                self._changed = changed.horizon
+                self._send(changed, courses)
+                if not changed.more:
+                    return
+
+    def _send(self, changed: changes.Changes, courses: _Courses | None) -> None:
+        by_namespace: dict[str, list[history.Summary]] = defaultdict(list)
+        for summary in changed.summaries:
+            if self._sent.get(summary.id, _NOTHING).revision < summary.revision:
+                by_namespace[summary.namespace].append(summary)
+        events = {
+            name: self._events(summaries, changed.horizon, courses, sent=self._sent)
+            for name, summaries in by_namespace.items()
+        }
+        for subscriber, namespace in self._subscribers.items():
+            if namespace.name in events:
+                subscriber.put(events[namespace.name])
+        for summary in changed.summaries:
+            count = self.translation.updates_since(-1, summary, None)[1] if self.translation else 0
+            self._sent[summary.id] = _Sent(summary.revision, ended=summary.ended_at is not None, updates=count)
+            self._sent.move_to_end(summary.id)
+        while len(self._sent) > _SENT_MAX:
+            self._sent.popitem(last=False)
+
+    async def _changes(self, changed: int, namespaces: dict[str, str], *, limit: int) -> changes.Changes:
+        changed_since = await changes.since(self._database, changed=changed, namespaces=namespaces, limit=limit)
+        if changed_since is None:
+            raise live_events.FutureError(f"{changed} is in the future of this database: read the list again")
+        return changed_since
+
+    async def _courses(
+        self, summaries: Iterable[history.Summary], subscribers: Iterable[backlogs.Subscriber]
+    ) -> _Courses | None:
+        """Return the stages of these investigations, or None if no subscriber receives a translation's updates."""
+        if not any(subscriber.channel.translation for subscriber in subscribers):
+            return None
+        return await stage_rows.courses(self._database, [summary.id for summary in summaries])
+
+    def _events(
+        self,
+        summaries: Sequence[history.Summary],
+        horizon: int,
+        courses: _Courses | None,
+        *,
+        sent: Mapping[UUID, _Sent] | None = None,
+    ) -> list[live_events.LiveEvent]:
+        """Return the events of these investigations; the last one carries `horizon` as the cursor.
+
+        `sent` is the state that all subscribers have. None is for a catch-up: it gets each investigation as it stands.
+        """
+        events: list[live_events.LiveEvent] = []
+        for index, summary in enumerate(summaries, 1):
+            before = None if sent is None else sent.get(summary.id, _NOTHING)
+            if self.translation and courses is not None:
+                since = -1 if before is None else before.updates
+                updates, _ = self.translation.updates_since(since, summary, courses.get(summary.id))
+                events += events_from_log.update_events(updates, self.translation, investigation=summary.id)
+            bodies = [*_bodies(summary, end_was_sent=before is not None and before.ended)]
+            for number, (kind, body) in enumerate(bodies, 1):
+                is_last = (index, number) == (len(summaries), len(bodies))
+                event = live_events.LiveEvent(kind, body, investigation=summary.id, id=horizon if is_last else None)
+                events.append(event)
+        return events
+
+
+def _bodies(summary: history.Summary, *, end_was_sent: bool) -> Iterator[live_events.Body]:
+    identity = {
+        "namespace": summary.namespace,
+        "name": summary.name,
+        "alert_type": summary.alert_type,
+        "chain_name": summary.chain_name,
+    }
+    yield "investigation.status", identity | events_from_log.status_body(summary)
+    if summary.ended_at is not None and not end_was_sent:
+        yield "investigation.completed", identity | events_from_log.end_body(summary)

@@ -1,0 +1,85 @@
+"""Limits for requests: the rate of a caller, and the bytes that a process holds for requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+
+from tarsy.serve import problems
+
+CALLERS_MAX = 20_000
+"""Callers whose rates are remembered, the latest; a forgotten one starts with a full bucket."""
+PREFIX = 64
+"""The bits of an IPv6 address that identify a network, whose owner has all its addresses."""
+
+
+def at_end_of_request(do: Callable[[], object]) -> None:
+    """Call `do` when the current request has been answered, or its client has gone."""
+    task = asyncio.current_task()
+    assert task  # noqa: S101 - each request has a task of its own
+    task.add_done_callback(lambda _: do())
+
+
+class HeldBytes:
+    """The bytes that all requests under way hold, up to a limit."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    def hold(self, size: int, *, limit: int, refusal: str, alone: bool = False) -> None:
+        """Hold so many bytes until the current request ends. Raises a Problem (503) with `refusal` beyond the limit.
+
+        `alone`: more is accepted if nothing else is held.
+        """
+        if self.held + size > limit and not (alone and not self.held):
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, refusal, headers={"Retry-After": "1"})
+        self.held += size
+        at_end_of_request(lambda: self._release(size))
+
+    def _release(self, size: int) -> None:
+        self.held -= size
+
+
+class Rates:
+    """The rates of callers in this process: a bucket of requests for each, which fills again over time."""
+
+    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic, in seconds."""
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """The requests left for each caller, and the time of that number; full buckets are not stored."""
+
+    def take(self, caller: str) -> float:
+        """Take a request of the caller: 0, or the seconds until there will be one."""
+        left, now = self._bucket(caller)
+        missing = max(0.0, 1.0 - left)
+        self._buckets.pop(caller, None)
+        self._buckets[caller] = (left if missing else left - 1.0, now)
+        if len(self._buckets) > CALLERS_MAX:
+            self._buckets.popitem(last=False)
+        return missing / self._per_second
+
+    def give_back(self, caller: str) -> None:
+        """Undo a successful `take`."""
+        left, now = self._bucket(caller)
+        self._buckets[caller] = (min(self._burst, left + 1.0), now)
+
+    def _bucket(self, caller: str) -> tuple[float, float]:
+        """Return the requests left for a caller, and the time."""
+        now = self._clock()
+        left, then = self._buckets.get(caller, (float(self._burst), now))
+        return min(self._burst, left + (now - then) * self._per_second), now
+
+
+def network(address: str) -> str:
+    """Return the network of an address, which identifies unknown callers."""
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], PREFIX), strict=False))
+    except ValueError:  # of version 4, or no address
+        return address
