@@ -33,7 +33,7 @@ LOOKED_AT = 256
 """The connections that are looked at for an idle one, when all places are taken."""
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
-_READ_LIMIT = "tarsy.read_seconds"
+_READ_LIMIT = "read_seconds"
 
 _SAID = (
     "HTTP/1.1 {status:d} {title}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
@@ -42,7 +42,7 @@ _SAID = (
 
 def limit_reading(request: Request, seconds: float) -> None:
     """Have the client of a request take each piece of the answer within `seconds`, instead of READ_SECONDS."""
-    request.scope[_READ_LIMIT] = seconds
+    setattr(request.state, _READ_LIMIT, seconds)
 
 
 class Protocol(h11_impl.H11Protocol):
@@ -69,7 +69,8 @@ class Protocol(h11_impl.H11Protocol):
     def pause_writing(self) -> None:
         """Not all that was written is gone: have it read in time."""
         super().pause_writing()
-        seconds: float = self.scope.get(_READ_LIMIT, READ_SECONDS) if self.scope else READ_SECONDS  # type: ignore
+        state = self.scope["state"] if self.scope else {}  # that of the request
+        seconds: float = state.get(_READ_LIMIT, READ_SECONDS)
         self._unread = self.loop.call_later(seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
