@@ -113,7 +113,7 @@ async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
         assert status == 404
     await told(database, "a", get=B)
     await told(database, "b", get=C)
-    either = f"get is {B} or {C}, as different processes are told: say in `tools` which it may be"
+    either = f"get is {B} or {C}, as different processes see it: say in `tools` which to accept"
     assert await accept(session, {}) == (409, either)
     assert (await accept(session, {"tools": {"get": C}}))[0] == 200
     wrong: list[Any] = [{"tools": {}}, {"tools": {"get": "sha256:1"}}, {"tool": {"get": B}}, [], {"x": 1}]

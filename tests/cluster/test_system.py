@@ -147,7 +147,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             ("mcp-server", "prom", "b: it cannot be reached: refused"),
             ("mcp-server", "spare", "a: it has 2 tools that are left out, because of their names"),
             ("provider", "google", "b: the last call to it failed (fatal, 401)"),
-            ("watch", "tarsy", "b: the watch of the cluster is cut: what changes there is noticed later"),
+            ("watch", "tarsy", "b: the watch of the cluster is cut: changes there are noticed later"),
         ]
         report = await get(session, "/health")
         assert (report["status"], report["database"]["state"]) == ("degraded", "answering")

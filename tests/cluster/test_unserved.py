@@ -76,9 +76,9 @@ async def test_sender_that_makes_up_types_crowds_out_no_other_warning(
 ) -> None:
     await notify(api, *["Often"] * 9, *(f"type-{number}" for number in range(3 * unserved.TYPES_MAX)))
     told = await warned(api)
-    assert len(told) == system_warnings.TYPES_TOLD + 1
+    assert len(told) == system_warnings.TYPES_NAMED + 1
     assert "9 alerts in the last day" in told["Often"]
-    left = 3 * unserved.TYPES_MAX - (system_warnings.TYPES_TOLD - 1)
+    left = 3 * unserved.TYPES_MAX - (system_warnings.TYPES_NAMED - 1)
     assert told["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
     ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved")
     assert rows <= unserved.TYPES_MAX + 1

@@ -17,12 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import exports, queue, stories
 from tarsy.api.compat import history, sessions, words
-from tarsy.api.investigations import details, lists
+from tarsy.api.investigations import lists, reads
 from tarsy.live import events_from_log, live_events
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.reads import listing, phase_rules
 from tarsy.transcript import admission
+from tarsy.views import rows
 
 ALL = listing.Query(namespace="tarsy", namespace_uid="uid of tarsy")
 PHASES: tuple[kind.Phase, ...] = get_args(kind.Phase)
@@ -107,8 +108,8 @@ async def test_row_says_of_an_investigation_what_the_single_answer_says(
         ended = stories.run_ended(final_analysis="it is the disk, because ...", summary="it is the disk")
         await journal.commit(replace(ended, grounds="Inspected"))
     (item,) = (await listing.page(database, ALL, limit=25)).items
-    row = lists.row(item).model_dump(mode="json")
-    whole = (await details.read(database, identity)).model_dump(mode="json")
+    row = rows.row(item).model_dump(mode="json")
+    whole = (await reads.read(database, identity)).model_dump(mode="json")
     exported = (await exports.whole(database, identity)).model_dump(mode="json")
     assert row == {name: whole[name] for name in row} == {name: exported[name] for name in row}
     assert (row["cost"], row["grounded"], row["summary"]) == (
@@ -448,7 +449,7 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
     for key in KEYS:
         query = replace(ALL, key=key)
         first = await listing.page(database, query, limit=2)
-        place = lists.place_of(lists.cursor_of(first.items[-1].place(key), query), query)
+        place = lists.decode_cursor(lists.encode_cursor(first.items[-1].place(key), query), query)
         assert place == first.next
         second = await listing.page(database, query, after=place, limit=100)
         whole = await listing.page(database, query, limit=100)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.api.investigations import details as api
+from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.store.reads import history
@@ -30,7 +30,7 @@ class Reader:
 
     async def read(self) -> None:
         """Read one page."""
-        page = await api.read_timeline(self._database, self._identity, after=self.after, limit=self._limit)
+        page = await reads.read_timeline(self._database, self._identity, after=self.after, limit=self._limit)
         assert page.last >= self.after
         assert all(self.after < event.seq <= page.last for event in page.events)
         assert [event.seq for event in page.events] == sorted(event.seq for event in page.events)
@@ -112,7 +112,7 @@ async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: datab
         await writing.commit(*commit)
     whole = {event.id: event for event in await at_the_end(database, identity)}
     for after in range(len(await queue.log(database, identity))):
-        page = await api.read_timeline(database, identity, after=after, limit=3)
+        page = await reads.read_timeline(database, identity, after=after, limit=3)
         assert page.events == [whole[event.id] for event in page.events]
 
 

@@ -148,7 +148,7 @@ async def test_a_database_that_hangs_is_told_to_be_away_before_who_asks_gives_up
         for _ in ("with no connection", "with one"):
             between.blackhole()
             with monkeypatch.context() as patched:
-                patched.setattr(app, "PATIENCE_SECONDS", 0.3)
+                patched.setattr(app, "STATEMENT_SECONDS", 0.3)
                 asked = time.monotonic()
                 async with api.get(path) as response:
                     assert response.status == 503

@@ -13,16 +13,16 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api.investigations import details, traces
 from tarsy.api.investigations import exports as export
-from tarsy.api.investigations import messages as api
+from tarsy.api.investigations import reads, traces
 from tarsy.kube import client
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, messages
-from tarsy.views import shapes, timelines
+from tarsy.views import investigations, timelines, transcripts
+from tarsy.views import traces as trace_views
 
 CALLS = ("k8s.pods_log", "k8s.pods_log")
 STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
@@ -71,13 +71,13 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     whole = await exports.whole(database, await written(database, log))
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
-    said: list[shapes.Message] = []
-    calls: list[traces.Line] = []
-    page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+    said: list[transcripts.Message] = []
+    calls: list[trace_views.Line] = []
+    page, trace = transcripts.Messages(messages=[], last=0, more=True), trace_views.Trace(calls=[], last=0, more=True)
     for size, committed in ((1, log[:5]), (2, log[5:20]), (3, log[20:30]), (500, log[30:])):
         await journal.commit(*committed)
         while page.messages or page.more:
-            page = await api.read(database, identity, after=page.last, limit=size)
+            page = await reads.read_messages(database, identity, after=page.last, limit=size)
             said += page.messages
         while trace.calls or trace.more:
             trace = await traces.read(database, identity, after=trace.last, limit=size)
@@ -90,12 +90,12 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     assert [(one.n, one.seq) for one in models] == [(one.n, one.seq) for one in whole.llm_interactions]
     assert [(one.n, one.seq) for one in tools] == [(one.n, one.seq) for one in whole.mcp_interactions]
     for line in tools:
-        shown = await traces.called(database, identity, number=line.n)
-        by = await traces.model_call(database, identity, number=shown.asked_by)
+        shown = await traces.read_tool_call(database, identity, number=line.n)
+        by = await traces.read_model_call(database, identity, number=shown.asked_by)
         assert by.answer
         assert shown.tool_call_id in [call.id for call in by.answer.tool_calls]
         assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
-    for find, kind in ((traces.model_call, "llm"), (traces.called, "tool")):
+    for find, kind in ((traces.read_model_call, "llm"), (traces.read_tool_call, "tool")):
         with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99, so far"):
             await find(database, identity, number=99)
 
@@ -124,12 +124,15 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
     identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
     for limit in (1, 2):
         events = timelines.Timeline(events=[], last=0, more=True)
-        page, trace = shapes.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+        page, trace = (
+            transcripts.Messages(messages=[], last=0, more=True),
+            trace_views.Trace(calls=[], last=0, more=True),
+        )
         while events.more:
-            events = await details.read_timeline(database, identity, after=events.last, limit=limit)
+            events = await reads.read_timeline(database, identity, after=events.last, limit=limit)
             assert events.events or not events.more
         while page.more:
-            page = await api.read(database, identity, after=page.last, limit=limit)
+            page = await reads.read_messages(database, identity, after=page.last, limit=limit)
             assert page.messages or not page.more
         while trace.more:
             trace = await traces.read(database, identity, after=trace.last, limit=limit)
@@ -146,7 +149,7 @@ async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.
     first = await anext(pieces)
     await journal.commit(*log[30:])
     rest = b"".join([piece async for piece in pieces])
-    found = export.Export.model_validate_json(first + rest)
+    found = investigations.Export.model_validate_json(first + rest)
     assert {one.seq for one in found.messages} <= set(range(1, 31))
     assert max(one.seq for one in found.timeline) <= 30
     assert None in {one.outcome for one in found.executions}, "they end later"
@@ -197,9 +200,9 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
     assert exported.chain.root["agents"][0]["name"] == "Own"
     shown = [
         exported.model_dump_json(),
-        (await details.read(database, identity)).model_dump_json(),
-        (await api.read(database, identity, after=0, limit=500)).model_dump_json(),
-        (await traces.model_call(database, identity, number=1)).model_dump_json(),
+        (await reads.read(database, identity)).model_dump_json(),
+        (await reads.read_messages(database, identity, after=0, limit=500)).model_dump_json(),
+        (await traces.read_model_call(database, identity, number=1)).model_dump_json(),
         b"".join([piece async for piece in export.as_markdown(database, head)]).decode(),
     ]
     for said in shown:
@@ -302,7 +305,7 @@ async def test_a_result_that_was_cut_is_told_whole_with_what_was_read_in_its_pla
     database: databases.Database,
 ) -> None:
     identity = await written(database, summed_up())
-    first, second, third = [await traces.called(database, identity, number=number) for number in (1, 2, 3)]
+    first, second, third = [await traces.read_tool_call(database, identity, number=number) for number in (1, 2, 3)]
     assert (first.cut, first.whole, first.summary) == (True, WHOLE, "größer, 9,000 times")
     assert first.result == "line 0, größer\n[cut]\n"
     assert (second.cut, second.whole, second.summary, second.result) == (False, None, None, WHOLE[:2000])
@@ -318,7 +321,7 @@ async def test_a_summary_is_a_model_call_of_the_trace_with_what_was_asked_for_it
         (3, "0.0", "ok"),
         (4, "", "ok"),
     ]
-    tried, summary, read = [await traces.model_call(database, identity, number=number) for number in (2, 3, 4)]
+    tried, summary, read = [await traces.read_model_call(database, identity, number=number) for number in (2, 3, 4)]
     assert (tried.answer, tried.failure_code) == (None, "503")
     assert summary.answer
     assert (summary.answer.text, summary.problem, summary.context_messages) == ("größer, 9,000 times", "", 2)

@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pytest
 from support import exports, queue, stories
-from tarsy.api.investigations import details as api
-from tarsy.api.investigations import traces
+from tarsy.api.investigations import reads, traces
 from tarsy.config.model import platforms
 from tarsy.resources import investigations
 from tarsy.store.base import databases
@@ -159,9 +158,9 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
     """Every call in the trace can be looked at, or is told why not."""
     for line in (await traces.read(database, identity, after=0, limit=500)).calls:
         if line.type == "tool":
-            assert (await traces.called(database, identity, number=line.n)).seq == line.seq
+            assert (await traces.read_tool_call(database, identity, number=line.n)).seq == line.seq
             continue
-        shown = await traces.model_call(database, identity, number=line.n)
+        shown = await traces.read_model_call(database, identity, number=line.n)
         assert shown.seq == line.seq
         assert bool(shown.request) != bool(shown.problem)
         assert shown.model_dump_json()
@@ -176,16 +175,16 @@ async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Datab
     page = await history.log_page(database, identity, after=0, limit=500)
     assert page is not None
     assert [logged.entry for logged in page.log] == [logged.entry for logged in log]
-    assert (await api.read(database, identity)).model_dump_json()
+    assert (await reads.read(database, identity)).model_dump_json()
     shown = await exports.whole(database, identity)
     assert [one.seq for one in shown.unreadable] == [
         logged.seq for logged in log if isinstance(logged.entry, entries.Unreadable)
     ]
     await check_calls(database, identity)
     for after in range(len(log)):
-        events = await api.read_timeline(database, identity, after=after, limit=2)
+        events = await reads.read_timeline(database, identity, after=after, limit=2)
         assert events.model_dump_json()
-    whole = await api.read_timeline(database, identity, after=0, limit=500)
+    whole = await reads.read_timeline(database, identity, after=0, limit=500)
     unreadable = [event.id for event in whole.events if event.metadata.get("kind") and "unreadable" in event.id]
     assert len(unreadable) == len(shown.unreadable)
 

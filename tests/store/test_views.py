@@ -15,13 +15,13 @@ from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import entries, messages, tool_names
-from tarsy.views import shapes
+from tarsy.views import transcripts
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")
 """What views show beside the start of an execution."""
-SHARED = set(shapes.ModelCall.model_fields) - {"n"}
-CALLED = set(shapes.ToolCall.model_fields) - {"n"}
+SHARED = set(transcripts.ModelCall.model_fields) - {"n"}
+CALLED = set(transcripts.ToolCall.model_fields) - {"n"}
 STATE = messages.ProviderState(
     provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
 )
@@ -124,7 +124,7 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     """A message of the view as the API shows it, with its tool's name in two."""
     split = row | tool_names.fields(row["tool_name"]) | {"native_results": row["native"]}
-    return {name: split[name] for name in shapes.Message.model_fields}
+    return {name: split[name] for name in transcripts.Message.model_fields}
 
 
 def with_cost(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
     by_place = sorted(said, key=lambda row: row["position"])
     assert [as_shown(row) for row in by_place] == [message.model_dump() for message in decoded.messages]
     called = await view(database, "llm_interactions", identity)
-    shown = set(shapes.ModelCall.model_fields) - {"failed_requests", "n"}
+    shown = set(transcripts.ModelCall.model_fields) - {"failed_requests", "n"}
     assert [with_cost(row, shown) for row in called] == [
         call.model_dump(include=shown) for call in decoded.llm_interactions
     ]

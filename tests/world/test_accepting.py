@@ -107,6 +107,6 @@ def test_the_warning_says_whose_a_tool_is_to_change() -> None:
     said = catalogue.Said(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )
-    found = {one.name: one.message for one in system_warnings.of_processes([said]) if one.kind == "tool"}
+    found = {one.name: one.message for one in system_warnings.process_warnings([said]) if one.kind == "tool"}
     assert found["kube.get"] == f"a: {CHANGED}"
     assert "tarsy tools accept kube" in found["kube.list"]

@@ -6,31 +6,34 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import metadata, resources
 from typing import Any, cast
 
-from fastapi import APIRouter, Depends, FastAPI, params
+from fastapi import APIRouter, Depends, FastAPI, Request, params
 from fastapi.responses import JSONResponse
 from starlette import types
 
+from tarsy import errors
 from tarsy.api.alerts import intake, notifications, posted
 from tarsy.api.compat import paths
-from tarsy.api.investigations import actions, details, exports, lists, messages, questions, traces
+from tarsy.api.investigations import actions, exports, lists, questions, reads, traces
 from tarsy.api.system import mcp_servers, overview
 from tarsy.auth import permissions, rights
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.kube import client
+from tarsy.kube import client, objects
 from tarsy.live import event_stream, hubs, subscriptions, web_sockets
 from tarsy.probes import health
 from tarsy.resources import base
 from tarsy.serve import answers, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
+from tarsy.store.reads import snapshots
 
 STATEMENT_SECONDS = 10.0
 """The time limit of a database statement that a caller waits for; a worker's may take longer."""
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Alerts come in, investigations and their transcripts go out.
 
 **Who may call.** A bearer token of Kubernetes, whose rights in the investigation's namespace are asked of the API
@@ -113,8 +116,8 @@ def build(parts: Parts) -> Application:
     app.add_middleware(_StatementLimit)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
-    for area in _areas(parts, may):
-        app.include_router(area)
+    for router in _routers(parts, may):
+        app.include_router(router)
     subscribing = subscriptions.Subscriptions(hub=parts.hub, may=may)
     app.include_router(event_stream.routes(subscribing, may))
     app.include_router(web_sockets.routes(subscribing, may))
@@ -139,7 +142,7 @@ def _without_routes(*dependencies: params.Depends) -> Application:
         title="TARSy",
         version=metadata.version("tarsy"),
         summary="Investigates alerts on Kubernetes with chains of LLM agents.",
-        description=DESCRIPTION,
+        description=_DESCRIPTION,
         openapi_tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         dependencies=dependencies,
         openapi_url=None,
@@ -149,7 +152,14 @@ def _without_routes(*dependencies: params.Depends) -> Application:
     )
     app.router.route_class = strict.Route
     problems.tell(app)
+    for error in (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError):
+        app.add_exception_handler(error, _unavailable)
     return app
+
+
+async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
+    """Answer 503: the database, the API server or a newer program is needed, and the same request may work later."""
+    return problems.response(problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again"))
 
 
 def bare() -> Application:
@@ -182,8 +192,8 @@ def examples() -> dict[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name[0] not in "._"}
 
 
-def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
-    """The routes of `/api/v1`, and those of earlier clients."""
+def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
+    """Yield the routes of `/api/v1`, and those of earlier clients."""
     alert_intake = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
@@ -193,34 +203,36 @@ def _areas(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         mask=parts.mask,
         on_admitted=parts.admitted,
     )
-    asking = questions.Chat(
+    question_intake = questions.Questions(
         cluster=parts.cluster,
         database=parts.database,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
     )
     room = answers.Room()
-    listed = lists.Lists(parts.database)
+    investigation_lists = lists.Lists(parts.database)
+    investigation_actions = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield notifications.routes(alert_intake, may)
     yield posted.routes(alert_intake, may)
-    yield lists.routes(listed, may)
-    yield details.routes(parts.database, may, room)
-    yield messages.routes(parts.database, may, room)
+    yield lists.routes(investigation_lists, may)
+    yield reads.routes(parts.database, may, room)
     yield traces.routes(parts.database, may, room)
     yield exports.routes(parts.database, may, room)
-    yield questions.routes(asking, may)
-    doing = actions.Actions(cluster=parts.cluster, database=parts.database)
-    yield actions.routes(doing, may)
-    yield paths.register(parts.hub, alert_intake, doing, listed, room, parts.database, may)
+    yield questions.routes(question_intake, may)
+    yield actions.routes(investigation_actions, may)
     yield overview.routes(
-        overview.System(
-            cluster=parts.cluster,
-            database=parts.database,
-            platform=parts.platform(),
-            index=parts.index,
-            ingest=lambda: parts.platform().ingest,
-        ),
+        overview.Overview(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index),
         may,
     )
-    tending = mcp_servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
-    yield mcp_servers.routes(tending, may)
+    yield mcp_servers.routes(
+        mcp_servers.McpServers(cluster=parts.cluster, database=parts.database, platform=parts.platform), may
+    )
+    yield paths.register(
+        hub=parts.hub,
+        alert_intake=alert_intake,
+        investigation_actions=investigation_actions,
+        investigation_lists=investigation_lists,
+        room=room,
+        database=parts.database,
+        may=may,
+    )

@@ -188,7 +188,7 @@ class Health:
     async def _check(self) -> Report:
         try:
             async with asyncio.timeout(databases.PING_SECONDS):
-                facts: Sequence[system_warnings.Said] = await catalogue.read(
+                facts: Sequence[system_warnings.ProcessFact] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )
         except (errors.TemporaryError, TimeoutError):
@@ -198,7 +198,7 @@ class Health:
             self._kept.database.be("answering")
         return self._report(facts)
 
-    def _report(self, facts: Sequence[system_warnings.Said]) -> Report:
+    def _report(self, facts: Sequence[system_warnings.ProcessFact]) -> Report:
         live = [fact for fact in facts if fact.kind == "process" and fact.detail.slots]
         self._workers.be("present" if live else "absent")
         since = min((fact.since for fact in live), default=self._workers.since)
@@ -224,14 +224,14 @@ class Health:
         return report
 
 
-def _by_name(facts: Iterable[system_warnings.Said]) -> dict[str, State]:
-    places: dict[str, list[system_warnings.Said]] = {}
+def _by_name(facts: Iterable[system_warnings.ProcessFact]) -> dict[str, State]:
+    places: dict[str, list[system_warnings.ProcessFact]] = {}
     for fact in facts:
         places.setdefault(fact.name, []).append(fact)
     return {name: _state(system_warnings.worst(facts_of_name)) for name, facts_of_name in sorted(places.items())}
 
 
-def _state(fact: system_warnings.Stands) -> State:
+def _state(fact: system_warnings.ComponentState) -> State:
     return State(state=fact.state, since=fact.since)
 
 

@@ -1,8 +1,8 @@
 """An investigation in Markdown, for people to read, keep and send on.
 
-What it came to stands first, then what it is made of, agent by agent. Answers of models are shown as the Markdown that
-they are, everything else from outside as it is (`escape`). What is long is folded; what is longer than anybody reads is
-cut, and says so, and where the whole is; what stood in another prompt before is left out, and it says where it stands.
+The result comes first, then the work, agent by agent. Answers of models are shown as Markdown, all other outside text
+literally (`escape`). Long texts are folded. Very long ones are cut, with a note of the path that has the whole. Text
+that an earlier prompt had is left out, with a note of that prompt.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tarsy.resources import investigations
 from tarsy.store.reads import conversations, history
 from tarsy.transcript import entries, record
 from tarsy.transcript.kinds import runs
-from tarsy.views import escape, shapes, transcripts
+from tarsy.views import escape, transcripts
 
 END = "---\n\nThe end of the transcript.\n"
 """The end of a complete document."""
 SHOWN_MAX = 8_000
 """Characters of a prompt, a thought or a result that are shown."""
 UNFOLDED_MAX = 800
-"""Characters of what is not folded."""
+"""Characters of a text that is not folded."""
 UNFOLDED_LINES = 12
 REPEATED_MIN = 200
-"""Characters of lines of a prompt that are not shown again where they follow one another as they did in another one."""
+"""Characters of successive lines of an earlier prompt, from which on they are left out of later prompts."""
 REMEMBERED_MAX = 50_000
 """Lines of prompts that are remembered."""
 
@@ -33,22 +33,21 @@ _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "cha
 
 
 class Document:
-    """One document, told part by part; it remembers what was in its prompts."""
+    """One document, rendered part by part; it remembers the lines of its prompts."""
 
     def __init__(self, head: history.Head) -> None:
-        self._found = head
+        self._investigation = head
         self._path = f"/api/v1/investigations/{head.summary.id}"
         self._prompts: dict[int, str] = {}
-        """The execution that a prompt's line appeared in first, by the line's hash."""
-        self._name, self._execution = "", ""
+        """The execution whose prompt had a line first, by the line's hash."""
+        self._name, self._execution, self._is_react = "", "", False
         """The present execution."""
-        self._is_react = False
 
     def head(self) -> str:
         """Return the beginning of the document: the investigation and its result."""
-        summary = self._found.summary
+        summary = self._investigation.summary
         parts = [f"# Investigation {escape.span(f'{summary.namespace}/{summary.name}')}\n\n"]
-        parts.append(_table(("", ""), _facts(self._found)))
+        parts.append(_table(("", ""), _facts(self._investigation)))
         if summary.summary:
             parts.append(f"## Summary\n\n{escape.markdown(summary.summary, below=2)}")
         parts.append("## Final analysis\n\n")
@@ -58,7 +57,7 @@ class Document:
         if summary.gaps:
             rows = ((escape.table_cell(gap["tool"]), escape.table_cell(gap["reason"])) for gap in summary.gaps)
             parts.append(f"## What could not be inspected\n\n{_table(('Tool', 'Reason'), rows)}")
-        parts.append(f"## Alert\n\n{_folded('The alert', self._found.alert_data)}")
+        parts.append(f"## Alert\n\n{_folded('The alert', self._investigation.alert_data)}")
         return "".join(parts)
 
     def scope(self, outlines: Sequence[conversations.Outline]) -> str:
@@ -70,16 +69,16 @@ class Document:
 
     def _title(self, first: conversations.Outline) -> str:
         if first.stage:
-            stages = (stage for stage in self._found.summary.stages if first.run == 0 and stage.name == first.stage)
-            own_stage = next(stages, None)
-            outcome_text = f" ({own_stage.outcome})" if own_stage and own_stage.outcome else ""
-            message = f"{escape.span(own_stage.message)}\n\n" if own_stage and own_stage.message else ""
-            return f"## Stage {escape.span(first.stage)}{outcome_text}\n\n{message}"
-        asked = next((stage for stage in self._found.runs if stage.number == first.run), None)
-        if asked is None or asked.kind == "investigation":
+            stages = self._investigation.summary.stages if first.run == 0 else ()
+            stage = next((stage for stage in stages if stage.name == first.stage), None)
+            outcome = f" ({stage.outcome})" if stage and stage.outcome else ""
+            message = f"{escape.span(stage.message)}\n\n" if stage and stage.message else ""
+            return f"## Stage {escape.span(first.stage)}{outcome}\n\n{message}"
+        question = next((run for run in self._investigation.runs if run.number == first.run), None)
+        if question is None or question.kind == "investigation":
             return "## How it was summed up\n\n"
-        ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
-        return f"## Question {first.run}\n\n{escape.code_block(asked.question)}{ended}"
+        ended = f"Ended: {question.ending} ({question.reason})\n\n" if question.ending else ""
+        return f"## Question {first.run}\n\n{escape.code_block(question.question)}{ended}"
 
     def execution(self, outline: conversations.Outline) -> str:
         """Return the heading of an execution."""
@@ -88,8 +87,11 @@ class Document:
         error = f"{escape.span(outline.error)}\n\n" if outline.error else ""
         return f"### {_KINDS.get(outline.kind, 'Execution')} {escape.span(outline.name)}\n\n{error}"
 
-    def entry(self, placed: conversations.Placed) -> Iterator[str]:
-        """Yield the text of an entry of the present execution."""
+    def page(self, page: Iterable[conversations.Placed]) -> str:
+        """Return the text of entries of the present execution."""
+        return "".join(part for placed in page for part in self._entry(placed))
+
+    def _entry(self, placed: conversations.Placed) -> Iterator[str]:
         logged = placed.logged
         match logged.entry:
             case entries.ExecutionStarted() as started:
@@ -135,36 +137,36 @@ class Document:
             yield f"- Tools: {', '.join(escape.span(tool.name) for tool in started.tools) or 'none'}\n\n"
         yield from map(self._message, transcripts.messages_of(placed))
 
-    def _message(self, message: shapes.Message) -> str:
-        """A prompt, but for what stood in another one."""
+    def _message(self, message: transcripts.Message) -> str:
+        """Return a prompt without the text that an earlier prompt had."""
         lines = message.text.split("\n")
         parts: list[str] = []
-        room = SHOWN_MAX
-        for other, run in self._runs(lines):
-            text = "\n".join(run)
-            if other:
-                parts.append(f"Left out: {len(text):,} characters that stand in the prompt of {other}.\n\n")
-            elif room > 0:
-                parts.append(escape.code_block(text[:room]))
-                room -= len(text)
-        if room < 0:
-            parts.append(_cut(SHOWN_MAX, SHOWN_MAX - room, self._messages))
+        left = SHOWN_MAX
+        for earlier_prompt, group in self._groups(lines):
+            text = "\n".join(group)
+            if earlier_prompt:
+                parts.append(f"Left out: {len(text):,} characters that stand in the prompt of {earlier_prompt}.\n\n")
+            elif left > 0:
+                parts.append(escape.code_block(text[:left]))
+                left -= len(text)
+        if left < 0:
+            parts.append(_cut(SHOWN_MAX, SHOWN_MAX - left, self._messages))
         for line in lines[: REMEMBERED_MAX - len(self._prompts)]:
             self._prompts.setdefault(hash(line), f"{escape.span(self._name)}, execution {escape.span(self._execution)}")
         title, body = f"Prompt ({message.role})", "".join(parts)
         return f"{title}:\n\n{body}" if _is_short(body) else escape.details(title, body)
 
-    def _runs(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-        """Lines that follow one another, and in whose prompt they stood before, or ""."""
+    def _groups(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield groups of successive lines, each with the earlier prompt that had them, or ""."""
         new: list[str] = []
-        for is_known_prompt, group in itertools.groupby(lines, key=lambda line: hash(line) in self._prompts):
-            run = list(group)
-            if not is_known_prompt or sum(map(len, run)) < REPEATED_MIN:
-                new += run
+        for is_repeated, group in itertools.groupby(lines, key=lambda line: hash(line) in self._prompts):
+            repeated = list(group)
+            if not is_repeated or sum(map(len, repeated)) < REPEATED_MIN:
+                new += repeated
                 continue
             if new:
                 yield "", new
-            yield self._prompts[hash(max(run, key=len))], run
+            yield self._prompts[hash(max(repeated, key=len))], repeated
             new = []
         if new:
             yield "", new
@@ -175,12 +177,11 @@ class Document:
 
     def _call(self, placed: conversations.Placed) -> str:
         call = transcripts.model_call(placed)
-        assert call  # noqa: S101 - the entry tells of one
-        used = _tokens(call.input_tokens, call.output_tokens, call.thinking_tokens, call.total_tokens)
+        assert call  # noqa: S101 - the entry records one
         cost = f", cost {call.cost}" if call.cost is not None else ""
         parts = [
             f"#### Model call {call.n}\n\n",
-            f"{escape.span(call.provider)}, {escape.span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
+            f"{escape.span(call.provider)}, {escape.span(call.model)}: {call.seconds:.1f} s, {_tokens(call)}{cost}\n\n",
         ]
         parts += [
             f"- Failed attempt ({escape.span(attempt.code or 'no code')}): {escape.span(attempt.error)}\n"
@@ -193,7 +194,7 @@ class Document:
             parts.append(f"Failed ({call.failure}{code}):\n\n{escape.code_block(call.failure_text or '')}")
         return "".join(parts)
 
-    def _answered(self, answer: shapes.Message) -> Iterator[str]:
+    def _answered(self, answer: transcripts.Message) -> Iterator[str]:
         if answer.thinking:
             yield _bounded("Thoughts", answer.thinking, self._messages)
         if answer.text:
@@ -204,7 +205,7 @@ class Document:
             arguments = escape.code_block(call.arguments, language="json")
             yield f"Calls {escape.span(call.name)} ({escape.span(call.id)}):\n\n{arguments}"
 
-    def _result(self, call: shapes.ToolCall) -> str:
+    def _result(self, call: transcripts.ToolCall) -> str:
         failed = ", failed" if call.failed else ""
         doubted = ", in doubt" if call.in_doubt else ""
         name = ".".join(filter(None, (call.server_name, call.tool_name)))
@@ -240,8 +241,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     if summary.grounds:
         yield "Grounds", summary.grounds
     yield "Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"
-    used = (summary.input_tokens, summary.output_tokens, summary.thinking_tokens, summary.total_tokens)
-    yield "Tokens", _tokens(*used)
+    yield "Tokens", _tokens(summary)
     yield "Cost", "no price is known" if summary.cost is None else investigations.cost_text(summary.cost)
     skipped = [escape.table_cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
     if skipped:
@@ -263,20 +263,20 @@ def _numbers(outline: conversations.Outline) -> tuple[str, ...]:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are Markdown."""
+    """Return a table; its cells are Markdown already."""
     lines = (titles, ["---"] * len(titles), *rows)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
 
 
 def _folded(title: str, text: str) -> str:
-    """A text as it is, folded where it is long."""
+    """Return a text literally, folded if it is long."""
     if _is_short(text):
         return escape.code_block(text)
     return escape.details(f"{title}, {len(text):,} characters", escape.code_block(text))
 
 
 def _bounded(title: str, text: str, path: str) -> str:
-    """The beginning of a text under its title, and by which `path` the API has all of it, where that is more."""
+    """Return the beginning of a text under its title, with the `path` of the whole if that is longer."""
     if len(text) <= SHOWN_MAX:
         return f"{title}:\n\n{_folded(title, text)}"
     block = escape.code_block(text[:SHOWN_MAX]) + _cut(SHOWN_MAX, len(text), path)
@@ -291,8 +291,9 @@ def _cut(length_shown: int, length: int, path: str) -> str:
     return f"Cut: {length_shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
 
 
-def _tokens(input_tokens: int, gave: int, thought: int, total: int) -> str:
-    return f"{total:,} tokens ({input_tokens:,} in, {gave:,} out, {thought:,} thinking)"
+def _tokens(usage: history.Summary | transcripts.ModelCall) -> str:
+    counts = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, {usage.thinking_tokens:,} thinking"
+    return f"{usage.total_tokens:,} tokens ({counts})"
 
 
 def _moment(at: datetime) -> str:

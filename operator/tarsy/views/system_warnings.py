@@ -1,15 +1,16 @@
-"""Warnings, derived from process facts and chains: none of them is stored.
+"""Warnings, derived from the facts that processes report and from chains.
 
-Pure, so that a warning ends when its cause does.
+Pure and never stored, so that a warning ends when its cause does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel
 
 from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
@@ -20,10 +21,10 @@ from tarsy.store.reads import backlog
 from tarsy.telemetry import details
 
 MESSAGE_MAX = 1024
-TOOLS_TOLD = 20
-"""Tools of one server that are told one by one: a hostile one is to crowd out no other warning."""
-TYPES_TOLD = 20
-"""Types of alerts that no chain takes, told one by one: a sender that makes up types is to crowd out nothing."""
+TOOLS_NAMED = 20
+"""The stopped tools of one server that have warnings of their own: a hostile server must not crowd out others."""
+TYPES_NAMED = 20
+"""The alert types without a chain that have warnings of their own: a sender that makes up types is bounded."""
 Kind: TypeAlias = Literal[
     "alert-type",
     "api-server",
@@ -38,35 +39,35 @@ Kind: TypeAlias = Literal[
     "worker",
 ]
 _WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", "answering", "usable")
-"""States, the worst first; others are the best of their kind. What one process has asked and no other has, answers."""
+"""States, the worst first; unlisted states are the best of their kind. `usable` has not been called yet."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Warning(BaseModel):  # noqa: A001 - the word of the path
     """A warning."""
 
     kind: Kind
     name: str
     message: str
-    since: datetime | None = None
+    since: datetime | None
+    """The beginning; null if it is unknown."""
 
 
-class Stands(Protocol):
-    """Something in a state."""
+class ComponentState(Protocol):
+    """The state of something, since some time."""
 
     @property
     def state(self) -> str:
-        """Its state."""
+        """The state."""
         ...
 
     @property
     def since(self) -> datetime:
-        """When the state began."""
+        """The beginning of the state."""
         ...
 
 
-class Said(Stands, Protocol):
-    """A fact of a process: this one (`standing.Fact`) or any (`catalogue.Said`)."""
+class ProcessFact(ComponentState, Protocol):
+    """A fact that a process reports: of this process (`standing.Fact`) or of any (`catalogue.Report`)."""
 
     @property
     def kind(self) -> str:
@@ -75,7 +76,7 @@ class Said(Stands, Protocol):
 
     @property
     def name(self) -> str:
-        """Which of its kind."""
+        """The name among the facts of its kind."""
         ...
 
     @property
@@ -84,156 +85,144 @@ class Said(Stands, Protocol):
         ...
 
 
-S = TypeVar("S", bound=Stands)
+S = TypeVar("S", bound=ComponentState)
 
 
-def worst(places: Sequence[S]) -> S:
-    """The one of the worst state, for the longest time; of the best state for the shortest: since when all are so."""
+def worst(states: Sequence[S]) -> S:
+    """Return the worst of the states.
+
+    Of equal bad states it is the one that has lasted longest; of equal good states the newest, because its beginning is
+    that of all being good.
+    """
     ranks = {state: rank for rank, state in enumerate(_WORST)}
 
     def rank(candidate: S) -> int:
         return ranks.get(candidate.state, len(_WORST))
 
-    lowest = min(map(rank, places))
-    alike = [other for other in places if rank(other) == lowest]
-    is_best = lowest >= _WORST.index("answering")
-    return (max if is_best else min)(alike, key=lambda other: other.since)
+    lowest = min(map(rank, states))
+    equals = [candidate for candidate in states if rank(candidate) == lowest]
+    is_good = lowest >= _WORST.index("answering")
+    return (max if is_good else min)(equals, key=lambda candidate: candidate.since)
 
 
-def of_processes(facts: Iterable[catalogue.Said]) -> Iterator[Found]:
+def warning(kind: Kind, name: str, message: str, *, since: datetime | None = None) -> Warning:
+    """Return a warning with its message cut to MESSAGE_MAX characters."""
+    return Warning(kind=kind, name=name, message=message[:MESSAGE_MAX], since=since)
+
+
+def process_warnings(facts: Iterable[catalogue.Said]) -> Iterator[Warning]:
     """Yield the problems that processes report of themselves, their servers, their providers and their watch."""
     by_kind: dict[str, list[catalogue.Said]] = {}
     for fact in facts:
         by_kind.setdefault(fact.kind, []).append(fact)
     processes = by_kind.get("process", [])
     if not any(fact.detail.slots for fact in processes):
-        yield Found(kind="worker", name="workers", message="no worker is there: nothing is investigated")
-    yield from _differing("version", processes, [f"{fact.detail.version} ({fact.detail.build})" for fact in processes])
+        yield warning("worker", "workers", "no worker is running: nothing is investigated")
+    yield from _differences("version", [(fact, f"{fact.detail.version} ({fact.detail.build})") for fact in processes])
     configured = by_kind.get("configuration", [])
-    yield from _differing("configuration", configured, [fact.state for fact in configured])
+    yield from _differences("configuration", [(fact, fact.state) for fact in configured])
     for fact in configured:
         for problem in fact.detail.problems:
             since = datetime.fromisoformat(problem.since)
-            yield Found(kind="configuration", name=fact.name, message=f"{fact.host}: {problem.message}", since=since)
-    for fact in by_kind.get("server", []):
-        yield from _of_server(fact)
-    yield from _of_tools(by_kind.get("server", []))
+            yield warning("configuration", fact.name, f"{fact.host}: {problem.message}", since=since)
+    servers = by_kind.get("server", [])
+    for fact in servers:
+        problems = [fact.detail.problem if fact.state != "connected" else "", fact.detail.missing]
+        if server_problem := "; ".join(filter(None, problems)):
+            yield warning("mcp-server", fact.name, f"{fact.host}: it {server_problem}", since=fact.since)
+    yield from _stopped_tools(servers)
     for fact in by_kind.get("provider", []):
-        yield from _of_provider(fact)
+        if fact.state == "unusable" and fact.detail.named:
+            message = f"{fact.host}: it cannot be used: {fact.detail.problem}"
+            yield warning("provider", fact.name, message, since=fact.since)
+        elif fact.state == "failing":
+            failure = fact.detail.failure or details.Failure()
+            failure_text = ", ".join(filter(None, (failure.kind, failure.code)))
+            message = f"{fact.host}: the last call to it failed ({failure_text})"
+            yield warning("provider", fact.name, message, since=fact.since)
     for fact in by_kind.get("watch", []):
         if fact.state != "open":
-            message = f"{fact.host}: the watch of the cluster is {fact.state}: what changes there is noticed later"
-            yield Found(kind="watch", name=fact.name, message=message, since=fact.since)
+            message = f"{fact.host}: the watch of the cluster is {fact.state}: changes there are noticed later"
+            yield warning("watch", fact.name, message, since=fact.since)
 
 
-def _differing(
-    kind: Literal["version", "configuration"], places: Sequence[catalogue.Said], has: list[str]
-) -> Iterator[Found]:
-    """A warning where processes differ, since the newest of them started."""
-    if len(set(has)) > 1:
-        hosts = {value: [fact.host for fact, own in zip(places, has, strict=True) if own == value] for value in has}
+def _differences(
+    kind: Literal["version", "configuration"], values: Sequence[tuple[catalogue.Said, str]]
+) -> Iterator[Warning]:
+    """Yield a warning if processes differ, since the newest of them started."""
+    hosts: dict[str, list[str]] = {}
+    for fact, value in values:
+        hosts.setdefault(value, []).append(fact.host)
+    if len(hosts) > 1:
         hosts_by_value = "; ".join(f"{value}: {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))
-        since = max(fact.since for fact in places)
-        yield Found(
-            kind=kind, name="processes", message=f"processes differ in their {kind}: {hosts_by_value}", since=since
-        )
+        since = max(fact.since for fact, _ in values)
+        yield warning(kind, "processes", f"processes differ in their {kind}: {hosts_by_value}", since=since)
 
 
-def _of_server(fact: catalogue.Said) -> Iterator[Found]:
-    problems = [fact.detail.problem if fact.state != "connected" else "", fact.detail.missing]
-    if problem := "; ".join(filter(None, problems)):
-        yield Found(kind="mcp-server", name=fact.name, message=f"{fact.host}: it {problem}", since=fact.since)
-
-
-def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
-    """Tools that are not what was pinned, each once: all processes see the same, as a rule."""
-    stopped: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for fact in places:
+def _stopped_tools(servers: Iterable[catalogue.Said]) -> Iterator[Warning]:
+    """Yield the tools that differ from their pins, each once: as a rule all processes see the same."""
+    stopped: dict[tuple[str, details.StoppedTool], list[str]] = {}
+    for fact in servers:
         for tool in fact.detail.stopped:
-            key = (fact.name, tool.tool, tool.pinned, tool.offered, tool.written)
-            stopped.setdefault(key, []).append(fact.host)
-    by_server = Counter(server for server, *_ in stopped)
-    for server, count in by_server.items():
-        if count > TOOLS_TOLD:
-            message = f"{count - TOOLS_TOLD} more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
-            yield Found(kind="tool", name=server, message=message)
-    changes: Counter[str] = Counter()
-    for (server, name, pinned, offered, written), hosts in stopped.items():
-        changes[server] += 1
-        if changes[server] > TOOLS_TOLD:
+            stopped.setdefault((fact.name, tool), []).append(fact.host)
+    counts: Counter[str] = Counter()
+    for (server, tool), hosts in stopped.items():
+        counts[server] += 1
+        if counts[server] > TOOLS_NAMED:
             continue
-        was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
+        pin = f"it was pinned at {tool.pinned}" if tool.pinned else "it is one more than are pinned at first sight"
         until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
         message = (
-            tool_filters.differs(written, says=pinned, offered=offered)
-            if written
-            else f"{was} is {offered} now: {until}"
+            tool_filters.differs(tool.written, says=tool.pinned, offered=tool.offered)
+            if tool.written
+            else f"{pin} and is {tool.offered} now: {until}"
         )
-        yield Found(kind="tool", name=f"{server}.{name}", message=f"{', '.join(hosts)}: {message}")
+        yield warning("tool", f"{server}.{tool.tool}", f"{', '.join(hosts)}: {message}")
+    for server, count in counts.items():
+        if count > TOOLS_NAMED:
+            message = f"{count - TOOLS_NAMED} more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
+            yield warning("tool", server, message)
 
 
-def _of_provider(fact: catalogue.Said) -> Iterator[Found]:
-    if fact.state == "unusable" and fact.detail.named:
-        yield Found(
-            kind="provider",
-            name=fact.name,
-            message=f"{fact.host}: it cannot be used: {fact.detail.problem}",
-            since=fact.since,
-        )
-    elif fact.state == "failing":
-        failure = fact.detail.failure or details.Failure()
-        failure_text = ", ".join(filter(None, (failure.kind, failure.code)))
-        yield Found(
-            kind="provider",
-            name=fact.name,
-            message=f"{fact.host}: the last call to it failed ({failure_text})",
-            since=fact.since,
-        )
-
-
-def of_logs(waiting: Iterable[backlog.Unreadable]) -> Iterator[Found]:
-    """Investigations whose log no worker that is there can read."""
+def log_warnings(waiting: Iterable[backlog.Unreadable]) -> Iterator[Warning]:
+    """Yield the investigations whose log no running worker can read."""
     for row in waiting:
         message = f"its log waits for another version of TARSy: {row.message}"
-        yield Found(kind="log", name=row.name, message=message, since=row.since)
+        yield warning("log", row.name, message, since=row.since)
 
 
-def of_unserved(rows: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Found]:
-    """Types of the last day's alerts that no chain has taken, and that none takes now either (`is_taken`)."""
+def unserved_warnings(rows: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Warning]:
+    """Yield the types of the last day's alerts that no chain took, and that none takes now (`is_taken`)."""
     left = [row for row in rows if not is_taken(row.alert_type)]
-    named = [row for row in left if row.alert_type != unserved.OTHERS][:TYPES_TOLD]
+    named = [row for row in left if row.alert_type != unserved.OTHERS][:TYPES_NAMED]
     for row in named:
-        message = f"no chain takes alerts of this type: {_counted(row.alerts)} in the last day: {unserved.REMEDY}"
-        yield Found(kind="alert-type", name=row.alert_type, message=message, since=row.since)
+        message = f"no chain takes alerts of this type: {_alerts(row.alerts)} in the last day: {unserved.REMEDY}"
+        yield warning("alert-type", row.alert_type, message, since=row.since)
     if others := [row for row in left if row not in named]:
-        many = _counted(sum(row.alerts for row in others))
-        message = f"no chain takes alerts of more types than are named here: {many} in the last day: {unserved.REMEDY}"
-        yield Found(kind="alert-type", name="others", message=message, since=min(row.since for row in others))
+        count = _alerts(sum(row.alerts for row in others))
+        message = f"no chain takes alerts of more types than are named here: {count} in the last day: {unserved.REMEDY}"
+        yield warning("alert-type", "others", message, since=min(row.since for row in others))
 
 
-def _counted(alerts: int) -> str:
-    return f"{alerts} alert{'' if alerts == 1 else 's'}"
+def _alerts(count: int) -> str:
+    return f"{count} alert{'' if count == 1 else 's'}"
 
 
-_FINE = ("ResolvedRefs", chain_index.NOT_OFFERED)
-
-
-def of_chains(listed_chains: Iterable[chains.AgentChain]) -> Iterator[Found]:
-    """Yield the chains that take no alerts, by their conditions, and those without any for their generation."""
+def chain_warnings(listed_chains: Iterable[chains.AgentChain]) -> Iterator[Warning]:
+    """Yield the chains that take no alerts, by their conditions, and those without conditions for their generation."""
     for chain in listed_chains:
-        name, conditions = (
-            chain.metadata.name,
-            {condition.type: condition for condition in (chain.status.conditions if chain.status else [])},
-        )
+        name, status = chain.metadata.name, chain.status
+        conditions = {condition.type: condition for condition in (status.conditions if status else [])}
         ready = conditions.get("Ready")
+        references, usable = conditions.get("ResolvedRefs"), conditions.get("ProvidersUsable")
         if ready is None or ready.observed_generation < chain.metadata.generation:
-            yield Found(kind="chain", name=name, message="it has not been checked yet as it stands")
+            yield warning("chain", name, "its present generation has not been checked yet")
         elif ready.status != "True":
             message = f"it is not ready: {ready.reason}: {ready.message}"
-            yield Found(kind="chain", name=name, message=message, since=ready.last_transition_time)
-        elif (references := conditions.get("ResolvedRefs")) and references.reason not in _FINE:
+            yield warning("chain", name, message, since=ready.last_transition_time)
+        elif references and references.reason not in ("ResolvedRefs", chain_index.NOT_OFFERED):
             message = f"it is ready, and lacks something: {references.reason}: {references.message}"
-            yield Found(kind="chain", name=name, message=message, since=references.last_transition_time)
-        elif (usable := conditions.get("ProvidersUsable")) and usable.status == "False":
+            yield warning("chain", name, message, since=references.last_transition_time)
+        elif usable and usable.status == "False":
             message = f"it is ready, and not all workers can run it: {usable.message}"
-            yield Found(kind="chain", name=name, message=message, since=usable.last_transition_time)
+            yield warning("chain", name, message, since=usable.last_transition_time)

@@ -1,123 +1,242 @@
-"""The visible form of a log: executions, messages and calls, each in its place.
+"""Transcripts: the messages, model calls and tool calls that entries of the log record.
 
 Only stored values are shown: alerts, answers and results as they were masked. Chains and instructions are stored as
-they were written, for agents to run with, and masked on their way out. Providers' state is not shown: it is opaque, and
-theirs.
+their authors wrote them, for agents to run with, and are masked here. The opaque state of providers is not shown.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeAlias, cast
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, cast
 
-from tarsy.config import resolve
-from tarsy.masking import masker
+from tarsy.resources import chains
 from tarsy.store.reads import conversations
 from tarsy.transcript import entries, messages, tool_names
 from tarsy.transcript.kinds import registry
-from tarsy.views import shapes
-
-_MASKER = masker.Masker(groups=["security"])
+from tarsy.views import base
 
 
-def execution(placed: conversations.Placed, ends: Ends) -> shapes.WholeExecution | None:
-    """Return the execution that an entry starts, if it does."""
+class Usage(base.View):
+    """Tokens, as a provider counted them."""
+
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+
+
+class Call(base.View):
+    """A tool call that an answer asks for."""
+
+    id: str
+    """Unique in its execution; other answers call it `tool_call_id`."""
+    name: str
+    """`server.tool`; other answers have `server_name` and `tool_name`."""
+    arguments: str
+    """JSON as text, as the model gave it."""
+
+
+class NativeResult(base.View):
+    """The result of a provider's own tool, within an answer."""
+
+    tool: chains.NativeTool
+    content: str
+    """A text for people: the output of the code, or the sources, a line each."""
+    details: dict[str, Any]
+    """`code`, `language` and `outcome` of code; else `queries` and `sources` (title, url, problem)."""
+
+
+class Attempt(base.View):
+    """A request to a provider that failed."""
+
+    error: str
+    usage: Usage
+    """The tokens that the provider counted until then; the call's own do not include them."""
+    provider: str
+    """The provider; "" in older logs: then it is the call's."""
+    code: str
+    """The provider's name for the error: an HTTP status, or a word; "" if it has none."""
+
+
+class Message(base.View):
+    """One message of an execution's conversation, as it was added; a model may be shown less of it later."""
+
+    seq: int
+    """The number of the log's entry that added it."""
+    run: int
+    stage: str
+    execution: str
+    position: int
+    """Its position in the conversation, from 0."""
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    thinking: str
+    """The thoughts that the model made visible; they were never sent back as text."""
+    tool_calls: list[Call]
+    """The calls that it asks for."""
+    native_results: list[NativeResult]
+    """The results of the provider's own tools for this answer."""
+    tool_call_id: str
+    """With role tool: the call whose result this is."""
+    server_name: str
+    tool_name: str
+    failed: bool
+    """With role tool: the tool answered with an error, or not at all."""
+    in_doubt: bool
+    """With role tool: the call may have happened, and was not repeated."""
+    created_at: datetime
+
+
+class Messages(base.View):
+    """The messages that some entries of the log added."""
+
+    messages: list[Message]
+    """By `seq`, and in an entry by `position`."""
+    last: int
+    """The value of `after` for the next page."""
+    more: bool
+    """Whether there are more already."""
+
+
+class ModelCall(base.View):
+    """One model call: its request, its cost, and its failure if it brought no answer."""
+
+    n: int
+    """Its number in the trace, from 1."""
+    seq: int
+    run: int
+    stage: str
+    execution: str
+    turn: int
+    """The number of the call in its execution, from 0; of a summary the call that is to read it."""
+    tool_call_id: str
+    """The tool call whose result it summarises; "" for all others."""
+    provider: str
+    model: str
+    context_messages: int
+    """The number of the execution's messages that it was sent, from the first; a summary is sent two of its own."""
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    failed_requests: list[Attempt]
+    """Its requests that failed; the token counts above do not include them."""
+    failure: str | None
+    failure_code: str | None
+    """The provider's name for the failure, such as an HTTP status; "" if it has none."""
+    failure_text: str | None
+    cost: base.Cost | None
+    """The cost of all its requests, a decimal number as text; None if the provider has no price."""
+    created_at: datetime
+
+
+class ToolCall(base.View):
+    """One tool call that was made, and its result."""
+
+    n: int
+    """Its number in the trace, from 1."""
+    seq: int
+    run: int
+    stage: str
+    execution: str
+    tool_call_id: str
+    server_name: str
+    """The server; "" if the model named none."""
+    tool_name: str
+    arguments: str
+    """The arguments as the model gave them."""
+    result: str
+    """The result, masked, as the model was shown it first; if it was summarised, the text before that."""
+    failed: bool
+    """The tool answered with an error, or not at all."""
+    in_doubt: bool
+    """The call may have happened, and was not repeated."""
+    seconds: float
+    created_at: datetime
+
+
+class Unreadable(base.View):
+    """An entry of the log that this version of TARSy cannot read: the investigation waits for one that can."""
+
+    seq: int
+    kind: str
+    version: int
+    problem: str
+
+
+def messages_of(placed: conversations.Placed) -> list[Message]:
+    """Return the messages that an entry adds."""
     logged = placed.logged
-    if not isinstance(logged.entry, entries.ExecutionStarted):
-        return None
-    entry = logged.entry
-    begun = {
-        "id": logged.execution,
-        "run": logged.run,
-        "stage": logged.stage,
-        "kind": entry.kind,
-        "index": entry.index,
-        "name": entry.name,
-        "provider": entry.agent.provider if entry.agent else "",
-        "started_at": logged.at,
-        "agent": agent(entry.agent),
-        "tools": [tool(tool_listed) for tool_listed in entry.tools],
-    }
-    return shapes.WholeExecution(**begun | ends.changes_of(logged.execution))
-
-
-def agent(settings: resolve.ResolvedAgent | None) -> shapes.Agent | None:
-    """Return an execution's settings, masked."""
-    return shapes.Agent.model_validate(masked(plain_json(settings))) if settings else None
-
-
-def tool(spec: messages.ToolSpec) -> shapes.OfferedTool:
-    """A tool as a model was shown it."""
-    return shapes.OfferedTool.model_validate(plain_json(spec))
-
-
-def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
-    """The calls that an answer asks for."""
-    return [shapes.Call.model_validate(call) for call in asked]
-
-
-def natives(answer: messages.Message) -> list[shapes.NativeResult]:
-    """Return the results of the provider's own tools."""
-    return [shapes.NativeResult.model_validate(plain_json(result)) for result in answer.native]
-
-
-def masked(value: Any) -> Any:
-    """JSON with all its texts masked, for what people wrote who may have written a secret into it."""
-    match value:
-        case str():
-            return _MASKER.text(value)
-        case dict():
-            return {key: masked(member) for key, member in value.items()}
-        case list():
-            return [masked(member) for member in value]
-        case _:
-            return value
-
-
-def prompt(message: messages.Message) -> str:
-    """The text of a message; where it is instructions, masked: all else was masked when it came in."""
-    return _MASKER.text(message.text) if message.role == "system" else message.text
-
-
-class Ends:
-    """How executions went on after their starts: the providers that they came to, and their ends."""
-
-    def __init__(self) -> None:
-        self._changed: dict[str, dict[str, Any]] = {}
-
-    def add(self, page: Iterable[conversations.Placed]) -> None:
-        """Take note of what these entries say of it."""
-        for placed in page:
-            changed = self._changed.setdefault(placed.logged.execution, {})
-            match placed.logged.entry:
-                case entries.FellBack(provider=provider):
-                    changed["provider"] = provider
-                case entries.ExecutionEnded() as entry:
-                    changed["ended_at"] = placed.logged.at
-                    changed |= {"outcome": entry.outcome, "error": entry.error, "ungrounded": entry.ungrounded}
-
-    def changes_of(self, execution: str) -> dict[str, Any]:
-        """Return the changes of an execution since its start, as fields of its row."""
-        return self._changed.get(execution, {})
-
-
-def messages_of(placed: conversations.Placed) -> list[shapes.Message]:
-    """The messages that an entry brings."""
     return [
-        _message(placed.logged, message, position=index)
-        for index, message in enumerate(registry.messages_of(placed.logged.entry), placed.messages)
+        Message(
+            seq=logged.seq,
+            run=logged.run,
+            stage=logged.stage,
+            execution=logged.execution,
+            position=position,
+            role=message.role,
+            text=message_text(message),
+            thinking=message.thinking,
+            tool_calls=calls(message.calls),
+            native_results=native_results(message),
+            tool_call_id=message.call_id,
+            **tool_names.fields(message.tool_name),
+            failed=message.failed,
+            in_doubt=message.in_doubt,
+            created_at=logged.at,
+        )
+        for position, message in enumerate(registry.messages_of(logged.entry), placed.messages)
     ]
 
 
-def model_call(placed: conversations.Placed) -> shapes.ModelCall | None:
-    """The model call that an entry tells of, if it does."""
+def message_text(message: messages.Message) -> str:
+    """Return the text of a message. Instructions are masked here; all other texts were when they came in."""
+    return base.masked_text(message.text) if message.role == "system" else message.text
+
+
+def calls(tool_calls: Iterable[messages.ToolCall]) -> list[Call]:
+    """Return the tool calls that an answer asks for."""
+    return [Call.model_validate(call) for call in tool_calls]
+
+
+def native_results(answer: messages.Message) -> list[NativeResult]:
+    """Return the results of the provider's own tools."""
+    return [NativeResult.model_validate(base.plain_json(result)) for result in answer.native]
+
+
+CallEntry: TypeAlias = (
+    entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted | entries.ToolSummarised
+)
+"""The entries that record a model call; a compaction does if the provider refused the request before it."""
+
+
+def call_entry(entry: entries.Entry | entries.Unreadable) -> CallEntry | None:
+    """Return the entry if it records a model call, else None."""
+    return cast("CallEntry", entry) if registry.model_call(entry) else None
+
+
+def failure(entry: CallEntry) -> messages.Failure | None:
+    """Return the failure of a model call; None if it brought an answer."""
+    reply = registry.reply(entry)
+    return reply if isinstance(reply, messages.Failure) else None
+
+
+def answer(entry: CallEntry) -> messages.Message:
+    """Return the model's message; an empty one if the call failed."""
+    reply = registry.reply(entry)
+    return reply if isinstance(reply, messages.Message) else messages.Message(role="assistant")
+
+
+def model_call(placed: conversations.Placed) -> ModelCall | None:
+    """Return the model call that an entry records; None if it records none."""
     logged = placed.logged
-    entry = called(logged.entry)
+    entry = call_entry(logged.entry)
     if entry is None or entry.call is None:
         return None
-    call, failure = entry.call, failed(entry)
-    return shapes.ModelCall(
+    call, failed = entry.call, failure(entry)
+    return ModelCall(
         n=placed.model_calls + 1,
         seq=logged.seq,
         run=logged.run,
@@ -133,43 +252,20 @@ def model_call(placed: conversations.Placed) -> shapes.ModelCall | None:
         output_tokens=call.usage.output_tokens,
         thinking_tokens=call.usage.thinking_tokens,
         total_tokens=call.usage.total_tokens,
-        failed_requests=[shapes.Attempt.model_validate(attempt) for attempt in call.attempts],
-        failure=failure and failure.kind,
-        failure_code=failure and failure.code,
-        failure_text=failure and failure.text,
+        failed_requests=[Attempt.model_validate(attempt) for attempt in call.attempts],
+        failure=failed and failed.kind,
+        failure_code=failed and failed.code,
+        failure_text=failed and failed.text,
         cost=call.cost,
         created_at=logged.at,
     )
 
 
-Called: TypeAlias = (
-    entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted | entries.ToolSummarised
-)
-"""The entries that record a model call; a compaction does if the provider refused the request before it."""
-
-
-def called(entry: entries.Entry | entries.Unreadable) -> Called | None:
-    """The entry, if it tells of a model call."""
-    return cast("Called", entry) if registry.model_call(entry) else None
-
-
-def failed(entry: Called) -> messages.Failure | None:
-    """Why a call brought nothing; None where it did."""
-    reply = registry.reply(entry)
-    return reply if isinstance(reply, messages.Failure) else None
-
-
-def answer(entry: Called) -> messages.Message:
-    """Return the model's message; an empty one if it brought nothing."""
-    reply = registry.reply(entry)
-    return reply if isinstance(reply, messages.Message) else messages.Message(role="assistant")
-
-
-def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
-    """The tool calls that an entry tells of."""
+def tool_calls(placed: conversations.Placed) -> list[ToolCall]:
+    """Return the tool calls that an entry records."""
     logged = placed.logged
     return [
-        shapes.ToolCall(
+        ToolCall(
             n=number,
             seq=logged.seq,
             run=logged.run,
@@ -188,43 +284,6 @@ def tool_calls(placed: conversations.Placed) -> list[shapes.ToolCall]:
     ]
 
 
-def unreadable(seq: int, entry: entries.Unreadable) -> shapes.Unreadable:
-    """An entry that cannot be read."""
-    return shapes.Unreadable(seq=seq, kind=entry.kind, version=entry.version, problem=entry.problem)
-
-
-def plain_json(part: Any) -> dict[str, Any]:
-    """A part of the transcript as JSON that every client can read: a tool's schema may hold half a character."""
-    plain: dict[str, Any] = messages.storable_json(_listed(dataclasses.asdict(part)))
-    return plain
-
-
-def _listed(value: Any) -> Any:
-    """With lists where Python has tuples."""
-    match value:
-        case dict():
-            return {key: _listed(member) for key, member in value.items()}
-        case list() | tuple():
-            return [_listed(member) for member in value]
-        case _:
-            return value
-
-
-def _message(logged: entries.Logged, message: messages.Message, *, position: int) -> shapes.Message:
-    return shapes.Message(
-        seq=logged.seq,
-        run=logged.run,
-        stage=logged.stage,
-        execution=logged.execution,
-        position=position,
-        role=message.role,
-        text=prompt(message),
-        thinking=message.thinking,
-        tool_calls=calls(message.calls),
-        native_results=natives(message),
-        tool_call_id=message.call_id,
-        **tool_names.fields(message.tool_name),
-        failed=message.failed,
-        in_doubt=message.in_doubt,
-        created_at=logged.at,
-    )
+def unreadable(seq: int, entry: entries.Unreadable) -> Unreadable:
+    """Return an entry that cannot be read."""
+    return Unreadable(seq=seq, kind=entry.kind, version=entry.version, problem=entry.problem)

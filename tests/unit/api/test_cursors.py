@@ -40,7 +40,7 @@ def decoded(cursor: str) -> Any:
 
 def refused(cursor: str, query: listing.Query = QUERY) -> str:
     with pytest.raises(problems.Problem) as caught:
-        lists.place_of(cursor, query)
+        lists.decode_cursor(cursor, query)
     assert caught.value.status == 422
     return caught.value.detail
 
@@ -53,8 +53,8 @@ def test_a_cursor_tells_the_place_that_it_was_made_of(
     if key == "admitted_at" and value is None:
         value = datetime.max.replace(tzinfo=UTC)
     place, query = listing.Place(value=value, id=identity), replace(QUERY, key=key)
-    cursor = lists.cursor_of(place, query)
-    assert lists.place_of(cursor, query) == place
+    cursor = lists.encode_cursor(place, query)
+    assert lists.decode_cursor(cursor, query) == place
     assert len(cursor) <= lists.CURSOR_MAX
 
 
@@ -74,16 +74,15 @@ OTHERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changed", OTHERS, ids=lambda changed: next(iter(changed)))
 def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
-    cursor = lists.cursor_of(listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
+    cursor = lists.encode_cursor(listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
     assert "it is of another query" in refused(cursor, replace(QUERY, **changed))
 
 
 def test_a_cursor_is_of_the_same_query_in_whatever_order_its_phases_are_named() -> None:
     query = replace(QUERY, phases=("Running", "Queued"))
     place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
-    assert (
-        lists.place_of(lists.cursor_of(place, query), replace(query, phases=("Queued", "Running", "Queued"))) == place
-    )
+    same = replace(query, phases=("Queued", "Running", "Queued"))
+    assert lists.decode_cursor(lists.encode_cursor(place, query), same) == place
 
 
 @given(st.text(max_size=200))
@@ -102,7 +101,7 @@ def test_any_json_is_no_cursor(key: listing.Key, value: Any, identity: Any, dige
 def test_what_the_database_cannot_take_is_no_sort_key(value: Any) -> None:
     query = replace(QUERY, key="name")
     good = json.loads(
-        base64.urlsafe_b64decode(lists.cursor_of(listing.Place(value="x", id=uuid.UUID(int=1)), query) + "==")
+        base64.urlsafe_b64decode(lists.encode_cursor(listing.Place(value="x", id=uuid.UUID(int=1)), query) + "==")
     )
     assert "this is no cursor" in refused(encoded([value, *good[1:]]), query)
 
@@ -110,7 +109,7 @@ def test_what_the_database_cannot_take_is_no_sort_key(value: Any) -> None:
 @pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
 def test_what_is_no_moment_is_no_sort_key_of_a_time(value: Any) -> None:
     place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
-    good = decoded(lists.cursor_of(place, QUERY))
+    good = decoded(lists.encode_cursor(place, QUERY))
     assert "this is no cursor" in refused(encoded([value, *good[1:]]))
 
 

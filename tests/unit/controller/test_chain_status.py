@@ -221,4 +221,4 @@ def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str]
     checked = replace(GOOD, providers=("a",))
     shown = make(status=chains.status_of(make(), checked, servers={}, workers=known, now=NOW))
     told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
-    assert [one.message for one in system_warnings.of_chains([shown])] == ([told] if is_warned else [])
+    assert [one.message for one in system_warnings.chain_warnings([shown])] == ([told] if is_warned else [])

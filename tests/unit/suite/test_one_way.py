@@ -13,12 +13,11 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from support import apis
-from tarsy.api.investigations import details
 from tarsy.controller import statuses
 from tarsy.live import events_from_log
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import history
-from tarsy.views import shapes
+from tarsy.views import investigations, rows
 
 DESCRIPTION = apis.description()
 SCHEMAS: dict[str, dict[str, Any]] = DESCRIPTION["components"]["schemas"]
@@ -128,7 +127,7 @@ def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
 
 
 def test_an_investigation_has_all_fields_of_its_row_with_the_same_schema() -> None:
-    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (shapes.Row, details.Investigation))
+    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (rows.Row, investigations.Investigation))
     assert row.items() <= whole.items()
     facts = {name: schema for name, schema in whole.items() if name not in ("executions", "unreadable")}
     assert facts.items() <= SCHEMAS["Export"]["properties"].items()
@@ -209,5 +208,5 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         runs=[],
         log_seq=1,
     )
-    assert details.facts(head).cost == told
+    assert investigations.facts(head).cost == told
     assert statuses.build(head.summary).usage.cost == told

@@ -172,7 +172,7 @@ def told(document: markdown.Document, one: conversations.Outline, log: Iterable[
     for seq, entry in enumerate(log, 1):
         logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=one.run, stage=one.stage, execution=one.id, entry=entry)
         placed = conversations.Placed(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
-        said += document.entry(placed)
+        said.append(document.page([placed]))
     return "".join(said)
 
 

@@ -23,7 +23,7 @@ from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history, listing, stage_rows
 from tarsy.transcript import messages
-from tarsy.views import shapes
+from tarsy.views import base
 
 PAGE_DEFAULT = 10
 PAGE_MAX = 100
@@ -75,7 +75,7 @@ End = Annotated[
 ]
 
 
-class ChainNode(shapes.Part):
+class ChainNode(base.View):
     """One stage of the chain."""
 
     id: str
@@ -87,7 +87,7 @@ class ChainNode(shapes.Part):
     """It failed, or what was to join its agents' results did."""
 
 
-class ChainInfo(shapes.Part):
+class ChainInfo(base.View):
     """The chain, and how far it is."""
 
     id: str | None
@@ -96,7 +96,7 @@ class ChainInfo(shapes.Part):
     nodes: list[ChainNode]
 
 
-class DashboardSessionSummary(shapes.Part):
+class DashboardSessionSummary(base.View):
     """An investigation in a list."""
 
     session_id: UUID
@@ -114,7 +114,7 @@ class DashboardSessionSummary(shapes.Part):
     chain: ChainInfo
 
 
-class Pagination(shapes.Part):
+class Pagination(base.View):
     """Which page of how many."""
 
     page: int
@@ -123,14 +123,14 @@ class Pagination(shapes.Part):
     total_items: int
 
 
-class DashboardSessionsList(shapes.Part):
+class DashboardSessionsList(base.View):
     """A page of investigations, newest first."""
 
     sessions: list[DashboardSessionSummary]
     pagination: Pagination
 
 
-class ParallelResult(shapes.Part):
+class ParallelResult(base.View):
     """The outcome of one of several agents of a stage."""
 
     agent: str
@@ -138,7 +138,7 @@ class ParallelResult(shapes.Part):
     """As `stage_output` of a stage of one agent."""
 
 
-class StageExecution(shapes.Part):
+class StageExecution(base.View):
     """One stage of the chain, whether it has begun or not."""
 
     execution_id: str
@@ -181,7 +181,7 @@ class DashboardSessionDetail(DashboardSessionSummary):
     """There are more events than are told: `/api/v1/investigations/<id>/timeline` has all, in pages."""
 
 
-def query_of(
+def query(
     scope: permissions.Scope,
     *,
     statuses: Sequence[words.Session] | None,
@@ -218,11 +218,8 @@ async def read_list(
             "narrow the filters, or go on with /api/v1/investigations, whose cursors reach all"
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
-    with reads.store_is_up():
-        _, matching = await pages.page(
-            query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size
-        )
-        courses = await stage_rows.courses(database, [listed.id for listed in matching.items])
+    _, matching = await pages.page(query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size)
+    courses = await stage_rows.courses(database, [listed.id for listed in matching.items])
     total = sum(matching.counts[phase] for phase in query.phases or matching.counts)
     return DashboardSessionsList(
         sessions=[_listed(listed, courses[listed.id]) for listed in matching.items if listed.id in courses],
@@ -232,21 +229,20 @@ async def read_list(
 
 async def read(database: databases.Database, identity: UUID) -> DashboardSessionDetail:
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
-    with reads.store_is_up():
-        head = await history.head(database, identity, runs=1)
-        course = (await stage_rows.courses(database, [identity])).get(identity)
-        if head is None or course is None:
-            raise reads.none_such(identity)
-        executions = await stage_rows.executions(database, identity)
-        conclusions = await stage_rows.conclusions(
-            database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
-        )
-        chain = plans.plans(course)
-        teller = timeline.Teller(chain, executions)
-        async for page in conversations.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
-            await asyncio.to_thread(teller.add, [placed.logged for placed in page])
-            if teller.is_full:
-                break
+    head = await history.head(database, identity, runs=1)
+    course = (await stage_rows.courses(database, [identity])).get(identity)
+    if head is None or course is None:
+        raise reads.unknown_investigation(identity)
+    executions = await stage_rows.executions(database, identity)
+    conclusions = await stage_rows.conclusions(
+        database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
+    )
+    chain = plans.plans(course)
+    teller = timeline.Teller(chain, executions)
+    async for page in conversations.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
+        await asyncio.to_thread(teller.add, [placed.logged for placed in page])
+        if teller.is_full:
+            break
     return await asyncio.to_thread(_detail, head, course, chain, executions, conclusions, teller)
 
 

@@ -1,4 +1,4 @@
-"""The paths that earlier clients know. Their rights are those of the paths under our own name, and so are problems."""
+"""The paths of earlier clients. Rights and problems are those of the present paths."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tarsy.store.base import databases
 
 
 def register(
+    *,
     hub: hubs.Hub,
     alert_intake: intake.Intake,
-    doing: actions.Actions,
-    pages: lists.Lists,
+    investigation_actions: actions.Actions,
+    investigation_lists: lists.Lists,
     room: answers.Room,
     database: databases.Database,
     may: permissions.Access,
@@ -28,16 +29,6 @@ def register(
     """Add the translation of live events to `hub`, and return the routes."""
     hub.add_translation(events.Sessions())
     router = strict.router(tag="compat")
-    _alerts(router, alert_intake, database, may)
-    _sessions(router, doing, room, database, may)
-    _history(router, pages, room, database, may)
-    return router
-
-
-def _alerts(
-    router: APIRouter, alert_intake: intake.Intake, database: databases.Database, may: permissions.Access
-) -> None:
-    """Alerts come in, and are asked about by what was answered."""
 
     @router.post(
         "/alerts",
@@ -52,19 +43,13 @@ def _alerts(
         return await posted.take(alert_intake, request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
-    async def processing(target: permissions.Known = Depends(may.reads)) -> progress.ProcessingStatus:
-        """How far the investigation of an alert is, by the `alert_id` that was answered."""
+    async def processing_status(target: permissions.Known = Depends(may.reads)) -> progress.ProcessingStatus:
+        """Return the progress of an alert's investigation, by the `alert_id` of the answer to the alert."""
         return await progress.read(database, target.id)
-
-
-def _sessions(
-    router: APIRouter, doing: actions.Actions, room: answers.Room, database: databases.Database, may: permissions.Access
-) -> None:
-    """One session."""
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(target: permissions.Known = Depends(may.reads)) -> Response:
-        """An investigation and its state, with its stages and their agents."""
+        """Return an investigation and its state, with its stages and their agents."""
         return await room.answer(lambda: sessions.read(database, target.id))
 
     @router.post(
@@ -74,21 +59,15 @@ def _sessions(
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Known = Depends(may.changes)) -> sessions.CancelledSession:
-        """Have the investigation stopped; again is no harm while it is being stopped."""
-        return await sessions.cancel(doing, target)
-
-
-def _history(
-    router: APIRouter, pages: lists.Lists, room: answers.Room, database: databases.Database, may: permissions.Access
-) -> None:
-    """Lists of sessions, and all that happened in one."""
+        """Cancel the investigation; while it is being stopped, a repeat does no harm."""
+        return await sessions.cancel(investigation_actions, target)
 
     @router.get(
         "/api/v1/history/sessions",
         operation_id="listSessions",
         responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
-    async def listed(
+    async def session_list(
         scope: permissions.Scope = Depends(may.lists),
         page: history.Page = 1,
         page_size: history.PageSize = history.PAGE_DEFAULT,
@@ -99,20 +78,22 @@ def _history(
         end_date_us: history.End = None,
     ) -> history.DashboardSessionsList:
         """List the investigations of a namespace with their chains, newest first, by page numbers."""
-        query = history.query_of(
+        query = history.query(
             scope,
             statuses=status,
             alert_type=alert_type,
             start_us=start_date_us,
             end_us=end_date_us,
         )
-        return await history.read_list(database, pages, query, search=search, page=page, size=page_size)
+        return await history.read_list(database, investigation_lists, query, search=search, page=page, size=page_size)
 
     @router.get(
         "/api/v1/history/sessions/{identity}",
         operation_id="readSessionHistory",
         response_model=history.DashboardSessionDetail,
     )
-    async def detail(target: permissions.Known = Depends(may.reads)) -> Response:
-        """An investigation with its stages, what they came to, and its events."""
+    async def session_history(target: permissions.Known = Depends(may.reads)) -> Response:
+        """Return an investigation with its stages, their results, and its events."""
         return await room.answer(lambda: history.read(database, target.id))
+
+    return router

@@ -14,13 +14,13 @@ from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.reads import history
 from tarsy.transcript import entries
-from tarsy.views import shapes
+from tarsy.views import base
 
 WITH_ITS_CHAIN = 20
 """Percent, once a worker has had it."""
 
 
-class ProcessingStatus(shapes.Part):
+class ProcessingStatus(base.View):
     """How far an investigation is."""
 
     alert_id: UUID
@@ -31,7 +31,7 @@ class ProcessingStatus(shapes.Part):
     message: str
 
 
-class StageProgress(shapes.Part):
+class StageProgress(base.View):
     """How far one stage is."""
 
     stage: str
@@ -40,7 +40,7 @@ class StageProgress(shapes.Part):
     status: words.Stage
 
 
-class AlertStatusUpdate(shapes.Part):
+class AlertStatusUpdate(base.View):
     """How far an investigation is, told when its chain or a stage begins or ends."""
 
     type: Literal["alert_status"] = "alert_status"
@@ -64,10 +64,9 @@ class AlertStatusUpdate(shapes.Part):
 
 async def read(database: databases.Database, identity: UUID) -> ProcessingStatus:
     """Serve `GET /processing-status/{alert_id}`."""
-    with reads.store_is_up():
-        summary = await history.summary(database, identity)
+    summary = await history.summary(database, identity)
     if summary is None:
-        raise reads.none_such(identity)
+        raise reads.unknown_investigation(identity)
     return processing_status(summary)
 
 

@@ -13,10 +13,10 @@ from tarsy.auth import permissions
 from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.reads import history, stage_rows
-from tarsy.views import shapes
+from tarsy.views import base
 
 
-class AgentExecution(shapes.Part):
+class AgentExecution(base.View):
     """The work of one agent in a stage."""
 
     id: str
@@ -34,7 +34,7 @@ class AgentExecution(shapes.Part):
     duration_ms: int | None
 
 
-class SessionStage(shapes.Part):
+class SessionStage(base.View):
     """One stage of the chain, whether it has begun or not."""
 
     id: str
@@ -56,7 +56,7 @@ class SessionStage(shapes.Part):
     """The executions of its agents that have begun, in the agents' order."""
 
 
-class AlertSession(shapes.Part):
+class AlertSession(base.View):
     """An investigation."""
 
     id: UUID
@@ -89,7 +89,7 @@ class AlertSession(shapes.Part):
     stages: list[SessionStage]
 
 
-class CancelledSession(shapes.Part):
+class CancelledSession(base.View):
     """An investigation that was cancelled."""
 
     session_id: UUID
@@ -99,12 +99,11 @@ class CancelledSession(shapes.Part):
 
 async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
-    with reads.store_is_up():
-        head = await history.head(database, identity, runs=1)
-        course = (await stage_rows.courses(database, [identity], calls=True)).get(identity)
-        if head is None or course is None:
-            raise reads.none_such(identity)
-        executions = await stage_rows.executions(database, identity)
+    head = await history.head(database, identity, runs=1)
+    course = (await stage_rows.courses(database, [identity], calls=True)).get(identity)
+    if head is None or course is None:
+        raise reads.unknown_investigation(identity)
+    executions = await stage_rows.executions(database, identity)
     return session(head, course, executions)
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from tarsy.api.compat import plans, words
 from tarsy.store.reads import conversations, stage_rows
 from tarsy.transcript import entries, messages, tool_names
-from tarsy.views import shapes, transcripts
+from tarsy.views import base, transcripts
 
 EVENTS_MAX = 1_000
 TEXT_MAX = 2_048
@@ -33,7 +33,7 @@ Type = Literal[
 _JSON = {"additionalProperties": True}
 
 
-class StageContext(shapes.Part):
+class StageContext(base.View):
     """The stage that an event belongs to."""
 
     stage_id: str
@@ -46,7 +46,7 @@ class StageContext(shapes.Part):
     parallel_group: str | None
 
 
-class ParallelContext(shapes.Part):
+class ParallelContext(base.View):
     """The agents that work side by side."""
 
     parallel_group: str
@@ -57,7 +57,7 @@ class ParallelContext(shapes.Part):
     """The agent's position; None if the event concerns all."""
 
 
-class TimelineEvent(shapes.Part):
+class TimelineEvent(base.View):
     """One event."""
 
     event_id: str
@@ -116,7 +116,7 @@ class Teller:
             case entries.ToolsAnswered() as entry:
                 for index, run in enumerate(entry.runs):
                     yield self._called(logged, run, index=index)
-            case entry if (called := transcripts.called(entry)) and called.call:
+            case entry if (called := transcripts.call_entry(entry)) and called.call:
                 yield self._model_call(logged, called, called.call)
 
     def _agent_ended(self, logged: entries.Logged) -> Iterator[TimelineEvent]:
@@ -149,10 +149,10 @@ class Teller:
     def _model_call(
         self,
         logged: entries.Logged,
-        entry: transcripts.Called,
+        entry: transcripts.CallEntry,
         call: entries.ModelCall,
     ) -> TimelineEvent:
-        failure = transcripts.failed(entry)
+        failure = transcripts.failure(entry)
         answer = transcripts.answer(entry)
         details = {
             "provider": call.provider,

@@ -1,8 +1,8 @@
 """The export of an investigation, complete in one file: JSON for programs, Markdown for people.
 
-It is written while it is read, page by page, so its memory does not grow with the log. All pages belong to the log as
-it stood at the beginning; no transaction is held meanwhile, however slowly the client reads. Sections come one after
-the other, so the log is read once for each.
+The file is sent while the log is read, page by page, so its memory does not grow with the log. All pages belong to the
+log as it was at the beginning; no transaction is held meanwhile, however slowly the client reads. The log is read once
+for each section.
 """
 
 from __future__ import annotations
@@ -17,71 +17,52 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api.investigations import details, reads
+from tarsy.api.investigations import reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import conversations, history
-from tarsy.transcript import entries, timeline
-from tarsy.views import markdown, shapes, timelines, transcripts
+from tarsy.transcript import entries
+from tarsy.views import base, executions, investigations, markdown, timelines, transcripts
 
-VERSION = 2
-"""The version of the JSON document; rises if programs that read it have to change."""
 EXECUTIONS_MAX = 10_000
-"""Executions that are told in Markdown; it says where there are more."""
-HELD = 4 * 1024 * 1024
-"""Bytes that an export counts as while it is read: what it has of the log at a time, and what is made of that."""
+"""Executions in a Markdown export; a note says if there are more."""
+HELD_BYTES = 4 * 1024 * 1024
+"""Bytes that an export counts as while it is sent: a page of the log, and the text made of it."""
 
 Format = Literal["json", "markdown"]
 _TYPES: dict[Format, tuple[str, str]] = {
     "json": ("application/json", "json"),
     "markdown": ("text/markdown; charset=utf-8", "md"),
 }
-"""The media type, and how the file's name ends."""
+"""Media type and file suffix."""
 
 
 class GoneError(Exception):
     """The transcript was deleted during the export, which is incomplete."""
 
 
-class Export(details.Facts):
-    """The JSON document: everything that is known of one investigation, each list in the order of its commits."""
-
-    version: Literal[2]
-    """1 had most of the facts in an object `summary`, costs as numbers, `native` and `attempts` of other names."""
-    log_seq: int
-    """The last entry of the log that it tells of."""
-    executions: list[shapes.WholeExecution]
-    messages: list[shapes.Message]
-    llm_interactions: list[shapes.ModelCall]
-    mcp_interactions: list[shapes.ToolCall]
-    timeline: list[timelines.Event]
-    """Each event in its newest form."""
-    unreadable: list[shapes.Unreadable]
-
-
 def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
-    """An investigation as a file."""
+    """Return the route of the export."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get(
         "/export",
         operation_id="exportInvestigation",
-        response_model=Export,
+        response_model=investigations.Export,
         responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     )
     async def export(
         target: permissions.Known = Depends(may.reads),
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
-        """All of an investigation in one file: what it is, its conversations, calls and timeline."""
-        room.hold(HELD)
-        with reads.store_is_up():
-            head = await history.head(database, target.id)
+        """Return all of an investigation in one file: its facts, conversations, calls and timeline."""
+        room.hold(HELD_BYTES)
+        head = await history.head(database, target.id)
         if head is None:
-            raise reads.none_such(target.id)
-        media_type, ending = _TYPES[format]
-        name = f"{target.name}-{target.id}.{ending}"
+            raise reads.unknown_investigation(target.id)
+        media_type, suffix = _TYPES[format]
+        name = f"{target.name}-{target.id}.{suffix}"
         return StreamingResponse(
             as_json(database, head) if format == "json" else as_markdown(database, head),
             media_type=media_type,
@@ -92,68 +73,65 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
 
 
 async def as_json(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
-    """The document in pieces; a GoneError where it cannot be had whole."""
-    opening = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
-    yield opening[:-1] + b"," + (await asyncio.to_thread(lambda: _written(details.facts(head))))[1:-1]
-    unreadable: list[shapes.Unreadable] = []
+    """Yield the document in pieces; raises a GoneError if it cannot be completed."""
+    opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": head.log_seq}).encode()
+    facts = await asyncio.to_thread(lambda: _json(investigations.facts(head)))
+    yield opening[:-1] + b"," + facts[1:-1]
+    changes, unreadable = executions.Changes(), list[transcripts.Unreadable]()
+    async for page in conversations.walk(database, head.summary.id, kinds=conversations.FRAMING, upto=head.log_seq):
+        changes.add(page)
     sections = {
-        "executions": _executions(database, head),
+        "executions": _section(
+            database, head, ("ExecutionStarted",), lambda placed: _optional(executions.execution(placed, changes))
+        ),
         "messages": _section(database, head, conversations.SAYING, transcripts.messages_of),
-        "llm_interactions": _section(database, head, conversations.ASKING, _model_calls),
+        "llm_interactions": _section(
+            database, head, conversations.ASKING, lambda placed: _optional(transcripts.model_call(placed))
+        ),
         "mcp_interactions": _section(database, head, conversations.CALLING, transcripts.tool_calls),
-        "timeline": _events(database, head, unreadable),
+        "timeline": _timeline(database, head, unreadable),
     }
-    for name, section in sections.items():
+    for name, lists in sections.items():
         yield f',"{name}":['.encode()
-        is_first = True
-        async for written in section:
-            yield written[1:-1] if is_first else b"," + written[1:-1]
-            is_first = False
+        separator = b""
+        async for part in lists:
+            if part != b"[]":
+                yield separator + part[1:-1]
+                separator = b","
         yield b"]"
-    await _still_there(database, head)
-    yield b',"unreadable":' + _written(unreadable) + b"}"
+    await _ensure_there(database, head)
+    yield b',"unreadable":' + _json(unreadable) + b"}"
+
+
+def _json(value: Any) -> bytes:
+    return pydantic_core.to_json(value)
+
+
+def _optional(view: base.View | None) -> Sequence[base.View]:
+    return [view] if view else []
 
 
 async def _section(
     database: databases.Database,
     head: history.Head,
     kinds: Sequence[str],
-    tell: Callable[[conversations.Placed], Sequence[shapes.Part]],
+    views: Callable[[conversations.Placed], Sequence[base.View]],
 ) -> AsyncIterator[bytes]:
-    """Yield the JSON lists of entries of these kinds, without empty ones."""
+    """Yield JSON lists of the views of all entries of these kinds."""
     async for page in conversations.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
-        if (written := await asyncio.to_thread(_lines, page, tell)) != _NOTHING:
-            yield written
+        yield await asyncio.to_thread(_page_json, page, views)
 
 
-def _lines(
-    page: Sequence[conversations.Placed], tell: Callable[[conversations.Placed], Sequence[shapes.Part]]
+def _page_json(
+    page: Sequence[conversations.Placed], views: Callable[[conversations.Placed], Sequence[base.View]]
 ) -> bytes:
-    return _written([line for placed in page for line in tell(placed)])
+    return _json([view for placed in page for view in views(placed)])
 
 
-def _model_calls(placed: conversations.Placed) -> list[shapes.ModelCall]:
-    model_call = transcripts.model_call(placed)
-    return [model_call] if model_call else []
-
-
-async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
-    ends = transcripts.Ends()
-    async for page in conversations.walk(database, head.summary.id, kinds=conversations.FRAMING, upto=head.log_seq):
-        ends.add(page)
-
-    def tell(placed: conversations.Placed) -> list[shapes.WholeExecution]:
-        execution = transcripts.execution(placed, ends)
-        return [execution] if execution else []
-
-    async for written in _section(database, head, ("ExecutionStarted",), tell):
-        yield written
-
-
-async def _events(
-    database: databases.Database, head: history.Head, unreadable: list[shapes.Unreadable]
+async def _timeline(
+    database: databases.Database, head: history.Head, unreadable: list[transcripts.Unreadable]
 ) -> AsyncIterator[bytes]:
-    """The timeline, as JSON lists; what cannot be read is added to `unreadable`."""
+    """Yield the timeline as JSON lists; entries that cannot be read are appended to `unreadable`."""
     after, more = 0, True
     while more:
         page = await history.log_page(
@@ -164,57 +142,39 @@ async def _events(
             upto=head.log_seq,
             size=conversations.WALKED_BYTES,
         )
-        if page is None or page.last == after:  # there is no more, whatever the number of its last entry says
+        if page is None or page.last == after:  # nothing follows, whatever the number of the log's last entry
             return
         unreadable += [
             transcripts.unreadable(logged.seq, logged.entry)
             for logged in page.log
             if isinstance(logged.entry, entries.Unreadable) and after < logged.seq <= page.last
         ]
-        if (written := await asyncio.to_thread(_events_of, page, after)) != _NOTHING:
-            yield written
+        timeline = await asyncio.to_thread(timelines.timeline_page, page, after=after)
+        yield await asyncio.to_thread(_json, timeline.events)
         after, more = page.last, page.more
 
 
-def _events_of(page: history.LogPage, after: int) -> bytes:
-    events = timeline.fold(page.log, claims=page.claims, executions=page.executions)
-    page_events = (event for event in events if after < event.seq <= page.last)
-    return _written([timelines.Event.model_validate(event) for event in page_events])
-
-
-_NOTHING = b"[]"
-
-
-def _written(value: Any) -> bytes:
-    return pydantic_core.to_json(value)
-
-
 async def as_markdown(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
-    """The document in pieces; a GoneError where it cannot be had whole."""
+    """Yield the document in pieces; raises a GoneError if it cannot be completed."""
     identity, document = head.summary.id, markdown.Document(head)
     yield (await asyncio.to_thread(document.head)).encode()
     outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
-    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda listed: (listed.run, listed.stage))
+    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda outline: (outline.run, outline.stage))
     for scope in [list(group) for _, group in scopes]:
         yield document.scope(scope).encode()
         for outline in scope:
             yield document.execution(outline).encode()
-            after = outline.seq - 1
             async for page in conversations.walk(
-                database, identity, after=after, upto=head.log_seq, execution=outline.id
+                database, identity, after=outline.seq - 1, upto=head.log_seq, execution=outline.id
             ):
-                yield (await asyncio.to_thread(_in_markdown, document, page)).encode()
+                yield (await asyncio.to_thread(document.page, page)).encode()
     if len(outlines) > EXECUTIONS_MAX:
         yield document.left_out(EXECUTIONS_MAX).encode()
     yield markdown.END.encode()
-    await _still_there(database, head)
+    await _ensure_there(database, head)
 
 
-def _in_markdown(document: markdown.Document, page: Sequence[conversations.Placed]) -> str:
-    return "".join(part for placed in page for part in document.entry(placed))
-
-
-async def _still_there(database: databases.Database, head: history.Head) -> None:
-    """Raise a GoneError if the transcript was deleted meanwhile: an end would say that this is all of it."""
+async def _ensure_there(database: databases.Database, head: history.Head) -> None:
+    """Raise a GoneError if the transcript was deleted meanwhile: a complete end would hide that."""
     if await history.whereabouts(database, head.summary.id) is None:
         raise GoneError(f"the transcript of {head.summary.id} was deleted while it was exported")

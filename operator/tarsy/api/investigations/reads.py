@@ -1,37 +1,145 @@
-"""Reads of one investigation: the parameters of a page of its log, and the problems of a read."""
+"""Reads of one investigation: its state, its timeline, its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Query
+from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy import errors
-from tarsy.serve import problems
+from tarsy.auth import permissions
+from tarsy.serve import answers, problems, strict
+from tarsy.store.base import databases
+from tarsy.store.reads import conversations, history
+from tarsy.views import investigations, timelines, transcripts
 
 ENTRIES_MAX = 500
 """Entries of the log whose messages or calls are on one page."""
+EVENTS_MAX = 500
+"""Events of one page of a timeline."""
+RUNS_MAX = 100
+"""Runs of one investigation that are shown: its own, and the newest questions."""
+EXECUTIONS_MAX = 1000
+"""Executions of these runs that are shown, the first ones."""
+UNREADABLE_MAX = 100
+"""Entries that cannot be read that are shown."""
+_EXECUTION = r"^[\w./-]+$"
+"""The form of an execution's id: text that Postgres accepts."""
+_NAMED_MAX = 20
+"""Executions that are named if an unknown one is requested."""
 
 After = Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")]
 Limit = Annotated[
-    int,
-    Query(ge=1, le=ENTRIES_MAX, description="Entries of the log; a page has fewer where they are large."),
+    int, Query(ge=1, le=ENTRIES_MAX, description="Entries of the log; a page has fewer where they are large.")
 ]
 
 
-@contextmanager
-def store_is_up() -> Iterator[None]:
-    """Raise a Problem if the store is away."""
-    try:
-        yield
-    except errors.TemporaryError as error:
-        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
+    """Return the routes of an investigation, its timeline and its messages."""
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
+
+    @router.get("", operation_id="readInvestigation", response_model=investigations.Investigation)
+    async def investigation(target: permissions.Known = Depends(may.reads)) -> Response:
+        """Return an investigation and its state, with its newest 100 runs."""
+        return await room.answer(lambda: read(database, target.id))
+
+    @router.get("/timeline", operation_id="readTimeline", response_model=timelines.Timeline)
+    async def timeline(
+        target: permissions.Known = Depends(may.reads),
+        after: After = 0,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
+    ) -> Response:
+        """Return the events of the timeline that changed after entry `after`, in their newest form."""
+        return await room.answer(lambda: read_timeline(database, target.id, after=after, limit=limit))
+
+    @router.get("/messages", operation_id="listMessages", response_model=transcripts.Messages)
+    async def messages(
+        target: permissions.Known = Depends(may.reads),
+        after: After = 0,
+        limit: Limit = ENTRIES_MAX,
+        execution: Annotated[
+            str | None,
+            Query(
+                pattern=_EXECUTION,
+                max_length=100,
+                examples=["60ead127526dc20c"],
+                description="Only the messages of this execution.",
+            ),
+        ] = None,
+    ) -> Response:
+        """Return the messages of its conversations after entry `after` of its log."""
+        return await room.answer(
+            lambda: read_messages(database, target.id, after=after, limit=limit, execution=execution)
+        )
+
+    return router
 
 
-def none_such(identity: UUID) -> problems.Problem:
+def unknown_investigation(identity: UUID) -> problems.Problem:
     """Return the problem of an investigation that does not exist."""
     return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
+
+
+async def log_end(database: databases.Database, identity: UUID) -> int:
+    """Return the number of the log's last entry; raises a Problem if there is no such investigation."""
+    end = await conversations.end(database, identity)
+    if end is None:
+        raise unknown_investigation(identity)
+    return end
+
+
+async def read(database: databases.Database, identity: UUID) -> investigations.Investigation:
+    """Read an investigation; the id is its object's uid."""
+    head = await history.head(database, identity, runs=RUNS_MAX)
+    if head is None:
+        raise unknown_investigation(identity)
+    runs = [run.number for run in head.runs]
+    outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
+    unreadable = await conversations.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
+    return await asyncio.to_thread(investigations.investigation, head, outlines, unreadable)
+
+
+async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:
+    """Read the events that changed after entry `after`, `limit` of them or a few more.
+
+    A page ends with an entry, never inside one, so a client that goes on from its `last` misses nothing. It is empty
+    only if nothing follows.
+    """
+    entries_max = limit
+    while True:
+        log_page = await history.log_page(database, identity, after=after, limit=entries_max)
+        if log_page is None:
+            raise unknown_investigation(identity)
+        page = await asyncio.to_thread(timelines.timeline_page, log_page, after=after, limit=limit)
+        if log_page.last == after:  # nothing follows, whatever the number of the log's last entry
+            return page.model_copy(update={"more": False})
+        if page.events or not page.more:
+            return page
+        after, entries_max = page.last, EVENTS_MAX
+
+
+async def read_messages(
+    database: databases.Database, identity: UUID, *, after: int, limit: int, execution: str | None = None
+) -> transcripts.Messages:
+    """Read the messages that up to `limit` entries after number `after` added, of all executions or of one.
+
+    The page is empty only if nothing follows. Raises a Problem if there is no such investigation or execution.
+    """
+    end = await log_end(database, identity)
+    if execution is not None and execution not in await conversations.names(database, identity, [execution]):
+        outlines = await conversations.outlines(database, identity, upto=end, limit=_NAMED_MAX)
+        known = ", ".join(f"{outline.id} ({outline.name})" for outline in outlines) or "none yet"
+        message = f"this investigation has no execution {execution!r}; executions: {known}"
+        raise problems.invalid([problems.Fault(place="query.execution", message=message)])
+    while True:
+        page = await conversations.page(
+            database, identity, kinds=conversations.SAYING, after=after, upto=end, limit=limit, execution=execution
+        )
+        messages = await asyncio.to_thread(
+            lambda placed: [message for entry in placed for message in transcripts.messages_of(entry)], page.placed
+        )
+        if messages or not page.more:
+            return transcripts.Messages(messages=messages, last=page.last, more=page.more)
+        after = page.last

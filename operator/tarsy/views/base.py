@@ -1,0 +1,58 @@
+"""What all views have in common: their base class, costs, durations, masked settings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import pydantic_core
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tarsy.masking import masker
+from tarsy.resources import investigations
+from tarsy.transcript import messages
+
+_MASKER = masker.Masker(groups=["security"])
+
+
+class View(BaseModel):
+    """A model of an answer, or of a part of one; its values are read from the store's objects by their names."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
+
+
+def _cost(cost: object) -> object:
+    return investigations.cost_text(cost) if isinstance(cost, float) else cost
+
+
+Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigations.COST_PATTERN)]
+"""A cost as a decimal number without exponent, as in the status of the object; read from the store's float."""
+
+
+def seconds(start: datetime | None, end: datetime | None) -> float | None:
+    """Return the seconds from `start` to `end`; None if one of them is unknown."""
+    return None if start is None or end is None else (end - start).total_seconds()
+
+
+def masked_text(text: str) -> str:
+    """Return a text that an author of chains or instructions wrote, without secrets."""
+    return _MASKER.text(text)
+
+
+def masked(value: Any) -> Any:
+    """Return JSON with all its texts masked."""
+    match value:
+        case str():
+            return masked_text(value)
+        case dict():
+            return {key: masked(member) for key, member in value.items()}
+        case list():
+            return [masked(member) for member in value]
+        case _:
+            return value
+
+
+def plain_json(part: object) -> dict[str, Any]:
+    """Return a dataclass as JSON that every client can read: a tool's schema may hold half a character."""
+    plain: dict[str, Any] = messages.storable_json(pydantic_core.to_jsonable_python(part))
+    return plain

@@ -1,0 +1,177 @@
+"""One investigation: its facts and its state; alone, and as a complete export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import RootModel, WithJsonSchema
+
+from tarsy.resources import chains, schema
+from tarsy.store.reads import conversations, history, phase_rules
+from tarsy.transcript import entries
+from tarsy.views import base, executions, rows, timelines, transcripts
+
+EXPORT_VERSION = 2
+
+
+class StageSummary(base.View):
+    """One stage in numbers."""
+
+    name: str
+    outcome: str | None
+    message: str
+    """The errors of the stage."""
+    lacks: list[str]
+    """The things that its agents lacked."""
+    started_at: datetime | None
+    ended_at: datetime | None
+    completed: int
+    """The number of its agents that have completed."""
+    iterations: int
+    tool_calls: int
+    total_tokens: int
+
+
+class Gap(base.View):
+    """Something that could not be inspected."""
+
+    tool: str
+    reason: str
+
+
+class Run(base.View):
+    """One run: 0 is the investigation itself, each later one a question that was asked after its end."""
+
+    number: int
+    kind: Literal["investigation", "chat"]
+    question: str
+    """The question, masked; "" for the investigation itself."""
+    attempts: int
+    started_at: datetime | None
+    """The time of its first claim by a worker."""
+    ended_at: datetime | None
+    ending: str | None
+    reason: str
+    message: str
+    final_analysis: str
+    """The final analysis; of a question its answer."""
+    cost: base.Cost | None
+    """The cost of its model calls, a decimal number as text; None if none had a price."""
+
+
+class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.crd_schema(chains.Spec, at="chain"))]]):
+    """A chain's spec as it was written, masked."""
+
+
+class Facts(rows.Row):
+    """The facts of one investigation, without its log."""
+
+    generation: int
+    """The generation of its object, as last seen."""
+    state: str
+    """queued, running or ended."""
+    cancel: str | None
+    """The reason of its cancellation: user, deleted or resolved."""
+    suspend: bool
+    waits_for: str
+    """The thing it waits for, if no worker can run it: a program that can read its log, or a usable LLM provider."""
+    alert_data: str
+    """The alert as the agents read it, masked."""
+    runbook_url: str | None
+    mcp: dict[str, Any] | None
+    """The alert's selection of tools; null without one."""
+    chain_namespace: str | None
+    chain_generation: int | None
+    chain_hash: str | None
+    chain: ChainSpec | None
+    """The chain's spec at the time of the admission, masked; None if there was no chain."""
+    stage_names: list[str]
+    """The chain's stages, with those that have not started."""
+    stage_agents: list[int]
+    """The number of agents of each stage."""
+    stages: list[StageSummary]
+    """The stages that have started, or were skipped."""
+    revision: int
+    """Rises with every change; `status.sequence` in the cluster."""
+    attempts: int
+    """The number of times that a worker began it."""
+    ending: str | None
+    reason: str
+    final_analysis: str
+    gaps: list[Gap]
+    grounds: entries.Grounds | None
+    """The grounds of the result; None without a result."""
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    llm_calls: int
+    tool_calls: int
+    runs: list[Run]
+    """Its own run, then the questions."""
+
+
+class Investigation(Facts):
+    """An investigation and its state; its messages and calls are under `/messages` and `/trace`."""
+
+    executions: list[executions.Execution]
+    """By run, stage as it began, and position in it; the first 1,000 of the runs above."""
+    unreadable: list[transcripts.Unreadable]
+    """The first entries of its log whose kind or version this version of TARSy does not know."""
+
+
+class Export(Facts):
+    """The JSON document: all stored facts of one investigation; each list has the order of the commits."""
+
+    version: Literal[2]
+    """Rises if programs that read the document have to change.
+
+    1 had most of the facts in an object `summary`, costs as numbers, `native` and `attempts` of other names.
+    """
+    log_seq: int
+    """The number of the last entry of the log that the document includes."""
+    executions: list[executions.WholeExecution]
+    messages: list[transcripts.Message]
+    llm_interactions: list[transcripts.ModelCall]
+    mcp_interactions: list[transcripts.ToolCall]
+    timeline: list[timelines.Event]
+    """Each event in its newest form."""
+    unreadable: list[transcripts.Unreadable]
+
+
+def facts(head: history.Head) -> Facts:
+    """Return the facts of an investigation."""
+    summary = head.summary
+    return Facts.model_validate(
+        {
+            **vars(summary),
+            "phase": summary.phase,
+            "progress": summary.progress,
+            "current_stage": summary.current_stage,
+            "seconds": base.seconds(summary.started_at, summary.ended_at),
+            "message": summary.shown_message,
+            "waits_for": summary.waits_for,
+            "grounded": phase_rules.is_grounded(summary.grounds),
+            "alert_data": head.alert_data,
+            "severity": head.severity,
+            "fingerprint": head.fingerprint,
+            "runbook_url": head.runbook_url,
+            "mcp": head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
+            "chain": None if head.chain is None else ChainSpec(base.masked(head.chain)),
+            "runs": head.runs,
+        }
+    )
+
+
+def investigation(
+    head: history.Head,
+    outlines: Iterable[conversations.Outline],
+    unreadable: Iterable[tuple[int, entries.Unreadable]],
+) -> Investigation:
+    """Return an investigation with its executions and the entries of its log that cannot be read."""
+    return Investigation(
+        **dict(facts(head)),
+        executions=[executions.Execution.model_validate(outline) for outline in outlines],
+        unreadable=[transcripts.unreadable(*numbered) for numbered in unreadable],
+    )

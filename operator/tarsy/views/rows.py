@@ -1,0 +1,84 @@
+"""Lists of investigations: a row for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from tarsy.resources import investigations
+from tarsy.store.reads import listing
+from tarsy.views import base
+
+
+class Previous(base.View):
+    """An earlier investigation of the same alert, which failed or was purged, and which this one follows."""
+
+    id: UUID
+    name: str
+
+
+class Row(base.View):
+    """One investigation in a list; a single investigation has these fields and more."""
+
+    id: UUID
+    namespace: str
+    name: str
+    alert_type: str
+    alert_status: Literal["firing", "resolved"] | None
+    severity: str | None
+    fingerprint: str | None
+    """The fingerprint of its alert; None if it stands for no alert."""
+    author: str
+    """The author; "" if unknown."""
+    chain_name: str | None
+    phase: investigations.Phase
+    progress: str
+    """The number of ended stages, of all stages, such as 1/3."""
+    current_stage: str | None
+    admitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    """From start to end; None if it has not ended, or never started."""
+    total_tokens: int
+    cost: base.Cost | None
+    """The cost of its model calls, a decimal number as text; None if none had a price."""
+    summary: str
+    """The final analysis in a few lines; in a list its first 1,024 characters."""
+    message: str
+    """The reason of its end, or of its waiting; in a list its first 1,024 characters."""
+    grounded: bool | None
+    """Whether its result rests on tool calls; None without a result that could."""
+    duplicates: int
+    """The number of repeats of its alert that were counted on it."""
+    previous: Previous | None
+    """The investigation that it follows; None if it follows none."""
+
+
+class Page(base.View):
+    """A page of investigations."""
+
+    items: list[Row]
+    counts: dict[investigations.Phase, int]
+    """The number of investigations that match all filters but `phase`, by phase."""
+    counts_exact: bool
+    """Whether the counts are complete; else there may be more: see `q`."""
+    next: str | None
+    """The cursor of the next page; None on the last page. A page with a cursor may have few items: see `q`."""
+
+
+def page(listed: listing.Page, *, cursor: str | None) -> Page:
+    """Return a page of a list; `cursor` is the next page's."""
+    return Page(
+        items=[row(item) for item in listed.items],
+        counts=dict(listed.counts),
+        counts_exact=listed.exact,
+        next=cursor,
+    )
+
+
+def row(listed: listing.Listed) -> Row:
+    """Return the row of an investigation."""
+    return Row(**dataclasses.asdict(listed), seconds=base.seconds(listed.started_at, listed.ended_at))

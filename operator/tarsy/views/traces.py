@@ -1,0 +1,273 @@
+"""The trace of an investigation: a line for each model call and tool call, and each call with its full request.
+
+No request is stored: `agent.requests` builds it again from the log, as it built it for the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tarsy.agent import requests
+from tarsy.store.reads import conversations
+from tarsy.transcript import entries, messages, ports, record, tool_names
+from tarsy.transcript.kinds import registry
+from tarsy.views import base, executions, transcripts
+
+_JSON = ["object", "array", "string", "number", "boolean", "null"]
+
+
+class Line(base.View):
+    """One call."""
+
+    n: int
+    """Its number among the calls of its type, from 1; it never changes."""
+    type: conversations.CallType
+    seq: int
+    """The number of the log's entry that records it."""
+    run: int
+    stage: str
+    execution: str
+    execution_name: str
+    """The name of its execution among its siblings."""
+    tool_call_id: str
+    """The id of a tool call; of a model call the id of the tool call whose result it summarises, or ""."""
+    provider: str | None = None
+    """The provider of a model call."""
+    model: str | None = None
+    server_name: str | None = None
+    """The server of a tool call."""
+    tool_name: str | None = None
+    seconds: float
+    input_tokens: int | None = None
+    """The tokens of a model call, as its provider counted them."""
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+    total_tokens: int | None = None
+    cost: base.Cost | None = None
+    """A decimal number as text; None if the provider has no price."""
+    outcome: Literal["ok", "failed"]
+    failure: str | None = None
+    """timeout, rejected or fatal of a model call; error or in_doubt of a tool call."""
+    failure_code: str | None = None
+    """The provider's name for the failure, such as an HTTP status; "" if it has none."""
+    failed_attempts: int
+    """The number of its requests that failed."""
+    created_at: datetime
+    """The time of its commit."""
+
+
+class Trace(base.View):
+    """The calls that some entries of the log record."""
+
+    calls: list[Line]
+    """In the log's order."""
+    last: int
+    """The value of `after` for the next page."""
+    more: bool
+    """Whether there are more already."""
+
+
+class Sent(base.View):
+    """One message as the model was shown it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    tool_calls: list[transcripts.Call]
+    """The calls that it asked for before."""
+    tool_call_id: str
+    server_name: str
+    tool_name: str
+    failed: bool
+
+
+class Request(base.View):
+    """A request to a model, before its provider's protocol."""
+
+    messages: list[Sent]
+    """The whole conversation: compacted results are a line, summarised results are their summaries, and in ReAct
+    results are part of the text."""
+    tools: list[executions.OfferedTool]
+    """The tools that were offered."""
+    native_tools: list[str]
+    """The provider's own tools that it could use."""
+    final: bool
+    """It was asked to conclude, without tools."""
+
+
+class Answer(base.View):
+    """The answer of a model."""
+
+    text: str
+    thinking: str
+    tool_calls: list[transcripts.Call]
+    native_results: list[transcripts.NativeResult]
+    """The results of the provider's own tools."""
+
+
+class Asked(transcripts.ModelCall):
+    """One model call with its request and its answer."""
+
+    execution_name: str
+    agent: executions.Agent | None
+    """The settings of its execution."""
+    request: Request | None
+    """The request; None if it cannot be built any more: `problem` has the reason."""
+    problem: str
+    answer: Answer | None
+
+
+class Called(transcripts.ToolCall):
+    """One tool call with its arguments and its whole result."""
+
+    execution_name: str
+    arguments_json: Annotated[Any, Field(json_schema_extra={"type": _JSON})]
+    """The arguments, parsed; null if they are no JSON."""
+    cut: bool
+    """The model is shown less than the whole result; a line in `result` marks the part that is left out."""
+    whole: str | None
+    """The whole of a result that was cut, masked; null if `result` is complete, or the whole was not stored."""
+    summary: str | None
+    """The summary that the model read instead of the result; null if it read the result."""
+    asked_by: int
+    """The number of the model call whose answer asked for it; 0 if unknown."""
+
+
+def lines(page: Iterable[conversations.Placed], names: Mapping[str, str]) -> list[Line]:
+    """Return the calls that these entries record; `names` are those of executions, by id."""
+    return [line for placed in page for line in _lines(placed, names.get(placed.logged.execution, ""))]
+
+
+def _lines(placed: conversations.Placed, execution_name: str) -> list[Line]:
+    if call := transcripts.model_call(placed):
+        return [
+            Line(
+                **call.model_dump(include={*Line.model_fields}),
+                type="llm",
+                execution_name=execution_name,
+                outcome="failed" if call.failure else "ok",
+                failed_attempts=len(call.failed_requests),
+            )
+        ]
+    return [
+        Line(
+            **call.model_dump(include={*Line.model_fields}),
+            type="tool",
+            execution_name=execution_name,
+            outcome="failed" if call.failed else "ok",
+            failure=("in_doubt" if call.in_doubt else "error") if call.failed else None,
+            failed_attempts=1 if call.failed else 0,
+        )
+        for call in transcripts.tool_calls(placed)
+    ]
+
+
+def model_call(stored: conversations.Call, *, investigation: str, full_result: str | None) -> Asked:
+    """Return a model call.
+
+    The request for a summary also has the `investigation`'s name and the `full_result` of the tool call, if stored.
+    """
+    call, entry = transcripts.model_call(stored.placed), transcripts.call_entry(stored.placed.logged.entry)
+    assert call  # noqa: S101 - `conversations.call` finds no other entries
+    assert entry  # noqa: S101 - the same
+    request, problem = _request(stored.before, entry, investigation=investigation, full_result=full_result)
+    starts = (logged.entry for logged in stored.before if isinstance(logged.entry, entries.ExecutionStarted))
+    started = next(starts, None)
+    message = transcripts.answer(entry)
+    answer = Answer(
+        text=message.text,
+        thinking=message.thinking,
+        tool_calls=transcripts.calls(message.calls),
+        native_results=transcripts.native_results(message),
+    )
+    return Asked(
+        **dict(call),
+        execution_name=stored.name,
+        agent=executions.agent(started.agent) if started else None,
+        request=request,
+        problem=problem,
+        answer=None if call.failure else answer,
+    )
+
+
+def _request(
+    before: Sequence[entries.Logged], entry: transcripts.CallEntry, *, investigation: str, full_result: str | None
+) -> tuple[Request | None, str]:
+    """Return a call's request, built from its execution's log before it, or the reason why it cannot be built."""
+    for logged in before:
+        if isinstance(logged.entry, entries.Unreadable):
+            return None, f"entry {logged.seq} before it cannot be read by this version of TARSy: {logged.entry.problem}"
+    try:
+        execution = _execution(before)
+        if isinstance(entry, entries.ToolSummarised):
+            request = requests.asked_for_summary(execution, entry, investigation=investigation, full_result=full_result)
+            return _visible_request(request, final=False), ""
+        ask, request = requests.request_of(execution, entry)
+    except (LookupError, StopIteration) as error:
+        return None, f"the log before it does not add up: {type(error).__name__} {error}"
+    return _visible_request(request, final=ask.final), ""
+
+
+def _execution(before: Sequence[entries.Logged]) -> record.Execution:
+    """Fold the entries of an execution; raises a LookupError if its start is not the first of them."""
+    first = before[0].entry
+    if not isinstance(first, entries.ExecutionStarted) or first.agent is None:
+        raise LookupError("its execution has not begun")
+    execution = record.begun(first)
+    for logged in before[1:]:
+        if not isinstance(logged.entry, entries.Unreadable):
+            registry.add(execution, logged.entry)
+    return execution
+
+
+def _visible_request(request: ports.Request, *, final: bool) -> Request:
+    return Request(
+        messages=[
+            Sent(
+                role=message.role,
+                text=transcripts.message_text(message),
+                tool_calls=transcripts.calls(message.calls),
+                tool_call_id=message.call_id,
+                **tool_names.fields(message.tool_name),
+                failed=message.failed,
+            )
+            for message in request.messages
+        ],
+        tools=[executions.offered_tool(tool) for tool in request.tools],
+        native_tools=list(request.native_tools),
+        final=final,
+    )
+
+
+def stored_tool_call(stored: conversations.Call, *, number: int) -> transcripts.ToolCall:
+    """Return the tool call with this number, of those that an entry records."""
+    return transcripts.tool_calls(stored.placed)[number - stored.placed.tool_calls - 1]
+
+
+def tool_call(stored: conversations.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
+    """Return a tool call; `full_result` is its result if the log has less, `summary` the text that replaced it."""
+    call = stored_tool_call(stored, number=number)
+    entry = stored.placed.logged.entry
+    runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()
+    return Called(
+        **dict(call),
+        execution_name=stored.name,
+        arguments_json=_parsed(call.arguments),
+        cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
+        whole=full_result,
+        summary=summary,
+        asked_by=stored.asked_by,
+    )
+
+
+def _parsed(arguments: str) -> Any:
+    """Return arguments as JSON that every client can read; None if they are none."""
+    try:
+        parsed = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return messages.storable_json(parsed) if messages.is_plain_json(parsed) else None
