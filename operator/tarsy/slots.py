@@ -1,4 +1,4 @@
-"""Slots: a limit of simultaneous users in order of arrival, which may change while slots are in use."""
+"""Slots: a semaphore whose limit can change while slots are in use."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Literal
 
 
 class Slots(asyncio.Semaphore):
-    """A limited number of slots."""
+    """A limited number of slots, taken in order of arrival."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
         self._surplus = 0
-        """How many there are more than there may be."""
+        """Slots in excess of a limit that was lowered."""
 
     async def acquire(self) -> Literal[True]:
-        """Take one, once there is one."""
+        """Wait for a slot and take it."""
         await super().acquire()
-        while self._surplus:  # this one is none any more
+        while self._surplus:  # a surplus slot is withdrawn, not taken
             self._surplus -= 1
             await super().acquire()
         return True
 
     def release(self) -> None:
-        """Give one back."""
+        """Free a slot."""
         if self._surplus:
             self._surplus -= 1
         else:
             super().release()
 
-    def allow(self, most: int) -> None:
-        """Have so many from now on; what is in use beyond that stays so until it is given back."""
-        self._surplus += self.most - most
-        self.most = most
+    def set_limit(self, limit: int) -> None:
+        """Change the limit. Slots in use beyond it stay in use until they are released."""
+        self._surplus += self.limit - limit
+        self.limit = limit
         while self._surplus < 0:
             self._surplus += 1
             super().release()

@@ -334,6 +334,6 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
         await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
         assert await same.client() is client
         assert len(others) == 5
-        assert (same.slots.most, same.slots.locked()) == (1, False)
+        assert (same.slots.limit, same.slots.locked()) == (1, False)
         await waiting.until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
         assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

@@ -1,1 +1,1 @@
-"""From an alert source's payload to the object that asks for an investigation. Pure: no cluster, no store."""
+"""Payloads of alert sources, and the objects that ask for investigations. Pure: no cluster, no store."""

@@ -17,11 +17,11 @@ from tarsy.ingest import payload
 from tarsy.resources import investigations
 
 VERSION = "4"
-_UNREADABLE_TOLD = 1000
-"""Alerts that cannot be read of which each is told why."""
+_UNREADABLE_MAX = 1000
+"""Unreadable alerts of a notification whose problems are reported one by one."""
 LABELS_MAX = 1000
-"""Labels, and annotations, that an alert may have."""
-_NEEDED = frozenset(("status", "labels", "startsAt"))
+"""The number of labels, and of annotations, that an alert may have."""
+_REQUIRED = frozenset(("status", "labels", "startsAt"))
 
 
 class _Part(BaseModel):
@@ -29,7 +29,7 @@ class _Part(BaseModel):
 
 
 class Alert(_Part):
-    """One alert of a notification, with the JSON that it came as."""
+    """One alert of a notification, with its JSON."""
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
@@ -47,7 +47,7 @@ class Alert(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """An alert of a notification that cannot be read; those beside it can."""
+    """An alert of a notification that cannot be read."""
 
     alertname: str
     problem: str
@@ -55,16 +55,16 @@ class Unreadable:
 
 
 class Notification(_Part):
-    """One notification: alerts of one group, each with a status of its own."""
+    """One notification: the alerts of one group."""
 
     receiver: str
     group_labels: dict[str, str] = {}
     group_key: str = ""
     external_url: str = Field(default="", alias="externalURL")
     truncated_alerts: int = 0
-    """Alerts that the sender left out, by its receiver's max_alerts."""
+    """Alerts that the sender left out, because of its receiver's max_alerts."""
     alerts: list[Any]
-    """Each an Alert or an Unreadable, in the sender's order."""
+    """Alert and Unreadable objects, in the sender's order."""
 
     @property
     def readable(self) -> list[Alert]:
@@ -73,15 +73,15 @@ class Notification(_Part):
 
 
 def parse(body: bytes) -> Notification:
-    """Read a notification; a payload.PayloadError names what is wrong with it, and where.
+    """Parse a notification; a payload.PayloadError names the problem and its place.
 
-    One alert that cannot be read costs only itself, unless there is no other.
+    An alert that cannot be read becomes an Unreadable. If no alert can be read, that is a PayloadError.
     """
     return read(body, version=VERSION, sender="Alertmanager")
 
 
 def read(body: bytes, *, version: str, sender: str) -> Notification:
-    """The same, of a sender whose notifications look like Alertmanager's, in that version of its own."""
+    """Parse a notification of a sender whose format resembles Alertmanager's and has its own `version`."""
     document = payload.load(body)
     if not isinstance(document, dict) or document.get("version") != version:
         version_found = document.get("version") if isinstance(document, dict) else type(document).__name__
@@ -102,7 +102,7 @@ def read(body: bytes, *, version: str, sender: str) -> Notification:
 
 
 def schema(version: str = VERSION) -> dict[str, Any]:
-    """The payload's JSON schema, for the API's description."""
+    """Return the payload's JSON schema, for the API's description."""
     notification = Notification.model_json_schema()
     alert = Alert.model_json_schema()
     del alert["properties"]["raw"]
@@ -118,15 +118,15 @@ def schema(version: str = VERSION) -> dict[str, Any]:
 def _alerts(raw_alerts: list[Any]) -> list[Alert | Unreadable]:
     alerts: list[Alert | Unreadable] = []
     unreadable = 0
-    more = Unreadable(alertname="", problem=f"one of more than {_UNREADABLE_TOLD} that cannot be read")
+    beyond_limit = Unreadable(alertname="", problem=f"one of more than {_UNREADABLE_MAX} that cannot be read")
     for index, raw_alert in enumerate(raw_alerts):
-        if unreadable >= _UNREADABLE_TOLD and not (isinstance(raw_alert, dict) and raw_alert.keys() >= _NEEDED):
-            alerts.append(more)
+        if unreadable >= _UNREADABLE_MAX and not (isinstance(raw_alert, dict) and raw_alert.keys() >= _REQUIRED):
+            alerts.append(beyond_limit)
             continue
         alert = _alert(raw_alert, location=f"alerts.{index}")
         if isinstance(alert, Unreadable):
             unreadable += 1
-            alert = more if unreadable > _UNREADABLE_TOLD else alert
+            alert = beyond_limit if unreadable > _UNREADABLE_MAX else alert
         alerts.append(alert)
     return alerts
 

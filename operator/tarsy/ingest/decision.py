@@ -1,6 +1,6 @@
-"""From an object that asks for an investigation to its admission: the snapshot that is run, or why it is refused.
+"""The decision on an object that asks for an investigation: a snapshot of what is run, or a refusal.
 
-Pure, and the same for an object that a webhook made and for one that came by kubectl.
+Pure, and the same for objects that a webhook created and for those that kubectl created.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tarsy.masking import known_secrets
 from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
 
+_MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
+
 
 def decide(
     manifest: investigations.AlertInvestigation,
@@ -25,24 +27,28 @@ def decide(
     namespace_uid: str | None = None,
     catalogue: tool_filters.Catalogue = MappingProxyType({}),
 ) -> admission.Admission:
-    """The admission of `manifest` with its chain as it is now; `mask` is applied to what stands in the object.
+    """Return the admission of `manifest` with its chain as it is now.
 
-    Data that the object refers to was masked when it was stored. `catalogue` is what the tools are held against that
-    the object names.
+    `mask` is applied to all text of the object. Alert data that the object refers to was masked when it was stored.
+    `catalogue` has the known tools, which the object's tool selection is checked against.
     """
     metadata, spec = manifest.metadata, manifest.spec
-    taken = _chain(spec, index, catalogue, mask=mask)
-    is_its_chains = isinstance(taken, admission.AdmittedChain) and spec.chain_ref is None
+    chain = _chain(spec, index, catalogue, mask=mask)
+    is_type_of_chain = isinstance(chain, admission.AdmittedChain) and spec.chain_ref is None
+    author = spec.author or ""
+    if not _MAIL.fullmatch(author):  # a mail address is a name; anything else may hold a secret
+        author = mask(author)
+    selection = spec.mcp and messages.storable_json(spec.mcp.model_dump(exclude_none=True))
     return admission.Admission(
         id=metadata.uid,
         namespace=metadata.namespace,
         namespace_uid=namespace_uid,
         name=metadata.name,
         generation=metadata.generation,
-        alert_type=spec.alert_type if is_its_chains else mask(spec.alert_type),  # a chain's own is no secret
+        alert_type=spec.alert_type if is_type_of_chain else mask(spec.alert_type),
         alert_data=None if spec.alert_data_ref else mask(spec.alert_data or ""),
         alert_data_ref=spec.alert_data_ref.name if spec.alert_data_ref else None,
-        author=_author(spec.author or "", mask=mask),
+        author=messages.storable(author)[: investigations.AUTHOR_MAX],
         severity=spec.severity and mask(spec.severity),
         runbook_url=spec.runbook_url and mask(spec.runbook_url),
         fingerprint=spec.fingerprint,
@@ -51,27 +57,11 @@ def decide(
         digest=manifest.digest(),
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
-        mcp=_selection(spec.mcp),
+        mcp=None if selection is None else investigations.MCP.model_validate(selection),
         ttl_seconds=spec.ttl_seconds_after_finished,
         target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
-        chain=taken,
+        chain=chain,
     )
-
-
-_MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
-
-
-def _author(name: str, *, mask: Callable[[str], str]) -> str:
-    """The author as it is kept: masked, for people may write anything there, but for a mail address: it is a name."""
-    author = name if _MAIL.fullmatch(name) else mask(name)
-    return messages.storable(author)[: investigations.AUTHOR_MAX]
-
-
-def _selection(mcp: investigations.MCP | None) -> investigations.MCP | None:
-    """Return the tool selection in storable form."""
-    if mcp is None:
-        return None
-    return investigations.MCP.model_validate(messages.storable_json(mcp.model_dump(exclude_none=True)))
 
 
 def _chain(
@@ -82,32 +72,32 @@ def _chain(
     mask: Callable[[str], str],
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
-        taker = index.named(spec.chain_ref.name) if spec.chain_ref else index.taking(spec.alert_type)
-        index.check_selection(taker, spec.mcp, catalogue)
+        chain = index.named(spec.chain_ref.name) if spec.chain_ref else index.taking(spec.alert_type)
+        index.check_selection(chain, spec.mcp, catalogue)
     except chain_index.UnservedError as error:
         return admission.Refusal(reason=error.problem.reason, message=messages.storable(mask(error.problem.message)))
     return admission.AdmittedChain(
-        name=taker.metadata.name,
-        namespace=taker.metadata.namespace,
-        generation=taker.metadata.generation,
-        hash=taker.digest(),
-        spec=_bounded(taker.spec),
+        name=chain.metadata.name,
+        namespace=chain.metadata.namespace,
+        generation=chain.metadata.generation,
+        hash=chain.digest(),
+        spec=_without_secrets(chain.spec),
     )
 
 
-def _bounded(spec: chains.Spec) -> chains.Spec:
-    """A chain as it is kept: in what people wrote for people and models, nothing that this process was given."""
+def _without_secrets(spec: chains.Spec) -> chains.Spec:
+    """Return the chain with known secrets masked in its description and in its agents' instructions."""
     agents = [
-        agent.model_copy(update={"custom_instructions": _short(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})
+        agent.model_copy(update={"custom_instructions": _masked(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})
         for agent in spec.agents or ()
     ]
-    defaults = {
-        "description": spec.description and _short(spec.description, chains.DESCRIPTION_MAX),
+    update = {
+        "description": spec.description and _masked(spec.description, chains.DESCRIPTION_MAX),
         "agents": agents or spec.agents,
     }
-    return spec.model_copy(update=defaults)
+    return spec.model_copy(update=update)
 
 
-def _short(text: str, longest: int) -> str:
-    """A text that may have got longer by its markers, as long as the field may be: else it could not be read again."""
+def _masked(text: str, longest: int) -> str:
+    """Mask a text and cut it to the field's limit: masks may be longer than secrets, and it has to be read again."""
     return known_secrets.KNOWN.text(text)[:longest]

@@ -1,4 +1,4 @@
-"""The formats in which notifications of alerts come: each is a module, a name and a line here."""
+"""The registry of notification formats. Each format is a module, a name and a line here."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ PARSERS: Mapping[Format, Callable[[bytes], alertmanager.Notification]] = {
     "alertmanager": alertmanager.parse,
     "grafana": grafana.parse,
 }
-"""The parser of each format; it raises payload.PayloadError with the problem."""
+"""The parser of each format. It raises payload.PayloadError."""

@@ -1,11 +1,12 @@
-"""The AlertInvestigation for an alert, masked: etcd never holds anything that is not in the object.
+"""The AlertInvestigation for an alert, masked before it reaches etcd.
 
-Objects stay small, because every status write stores the whole object again. Data over 16 KiB goes to the store, and
-the object refers to it.
+Objects stay small, because every status write stores the whole object again. Alert data over 16 KiB goes to the store,
+and the object refers to it.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -22,10 +23,10 @@ from tarsy.transcript import messages
 DATA_MAX = 1024 * 1024
 """Bytes of UTF-8 that an alert's data may have."""
 INLINE_MAX = 16 * 1024
-"""Bytes of JSON-escaped UTF-8 that stay in the object."""
+"""Bytes of JSON-escaped UTF-8 up to which alert data stays in the object."""
 
-_BEHIND_CUT = 1024
-"""Characters behind a cut that the mask is shown: a secret that the cut would halve is masked whole."""
+_BEYOND_CUT = 1024
+"""Characters beyond a cut that are masked, too, so that a secret is masked whole if the cut would halve it."""
 
 Mask = Callable[[str], str]
 
@@ -39,16 +40,16 @@ class TooLargeError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """An object to be made, and the data that is to be stored before it."""
+    """An object to be created, and the alert data to be stored before it."""
 
     manifest: dict[str, Any]
     large: str | None
     """Alert data that the object refers to by `large_name`."""
     episode: tuple[str, int]
-    """The key that makes it unique: a fingerprint and the start in milliseconds, or its own name."""
+    """The key of its receipt: fingerprint and start in milliseconds; for a posted alert, its name and 0."""
 
     def with_receipt(self, *, name: str, word: str) -> Draft:
-        """The same under that name, with that receipt."""
+        """Return the draft with that name, and with that word of a receipt."""
         spec = self.manifest["spec"]
         manifest = {
             **self.manifest,
@@ -58,17 +59,16 @@ class Draft:
         return replace(self, manifest=manifest)
 
     def with_alert_type(self, alert_type: str) -> Draft:
-        """The same with the default alert type, where no chain takes its own, which becomes its label `alertname`."""
+        """Return the draft with that alert type. Its former type becomes the label `alertname`."""
         spec = self.manifest["spec"]
-        own = spec["alertType"]
-        if alert_type == own:
+        if alert_type == spec["alertType"]:
             return self
-        labels = spec.get("labels", {}) | {"alertname": own}
+        labels = spec.get("labels", {}) | {"alertname": spec["alertType"]}
         return replace(self, manifest={**self.manifest, "spec": {**spec, "alertType": alert_type, "labels": labels}})
 
     @property
     def namespace(self) -> str:
-        """Where the object is to be."""
+        """The object's namespace."""
         return str(self.manifest["metadata"]["namespace"])
 
     @property
@@ -78,44 +78,44 @@ class Draft:
 
     @property
     def digest(self) -> str:
-        """That of its spec."""
+        """The digest of the spec."""
         return investigations.digest(investigations.Spec.model_validate(self.manifest["spec"]))
 
     def is_same_request(self, spec: investigations.Spec) -> bool:
         """Whether `spec` asks for the same: the same alert of the same type, with the same tools.
 
-        The type is the alert's own: a chain that takes it may have come or gone since `spec` was made.
+        The alert's own type is compared: a chain for it may have been created or deleted since `spec` was written.
         """
         return _comparable(investigations.Spec.model_validate(self.manifest["spec"])) == _comparable(spec)
 
     @property
     def large_name(self) -> str:
-        """The name of its large data."""
+        """The name of the large alert data."""
         return str(self.manifest["spec"]["alertDataRef"]["name"])
 
 
 def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
-    """The parts of a posted alert's spec by which it is told from another one."""
+    """Return the parts of a posted alert's spec that tell it from another one."""
     own_type = (spec.labels or {}).get("alertname", spec.alert_type)
     return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp
 
 
 def alert_type(alert: alertmanager.Alert, settings: platforms.Ingest) -> str:
-    """The type that an alert names itself: by its own label, else by its alertname; "" where it has neither."""
+    """Return the type that the alert names: by the configured label, or else by its alertname, or else ""."""
     return alert.labels.get(settings.alert_type_label) or alert.alertname
 
 
 def fingerprint(alert: alertmanager.Alert) -> str:
-    """Alertmanager's fingerprint as 16 hex digits, or one made of the labels where it sent none."""
+    """Return the alert's fingerprint as 16 hex digits; if the sender sent none, one that is derived from the labels."""
     return naming.hex16(alert.fingerprint or json.dumps(alert.labels, sort_keys=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotificationData:
-    """The common part of a notification's alerts, masked."""
+    """The data of a notification that goes into the object of each of its alerts, masked."""
 
     data: str
-    """JSON of what stands in each alert's data."""
+    """A JSON object, whose members become part of the alert data."""
     receiver: str
     group_key: str
     external_url: str
@@ -124,16 +124,16 @@ class NotificationData:
 WITHHELD_DATA = NotificationData(
     data='{"receiver":"[MASKED:withheld]"}', receiver="[MASKED:withheld]", group_key="", external_url=""
 )
-"""In the place of what could not be read or masked."""
+"""The replacement of data that could not be masked."""
 
 
 def masked_receiver(notification: alertmanager.Notification, *, mask: Mask) -> str:
-    """The notification's receiver, masked and cut."""
+    """Return the name of the notification's receiver, masked and cut."""
     return _short(notification.receiver, 253, mask)
 
 
 def notification_data(notification: alertmanager.Notification, *, mask: Mask) -> NotificationData:
-    """Return the common part of a notification's alerts; raises TooLargeError with the limit."""
+    """Return the data that all alerts of the notification share. Raise TooLargeError if it is too large."""
     fields = (notification.receiver, notification.group_labels, notification.external_url)
     return NotificationData(
         data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
@@ -153,16 +153,16 @@ def draft_from_alert(
     author: str,
     mask: Mask,
 ) -> Draft:
-    """The object of one firing alert: the alert as JSON, with what its notification knows of it.
+    """Return the object of a firing alert. Its data is the alert as JSON, with `shared.data`.
 
-    A TooLargeError says how much is taken.
+    Raise TooLargeError if the two together are too large.
     """
-    own = _json({name: value for name, value in alert.raw.items() if name not in _SHARED})
-    own = _masked_data(own, mask, beside=len(shared.data.encode()))
-    if own.endswith("}") and shared.data.startswith("{"):
-        alert_data = f"{own[:-1]},{shared.data[1:]}"
-    else:  # the mask took a brace along
-        alert_data = f"{own}\n{shared.data}"
+    alert_json = _json({name: value for name, value in alert.raw.items() if name not in _SHARED})
+    alert_json = _masked_data(alert_json, mask, other_size=len(shared.data.encode()))
+    if alert_json.endswith("}") and shared.data.startswith("{"):
+        alert_data = f"{alert_json[:-1]},{shared.data[1:]}"
+    else:  # the mask has replaced a brace
+        alert_data = f"{alert_json}\n{shared.data}"
     digits = fingerprint(alert)
     alertname = _short(alert.alertname, naming.NAMED_MAX, mask)
     name = naming.for_alert(alertname=alertname, fingerprint=digits, starts_at=alert.starts_at)
@@ -193,9 +193,9 @@ def draft_from_alert(
 def draft_from_posted(
     alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask
 ) -> Draft:
-    """Return the object of an alert that a person posted; the same key gives the same name, whatever the alert.
+    """Return the object of a posted alert. Its name follows from the idempotency key, if there is one.
 
-    Raises TooLargeError with the limit.
+    Raise TooLargeError if the alert's data is too large.
     """
     if idempotency_key:
         name = f"alert-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
@@ -220,7 +220,7 @@ _SHARED = ("receiver", "groupLabels", "externalURL")
 
 
 def _json(value: object) -> str:
-    """The data as JSON; a TooLargeError as soon as it has more than is taken."""
+    """Return the data as JSON. Raise TooLargeError as soon as the limit is exceeded."""
     pieces = []
     length = 0
     for piece in payload.compact(value):
@@ -231,21 +231,20 @@ def _json(value: object) -> str:
     return messages.storable("".join(pieces))
 
 
-def _masked_data(alert_data: str, mask: Mask, *, beside: int = 0) -> str:
-    if len(alert_data.encode()) + beside > DATA_MAX:
+def _masked_data(alert_data: str, mask: Mask, *, other_size: int = 0) -> str:
+    if len(alert_data.encode()) + other_size > DATA_MAX:
         raise TooLargeError
     return mask(alert_data)
 
 
 def _short(text: str, longest: int, mask: Mask) -> str:
-    """`text` masked and cut; the mask is shown little more than what stays."""
-    seen = text[: longest + _BEHIND_CUT]
-    return _uncut(mask(seen), is_complete=seen == text)[:longest]
+    """Mask `text` and cut it. Little more is masked than stays.
 
-
-def _uncut(masked: str, *, is_complete: bool) -> str:
-    """Where the text was cut before it was masked: without its end, which may be a half of a secret."""
-    return masked if is_complete else masked[:-_BEHIND_CUT]
+    A text that was cut before it was masked loses its end, which may be half a secret.
+    """
+    beginning = text[: longest + _BEYOND_CUT]
+    masked = mask(beginning)
+    return (masked if beginning == text else masked[:-_BEYOND_CUT])[:longest]
 
 
 def _draft(
@@ -274,23 +273,22 @@ def _draft(
 
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
-    """The labels, cut to what the object may hold; the alert's data has them whole."""
-    values = {}
-    for name, value in itertools.islice(labels.items(), 64):
-        seen = value[: 1024 + _BEHIND_CUT]
-        values[_short(name, 253, mask)] = _uncut(_masked(name[:253], seen, mask), is_complete=seen == value)[:1024]
-    return values
+    """Return the labels, cut to the limits of the object. The alert data has them in full."""
+    return {
+        _short(name, 253, mask): _short(value, 1024, functools.partial(_masked, name[:253], mask=mask))
+        for name, value in itertools.islice(labels.items(), 64)
+    }
 
 
 def _object_labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
-    """The labels of the object, by which people select it; the alert's own name, whatever type a chain takes it as."""
-    return subject.object_labels(labels, mask=lambda name, value: _masked(name, value, mask))
+    """Return the Kubernetes labels of the object."""
+    return subject.object_labels(labels, mask=functools.partial(_masked, mask=mask))
 
 
-def _masked(name: str, value: str, mask: Mask) -> str:
-    """A label's value, masked beside its name: that may be all that tells a secret."""
+def _masked(name: str, value: str, *, mask: Mask) -> str:
+    """Mask the value of a label together with its name, which may be the only sign of a secret."""
     try:
         masked_value: str = json.loads(mask(json.dumps({name: value}, ensure_ascii=False)))[name]
-    except (ValueError, KeyError):  # the mask took a quote along, or the name
+    except (ValueError, KeyError):  # the mask has replaced a quote or the name
         return "[MASKED]"
     return masked_value

@@ -1,4 +1,4 @@
-"""From a request's bytes to JSON that can be stored: the one door for text from outside."""
+"""Parsing of request bodies into JSON that can be stored, and the wording of what is wrong with them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ import pydantic_core as core
 
 from tarsy.transcript import messages
 
-_PROBLEMS_TOLD = 10
-_PLACE_MAX = 200  # characters; a place is named by keys that came from outside
+_PROBLEMS_MAX = 10
+_PLACE_MAX = 200  # characters; a place consists of keys that the sender chose
 MESSAGE_MAX = 500
-"""Characters of what is said to be wrong at one place."""
-_AT_ONCE = 256 * 1024  # bytes; the json module's own scanner keeps every thread waiting until it is done
+"""Characters of the message on one problem."""
+_C_SCANNER_MAX = 256 * 1024  # bytes; the scanner in C holds the interpreter's lock until it is done
 CONTAINERS_MAX = 150_000
-"""Objects and lists that a large body may have: the garbage collector stops every thread to look at them all."""
+"""Objects and lists that a large body may have: the garbage collector stops every thread to visit them."""
 VALUES_MAX = 500_000
 """Members of objects and items of lists that a large body may have in all."""
 MEMBERS_MAX = 50_000
-"""Members that a single object of a large body may have: it is put together, checked and copied in one go."""
+"""Members that one object of a large body may have: the object is built, checked and copied in one go."""
 
 
 _Scan: TypeAlias = Callable[[str, int], Any]
-"""Reads the value that stands at a place of a text."""
+"""Parses the value at a position of a text."""
 
 
 class PayloadError(ValueError):
-    """The payload is not what its source says it is; the message names the place."""
+    """The payload does not have its format; the message names the place."""
 
 
 def load(body: bytes) -> Any:
-    """Parse JSON; what the store cannot hold (NUL, lone surrogates) becomes U+FFFD. A PayloadError: it is no JSON.
+    """Parse JSON. Characters that the store cannot hold (NUL, lone surrogates) become U+FFFD.
 
-    In a thread, however large, it leaves the others their turns.
+    Raise PayloadError if `body` is not JSON. However large the body, other threads run in the meantime.
     """
     try:
-        loaded = json.loads(body) if len(body) <= _AT_ONCE else json.loads(body, cls=_Patient)
+        loaded = json.loads(body) if len(body) <= _C_SCANNER_MAX else json.loads(body, cls=_InterruptibleDecoder)
         return messages.storable_json(loaded)
     except PayloadError:
         raise
@@ -51,15 +51,15 @@ def load(body: bytes) -> Any:
 
 
 def compact(value: Any) -> Iterator[str]:
-    """The pieces of `value` as JSON, never longer than it came: indentation grows with depth, a hundredfold and more.
+    """Return `value` as JSON in pieces, never longer than it arrived, because nothing is indented.
 
-    In pieces, because all at once the json module's encoder keeps every thread waiting until it is done.
+    A whole text would come from the encoder in C, which holds the interpreter's lock until it is done.
     """
     return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
 
 
-class _Patient(json.JSONDecoder):
-    """The json module's decoder without the scanner that is written in C: that one holds the interpreter."""
+class _InterruptibleDecoder(json.JSONDecoder):
+    """The json module's decoder without the scanner in C, which holds the interpreter's lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Patient(json.JSONDecoder):
         return json.decoder.JSONArray(start, self._counted(scan, most=VALUES_MAX))  # type: ignore[attr-defined]
 
     def _counted(self, scan: _Scan, *, most: int) -> _Scan:
-        """`scan` for what stands in one more object or list, of which that may have `most`."""
+        """Count one more object or list, and return a `scan` that counts its members: `most` are allowed."""
         self._containers += 1
         if self._containers > CONTAINERS_MAX:
             raise PayloadError(f"the body has more than {CONTAINERS_MAX} objects and lists")
@@ -102,11 +102,11 @@ def places(
     within: str = "",
     describe: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> str:
-    """Return the first problems of a payload with their places, cut to a readable length.
+    """Return the first problems of a payload with their places, in one line of limited length.
 
-    `within` is the place of the part that was read; `describe` words a problem.
+    The parameters are those of `faults`.
     """
-    first = itertools.islice(faults(error, within=within, describe=describe), _PROBLEMS_TOLD)
+    first = itertools.islice(faults(error, within=within, describe=describe), _PROBLEMS_MAX)
     listed = [f"{location}: {message}" for location, message in first]
     more = error.error_count() - len(listed)
     return "; ".join([*listed, *([f"and {more} more"] if more else [])])
@@ -118,11 +118,11 @@ def faults(
     within: str = "",
     describe: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> Iterator[tuple[str, str]]:
-    """The places that are wrong, cut to what one can read, each with what is wrong there, as it is `describe`.
+    """Yield the place and the message of each problem, both of limited length.
 
-    `within` is the place of what was read.
+    `within` is the place of the part that was validated; `describe` returns the message.
     """
     for problem in error.errors(include_input=False, include_url=False):
-        steps = (step for step in problem["loc"] if step != "[key]")  # what pydantic adds to a key that is wrong
+        steps = (step for step in problem["loc"] if step != "[key]")  # pydantic adds it to the place of a key
         location = ".".join(map(str, (*filter(None, [within]), *steps)))[:_PLACE_MAX] or "the body"
         yield location, describe(problem)[:MESSAGE_MAX]

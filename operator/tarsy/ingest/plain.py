@@ -1,4 +1,4 @@
-"""The payload of `POST /api/v1/alerts`: an alert from anybody who is not Alertmanager."""
+"""The payload of `POST /api/v1/alerts`: one alert in TARSy's own format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarsy.ingest import payload
 from tarsy.resources import base, investigations, tool_patterns
 
 
-def _text(value: object) -> object:
+def _not_blank(value: object) -> object:
     if isinstance(value, str) and not value.strip():
         raise ValueError("it is blank: say what is wrong")
     return value
@@ -25,8 +25,8 @@ class Alert(BaseModel):
     alert_type: base.AlertType
     data: Annotated[
         JsonValue,
-        AfterValidator(_text),
-        WithJsonSchema({}),  # anything; its own would be a reference that dangles inside the API's description
+        AfterValidator(_not_blank),
+        WithJsonSchema({}),  # any JSON; the default schema is a reference that dangles in the API's description
         Field(description="What is known, as text or as JSON; passed on as it is."),
     ]
     runbook: Annotated[
@@ -45,7 +45,7 @@ class Alert(BaseModel):
 
     @property
     def runbook_url(self) -> str:
-        """The address of the runbook: `runbook`, else the text `runbook` of a JSON object in `data`; "" without one.
+        """The URL of the runbook: `runbook`, or else the string `runbook` of a JSON object in `data`, or else "".
 
         Source: `get_runbook_url` of the founding documents (002).
         """
@@ -53,22 +53,22 @@ class Alert(BaseModel):
         return runbook if isinstance(runbook, str) else ""
 
     def text(self) -> str:
-        """The data as the agents read it."""
+        """Return the data as the agents read it."""
         if isinstance(self.data, str):
             return self.data
         return "".join(payload.compact(self.data))
 
 
 def parse(body: bytes) -> Alert:
-    """Read an alert; a payload.PayloadError says that it is no JSON, a pydantic.ValidationError what is wrong with it.
+    """Parse an alert. Raise payload.PayloadError if `body` is not JSON, else pydantic.ValidationError.
 
-    Large bodies take long enough to belong into a thread.
+    Large bodies take so long that they belong in a thread.
     """
     return Alert.model_validate(payload.load(body), context=tool_patterns.AS_WRITTEN)
 
 
 def unknown_names(error: pydantic.ValidationError) -> str:
-    """Return the message on unknown native tools, with the known ones; "" if other problems come first.
+    """Return a message that names unknown native tools and the known ones; "" if there are other problems.
 
     Names of servers and tools are not checked here.
     """
@@ -79,14 +79,14 @@ def unknown_names(error: pydantic.ValidationError) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """The payload's JSON schema, for the API's description."""
-    made = Alert.model_json_schema(by_alias=False)
-    document: dict[str, Any] = _inlined(made, made.pop("$defs"))
+    """Return the payload's JSON schema, for the API's description."""
+    schema_with_references = Alert.model_json_schema(by_alias=False)
+    document: dict[str, Any] = _inlined(schema_with_references, schema_with_references.pop("$defs"))
     return document
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
-    """A schema without references, which would dangle there, and without what is for the API server."""
+    """Return a schema with its references replaced, and without the API server's extensions."""
     if isinstance(node, list):
         return [_inlined(node_part, definitions) for node_part in node]
     if not isinstance(node, dict):

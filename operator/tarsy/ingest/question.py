@@ -1,4 +1,4 @@
-"""The payload of `POST /api/v1/investigations/{id}/chat`: a question about what was found."""
+"""The payload of `POST /api/v1/investigations/{id}/chat`: a question about an investigation."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Question(BaseModel):
 
 
 def parse(body: bytes, *, mask: Callable[[str], str]) -> str:
-    """The question, masked. A payload.PayloadError says that it is no JSON, a pydantic.ValidationError what is wrong.
+    """Return the question, masked. Raise payload.PayloadError if `body` is not JSON, else pydantic.ValidationError.
 
-    Large bodies take long enough to belong into a thread.
+    Large bodies take so long that they belong in a thread.
     """
     return mask(Question.model_validate(payload.load(body)).question)
 
 
 def schema() -> dict[str, Any]:
-    """The payload's JSON schema, for the API's description."""
+    """Return the payload's JSON schema, for the API's description."""
     return Question.model_json_schema()

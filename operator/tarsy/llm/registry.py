@@ -121,7 +121,7 @@ class Models:
     def hold_at_once(self) -> None:
         """Have as many calls at once from now on as its file says, those for earlier files counted."""
         for asked in self._models.values():
-            asked.slots.allow(self._limits.provider_calls)
+            asked.slots.set_limit(self._limits.provider_calls)
 
     def __getitem__(self, name: str) -> model.LimitedModel:
         """The model of provider `name`; of one that the platform file has lost since, a model that says so."""

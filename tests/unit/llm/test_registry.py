@@ -458,7 +458,7 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         second.hold_at_once()
         assert len(made) == 3, "what is as before is not built again"
         assert second["same"].slots is first["same"].slots
-        assert (first["other"].slots.most, second["other"].slots is first["other"].slots) == (1, True)
+        assert (first["other"].slots.limit, second["other"].slots is first["other"].slots) == (1, True)
         assert (second["same"].standing.state, second["other"].standing.state) == ("answering", "usable")
         known = versions.Versions(
             ports.Runtime(platform=file(), model=first.__getitem__, toolbox=no_tools), first.sources.values()

@@ -175,7 +175,7 @@ async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() ->
     some = slots.Slots(3)
     for _ in range(3):
         await some.acquire()
-    some.allow(1)
+    some.set_limit(1)
     waiting = [asyncio.create_task(some.acquire()) for _ in range(2)]
     for _ in range(2):
         some.release()
@@ -184,14 +184,14 @@ async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() ->
     some.release()
     await asyncio.sleep(0)
     assert [one.done() for one in waiting] == [True, False], "whoever came first, and no other"
-    some.allow(2)
+    some.set_limit(2)
     await asyncio.sleep(0)
     assert waiting[1].done()
 
 
 async def test_slots_that_nobody_had_taken_are_fewer_at_once() -> None:
     some = slots.Slots(5)
-    some.allow(1)
+    some.set_limit(1)
     await some.acquire()
     second = asyncio.create_task(some.acquire())
     await asyncio.sleep(0)
@@ -199,7 +199,7 @@ async def test_slots_that_nobody_had_taken_are_fewer_at_once() -> None:
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    some.allow(4)
+    some.set_limit(4)
     for _ in range(3):
         await some.acquire()
     assert some.locked()

@@ -457,7 +457,7 @@ class Pool:
         """Have those in force from now on."""
         self.tools = tools
         for server in tools.servers.values():
-            server.slots.allow(tools.limits.server_calls)
+            server.slots.set_limit(tools.limits.server_calls)
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""
