@@ -1,12 +1,12 @@
-"""The agent loop: ask, run, commit.
+"""The agent loop: ask the model, run the tool calls of its answer, commit each step.
 
-Nothing is sent before the journal says that the lease is certain, and nothing counts before it is committed. A crash
-therefore leaves one of three things: an answer that is not committed (asked for again), results of read-only calls that
-are not committed (called again), or a writing call with an unknown outcome (in doubt, never repeated). Cancellation has
-no code here: it ends the task.
+Nothing is sent before the journal confirms the lease, and nothing counts before it is committed. A crash therefore
+leaves one of three things: an answer that was not committed (the model is asked again), results of read-only calls that
+were not committed (the calls are made again), or a writing call with an unknown outcome (in doubt, never repeated).
+Cancellation has no code here: it ends the task.
 
-If a provider brings no answer, the execution goes on with its next fallback, for good: the log says so, and a takeover
-asks that one too. The failures of one provider are not held against the next.
+If a provider gives no answer, the execution goes on with its next fallback for good. The log says so, and a takeover
+asks that provider too. The failures of one provider do not count against the next.
 
 The last answer is committed together with everything that it ends: the execution, and possibly the stage and the run.
 """
@@ -14,7 +14,6 @@ The last answer is committed together with everything that it ends: the executio
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -34,200 +33,184 @@ T = TypeVar("T")
 IN_DOUBT = "The outcome of this call is unknown: its worker was interrupted. It was not repeated; check before acting."
 
 RESULT_SHOWN = 64 * 1024
-"""Characters of a tool's result that are shown where nothing is said."""
+"""The default limit of a tool's result in a request, in characters."""
 SUMMARIES_AT_ONCE = 8
 """The limit for one execution: each summary holds a long text in memory."""
 
 EndsWith: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
-"""Return the entries that end together with an execution, given its state after its end."""
+"""Returns the entries that are committed with the end of an execution, given its state after its end."""
 
 
 class OpenStream(Protocol):
-    """Entered for as long as a model is asked."""
+    """Opens the stream of a model call, for as long as the model is asked."""
 
     def __call__(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
-        """The stream of a turn, or of the summary of a call's `result` before it."""
+        """`number` is the call number; `result` is the tool call whose result is summarised before it, if any."""
         ...
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A tool call with its result, or with the reason why there is none."""
-
-    run: entries.ToolRun
-    away: bool = False
-    """Whether its server could not be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One execution's loop over its log."""
+    """The loop of one execution over its log."""
 
     execution: record.Execution
-    """The one in the journal's record: every commit adds to its log."""
+    """The execution in the journal's record: each commit adds to its log."""
     model: Callable[[str], ports.Model]
-    """The model of a provider."""
+    """Returns the model of a provider."""
     toolbox: ports.Toolbox
     journal: ports.Journal
     ends_with: EndsWith
     context_tokens: Callable[[str], int | None] = lambda _: None
-    """The tokens that a request to a provider may have; None where that is not known."""
+    """Returns the limit of a request to a provider, in tokens; None if it is unknown."""
     pause_time: Callable[[], AbstractContextManager[object]] = nullcontext
     """See `ports.Scope.pause_time`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
-    open_stream: OpenStream = lambda turn, result="": nullcontext(ports.NULL_STREAM)  # noqa: ARG005 - without viewers
+    open_stream: OpenStream = lambda number, result="": nullcontext(ports.NULL_STREAM)  # noqa: ARG005 - without viewers
     """See `ports.Runtime.open_stream`."""
     result_limit: Callable[[str], int] = lambda _: RESULT_SHOWN
-    """The characters of a tool's result that a provider is shown."""
+    """Returns the limit of a tool's result in a request to a provider, in characters."""
     summary_due: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
-    """The summary that a result is to have, by its server, the provider that is asked then, and its characters."""
+    """Returns the summary that a result needs, given its server, the provider that is asked now, and its characters."""
 
     async def run(self) -> None:
-        """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
+        """Go on from where the log stands until the execution ends or the run is suspended."""
         await self._settle_doubts()
         while not self.execution.ended and not self.journal.suspended():
             if self.execution.due:
-                await self._sum_up()
+                await self._summarise()
                 continue
-            match self._next_step(self.execution.log):
+            match requests.next_step(self.execution):
                 case steps.Ask() as ask:
                     await self._ask(ask)
                 case steps.Run(calls):
                     await self._run(calls)
-                case steps.Done() | steps.GiveUp():  # an answer whose end an earlier version did not see in it
+                case steps.Done() | steps.GiveUp():  # an earlier version committed this answer without the end
                     await self._commit()
-
-    def _next_step(self, log: messages.Log) -> steps.Step:
-        return requests.next_step(self.execution, log)
 
     async def _commit(
         self,
-        *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
+        *added: entries.Answered | entries.Unanswered | entries.FellBack | entries.ToolsAnswered,
         beside: Sequence[entries.ServersAway] = (),
     ) -> None:
-        """Commit what was said, what happened `beside` it, and the ends that it brings."""
-        log = [*self.execution.log, *(message for entry in said for message in registry.log_additions(entry))]
+        """Commit entries, and after them the end of the execution and all that ends with it, if they bring it."""
+        log = [*self.execution.log, *(message for entry in added for message in registry.log_additions(entry))]
         ended = requests.end(self.execution, log)
         ends = (ended, *self.ends_with(replace(self.execution, log=log, ended=ended))) if ended else ()
-        await self.journal.commit(*beside, *said, *ends)
+        await self.journal.commit(*beside, *added, *ends)
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
-        await self._fit_context(ask, added)
+        await self._compact(ask, added)
         request = requests.next_request(self.execution, ask, added)
         failpoints.hit("model.ask.before")
-        with self.open_stream(self._turn) as stream:
+        reply: messages.Message | messages.Failure
+        with self.open_stream(self._call_number) as stream:
             try:
-                scope = replace(self._scope, stream=stream)
-                answer = await self.model(self.execution.source.provider).ask(request, scope)
+                answer = await self.model(self.execution.source.provider).ask(request, self._scope(stream))
             except ports.ModelError as error:
-                overflow = error.failure.code == messages.CONTEXT_OVERFLOW
-                if not overflow or not await self._fit_context(ask, added, refused=error):  # else it is asked again
-                    await self._unanswered(error.failure, added, error.call)
+                is_too_large = error.failure.code == messages.CONTEXT_OVERFLOW
+                if is_too_large and await self._compact(ask, added, refused=error):
+                    return  # the loop sends the smaller request
+                reply, call = error.failure, error.call
             else:
-                await self._answered(answer, added, final=ask.final)
+                reply = requests.strategy(self.execution).dialect.read(answer.message, final=ask.final)
+                call = answer.call
+            await self._commit(self._reply_entry(reply, added, call))
 
-    async def _fit_context(
+    async def _compact(
         self, ask: steps.Ask, added: Sequence[messages.Message], *, refused: ports.ModelError | None = None
     ) -> bool:
-        """Have results give way where the request would be too large, or was; whether any did."""
+        """Shorten tool results if the request would be too large, or was `refused` as that; return whether any was."""
         limit = self.context_tokens(self.execution.source.provider)
-        carried = requests.context_of(self.execution, ask, added)
-        due = carried.compaction(limit, refused=refused is not None)
-        if due is None:
+        compaction = requests.context_of(self.execution, ask, added).compaction(limit, refused=refused is not None)
+        if compaction is None:
             return False
-        compacted = entries.ContextCompacted(
-            execution=self._id,
-            turn=self._turn,
-            results=due.results,
-            cut=due.cut,
-            shown=due.shown,
-            tokens=due.tokens,
-            limit=limit or 0,
-            failure=refused.failure if refused else None,
-            call=refused.call if refused else None,
+        await self.journal.commit(
+            entries.ContextCompacted(
+                execution=self._id,
+                turn=self._call_number,
+                results=compaction.results,
+                cut=compaction.cut,
+                shown=compaction.shown,
+                tokens=compaction.tokens,
+                limit=limit or 0,
+                failure=refused.failure if refused else None,
+                call=refused.call if refused else None,
+            )
         )
-        await self.journal.commit(compacted)
         return True
 
-    async def _answered(self, answer: ports.Answer, added: tuple[messages.Message, ...], *, final: bool) -> None:
-        message = requests.strategy(self.execution).dialect.read(answer.message, final=final)
-        if isinstance(message, messages.Failure):
-            await self._unanswered(message, added, answer.call)
-            return
-        calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
-        committed = (*added, replace(message, calls=calls))
-        if (why := self._falls_back(committed)) is not None:
-            await self._fall_back(messages.Failure(kind="rejected", text=why), answer.call)
-            return
-        await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=committed, call=answer.call))
+    def _reply_entry(
+        self, reply: messages.Message | messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
+    ) -> entries.Answered | entries.Unanswered | entries.FellBack:
+        """Return the entry of a model's reply to a request with `added`: an answer, a failure, or a fallback."""
+        number = self._call_number
+        if isinstance(reply, messages.Message):
+            calls = (replace(asked, id=f"{number}.{index}") for index, asked in enumerate(reply.calls))
+            reply = replace(reply, calls=tuple(calls))
+        reason, fallback = self._fallback_reason((*added, reply)), self.execution.next_source
+        if reason is not None and fallback is not None:
+            failure = messages.Failure(kind="rejected", text=reason)
+            if isinstance(reply, messages.Failure):
+                failure = replace(reply, text=reason)
+            log_fields = {"action": "provider_fallback", "left": call.provider, "provider": fallback.provider}
+            log.warning("%s is asked from here on: %s", fallback.provider, reason, extra=log_fields)
+            return entries.FellBack(
+                execution=self._id, turn=number, provider=fallback.provider, failure=failure, call=call
+            )
+        if isinstance(reply, messages.Failure):
+            return entries.Unanswered(execution=self._id, turn=number, messages=added, failure=reply, call=call)
+        return entries.Answered(execution=self._id, turn=number, messages=(*added, reply), call=call)
 
-    async def _unanswered(
-        self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
-    ) -> None:
-        if (why := self._falls_back((*added, failure))) is not None:
-            await self._fall_back(replace(failure, text=why), call)
-            return
-        await self._commit(
-            entries.Unanswered(execution=self._id, turn=self._turn, messages=added, failure=failure, call=call)
-        )
-
-    def _falls_back(self, committed: Sequence[messages.Message | messages.Failure]) -> str | None:
-        """Why another provider is asked instead of what would follow `committed`; None where none is."""
+    def _fallback_reason(self, added: Sequence[messages.Message | messages.Failure]) -> str | None:
+        """Return why the next provider is asked instead of committing `added`, which ends with the reply; or None."""
         if self.execution.next_source is None:
             return None
-        match committed[-1], self._next_step([*self.execution.log, *committed]):
+        match added[-1], requests.next_step(self.execution, [*self.execution.log, *added]):
             case messages.Failure(code=messages.RETRIES), _:
                 return None
             case (_, steps.GiveUp(text)) | (messages.Failure(kind="timeout", text=text), _):
                 return text
         return None
 
-    async def _fall_back(self, failure: messages.Failure, call: entries.ModelCall) -> None:
-        """Have the next provider asked the same: nothing was said yet."""
-        following = self.execution.next_source
-        assert following  # noqa: S101 - `_falls_back` has looked
-        log_fields = {"action": "provider_fallback", "left": call.provider, "provider": following.provider}
-        log.warning("%s is asked from here on: %s", following.provider, failure.text, extra=log_fields)
-        await self.journal.commit(
-            entries.FellBack(
-                execution=self._id, turn=self._turn, provider=following.provider, failure=failure, call=call
-            )
-        )
-
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
-        reads, writes = self._split(calls)
-        with self.open_stream(self._turn - 1, "") as stream:
-            call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
-            for batch in (*([write] for write in writes), reads):
-                if batch:
-                    await self._tools_answered(await side_by_side(map(call, batch)))
+        """Call tools: each writing one alone, then the others side by side."""
+        writing = self._writing
+        batches = [[call] for call in calls if call.name in writing]
+        batches.append([call for call in calls if call.name not in writing])
+        with self.open_stream(self._call_number - 1) as stream:
+            for batch in filter(None, batches):
+                await self._commit_results(await side_by_side(self._call(call, stream) for call in batch))
 
     async def _settle_doubts(self) -> None:
-        """Calls without a result at the start were under way when an earlier worker ended."""
+        """Answer the writing calls that were under way when an earlier worker ended: their outcome is unknown."""
         calls = steps.under_way(self.execution.log, requests.rules(self.execution))
-        asked = [call for call in calls if not steps.is_repeated(self.execution.log, call)]
-        _, writes = self._split(asked)
-        if writes:
-            runs = [entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes]
-            await self._tools_answered([_Made(run) for run in runs])
+        doubt = messages.Message(role="tool", text=IN_DOUBT, failed=True, in_doubt=True)
+        runs = [
+            entries.ToolRun(call=call, result=replace(doubt, call_id=call.id, tool_name=call.name), seconds=0.0)
+            for call in calls
+            if call.name in self._writing and not steps.is_repeated(self.execution.log, call)
+        ]
+        if runs:
+            await self._commit_results([(run, False) for run in runs])
 
-    async def _call(self, call: messages.ToolCall, *, scope: ports.Scope) -> _Made:
+    async def _call(self, call: messages.ToolCall, stream: ports.Stream) -> tuple[entries.ToolRun, bool]:
+        """Call a tool, unless the rules refuse it; return its run, and whether its server could not be reached."""
         failpoints.hit("tool.call.before")
         started = time.monotonic()
-        if why := self._why_not(call):
-            output = ports.ToolOutput(text=why, failed=True)  # it shows nothing
+        if refusal := self._refusal(call):
+            output = ports.ToolOutput(text=refusal, failed=True)
         else:
-            reads, _ = self._split([call])
-            output = await self.toolbox.call(call, replace(scope, only_reads=bool(reads)))
+            scope = replace(self._scope(stream), only_reads=call.name not in self._writing)
+            output = await self.toolbox.call(call, scope)
         failpoints.hit("tool.call.after")
-        return _Made(self._tool_run(call, output, seconds=time.monotonic() - started), away=output.away)
+        return self._tool_run(call, output, seconds=time.monotonic() - started), output.away
 
     def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
-        """Return the record of a call, with as much of its result as the provider may read that is asked now.
+        """Return the record of a call, its result cut to what the provider that is asked now may read.
 
-        A provider that is asked later, as a fallback, reads the same. An error is short by nature; a long one is cut.
+        A fallback that is asked later reads the same.
         """
         provider = self.execution.source.provider
         text = excerpts.middle_cut(output.text, self.result_limit(provider), advice=excerpts.ASK_FOR_LESS)
@@ -242,60 +225,74 @@ class Loop:
             summary=None if output.failed else self.summary_due(server, provider, len(output.text)),
         )
 
-    async def _sum_up(self) -> None:
-        """Have the results summed up that are due, side by side."""
-        together = concurrent_waits.ConcurrentWaits(self.pause_time)
-        turns = asyncio.Semaphore(SUMMARIES_AT_ONCE)
+    def _refusal(self, call: messages.ToolCall) -> str:
+        """Return why a call is not made, in words for the model; "" if it is made."""
+        pinned = [spec.name for spec in self.execution.started.tools]
+        if call.name not in pinned:
+            return _unknown_tool(call.name, pinned)
+        if steps.is_repeated(self.execution.log, call):
+            return templates.text("repeated")
+        refused = steps.refusal(self.execution.log, call, requests.rules(self.execution))
+        return templates.filled("refused", why=refused) if refused else ""
 
-        async def one(call_id: str, due: entries.SummaryDue) -> None:
-            async with turns:
-                with together.call():
-                    await self._sum_one_up(call_id, due, pause_time=together.pause_time)
+    async def _commit_results(self, results: Sequence[tuple[entries.ToolRun, bool]]) -> None:
+        """Commit the results of `_call`, after an entry about the servers that could not be reached."""
+        answered = entries.ToolsAnswered(execution=self._id, runs=tuple(run for run, _ in results))
+        away = []
+        if unreached := [run.call for run, is_away in results if is_away]:
+            servers = dict.fromkeys(tool_names.split(call.name)[0] for call in unreached)
+            calls = tuple(call.id for call in unreached)
+            away.append(entries.ServersAway(execution=self._id, servers=tuple(servers), calls=calls))
+        await self._commit(answered, beside=away)
 
-        await side_by_side(one(*due) for due in list(self.execution.due.items()))
+    async def _summarise(self) -> None:
+        """Have models summarise the results that are due for it, side by side."""
+        waits = concurrent_waits.ConcurrentWaits(self.pause_time)
+        slots = asyncio.Semaphore(SUMMARIES_AT_ONCE)
 
-    async def _sum_one_up(
+        async def summarise(call_id: str, due: entries.SummaryDue) -> None:
+            async with slots:
+                with waits.call():
+                    await self._summarise_result(call_id, due, pause_time=waits.pause_time)
+
+        await side_by_side(summarise(*due) for due in list(self.execution.due.items()))
+
+    async def _summarise_result(
         self, call_id: str, due: entries.SummaryDue, *, pause_time: Callable[[], AbstractContextManager[object]]
     ) -> None:
-        """Have a long result summed up, and commit what came of it."""
+        """Ask for the summary of a long result, and commit it, or why there is none."""
         _, result = self.execution.result(call_id)
         word = prompts.new_word()
-        request = await self._request_for_summary(due, result, word=word)
+        request = await self._summary_request(due, result, word=word)
         failpoints.hit("model.summary.before")
-        read: str | messages.Failure
-        with self.open_stream(self._turn, call_id) as stream:
+        summary: str | messages.Failure
+        with self.open_stream(self._call_number, call_id) as stream:
             try:
-                # Without a summary the result is read as it is: that is as good as a fallback.
-                scope = replace(self._scope, stream=stream, pause_time=pause_time, has_fallback=True)
+                # Without a summary the model reads the result itself: that is as good as a fallback.
+                scope = replace(self._scope(stream), pause_time=pause_time, has_fallback=True)
                 answer = await self.model(due.provider).ask(request, scope)
             except ports.ModelError as error:
-                read, call = error.failure, error.call
+                summary, call = error.failure, error.call
             else:
-                read, call = summaries.read(answer.message, due, instead_of=result.text), answer.call
+                summary, call = summaries.read(answer.message, due, instead_of=result.text), answer.call
             failpoints.hit("model.summary.after")
             await self.journal.commit(
                 entries.ToolSummarised(
                     execution=self._id,
-                    turn=self._turn,
+                    turn=self._call_number,
                     call_id=call_id,
                     tool=result.tool_name,
                     word=word,
-                    text=read if isinstance(read, str) else "",
-                    failure=None if isinstance(read, str) else read,
+                    text=summary if isinstance(summary, str) else "",
+                    failure=None if isinstance(summary, str) else summary,
                     call=call,
                 )
             )
 
-    async def _request_for_summary(
-        self, due: entries.SummaryDue, result: messages.Message, *, word: str
-    ) -> ports.Request:
-        """Return the request for a summary.
-
-        Of the full result, which may be long, only the part in the request is kept.
-        """
-        full_result = (
-            await self.journal.whole(self._id, result.call_id) if result.call_id in self.execution.cut else None
-        )
+    async def _summary_request(self, due: entries.SummaryDue, result: messages.Message, *, word: str) -> ports.Request:
+        """Return the request for a summary. It keeps only a part of the full result, which may be long."""
+        is_cut = result.call_id in self.execution.cut
+        full_result = await self.journal.whole(self._id, result.call_id) if is_cut else None
         snapshot = self.journal.record.snapshot
         return summaries.request(
             self.execution,
@@ -306,40 +303,21 @@ class Loop:
             word=word,
         )
 
-    def _why_not(self, call: messages.ToolCall) -> str:
-        """Why a call is not made, for the model; "" where it is."""
-        pinned = [spec.name for spec in self.execution.started.tools]
-        if call.name not in pinned:
-            return _unknown(call.name, pinned)
-        if steps.is_repeated(self.execution.log, call):
-            return templates.text("repeated")
-        refused = steps.refusal(self.execution.log, call, requests.rules(self.execution))
-        return templates.filled("refused", why=refused) if refused else ""
-
-    async def _tools_answered(self, made: Sequence[_Made]) -> None:
-        unreached = [made_run.run.call for made_run in made if made_run.away]
-        servers = dict.fromkeys(tool_names.split(call.name)[0] for call in unreached)
-        away = entries.ServersAway(
-            execution=self._id, servers=tuple(servers), calls=tuple(call.id for call in unreached)
-        )
-        answered = entries.ToolsAnswered(execution=self._id, runs=tuple(made_run.run for made_run in made))
-        await self._commit(answered, beside=[away] if unreached else [])
-
-    def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
-        """Split calls into repeatable ones and others; an unknown tool is never called, so its calls are repeatable."""
-        writing = {spec.name for spec in self.execution.started.tools if not spec.idempotent}
-        return [c for c in calls if c.name not in writing], [c for c in calls if c.name in writing]
+    @property
+    def _writing(self) -> set[str]:
+        """The tools whose calls may not be repeated. A call of an unknown tool is never made, so it may be."""
+        return {spec.name for spec in self.execution.started.tools if not spec.idempotent}
 
     @property
     def _id(self) -> str:
         return self.execution.started.execution
 
     @property
-    def _turn(self) -> int:
+    def _call_number(self) -> int:
+        """The number of the next model call."""
         return len(messages.answers(self.execution.log))
 
-    @property
-    def _scope(self) -> ports.Scope:
+    def _scope(self, stream: ports.Stream) -> ports.Scope:
         return ports.Scope(
             execution=self._id,
             investigation=self.journal.record.snapshot.id,
@@ -348,17 +326,18 @@ class Loop:
             has_fallback=self.execution.next_source is not None,
             may_retry=self.may_retry,
             on_retry=self._on_retry,
+            stream=stream,
         )
 
     async def _on_retry(self, retry: ports.Retry) -> None:
-        """Keep, and log, that a request to a provider is sent again: for people, while it lasts."""
+        """Commit and log that a request to a provider is sent again: people see it while it lasts."""
         provider, code, error = retry.failed.provider, retry.failed.code, retry.failed.error
         log_fields = {"action": "model_retry", "provider": provider, "code": code, "requests": retry.attempt}
         log.warning("%s is asked again in %.1f s: %s", provider, retry.seconds, error, extra=log_fields)
         await self.journal.commit(
             entries.ModelRetried(
                 execution=self._id,
-                turn=self._turn,
+                turn=self._call_number,
                 provider=provider,
                 model=retry.model,
                 attempt=retry.attempt,
@@ -369,33 +348,26 @@ class Loop:
         )
 
 
-async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it at the same time, and return what came of it in order; a lost lease is told as one error."""
+async def side_by_side(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently, and return their results in order; a lost lease is raised as one LeaseLostError."""
     lost: Exception | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(coroutine) for coroutine in work]
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except* ports.LeaseLostError as errors:
         lost = errors.exceptions[0]
-    if lost is not None:  # however many saw it
+    if lost is not None:  # however many tasks raised it
         raise lost
     return [task.result() for task in tasks]
 
 
-def _unknown(name: str, pinned: Sequence[str]) -> str:
-    """Return the answer to a call of an unknown tool, with the tools that there are."""
+def _unknown_tool(name: str, pinned: Sequence[str]) -> str:
+    """Return the answer to a call of an unknown tool, with the available tools."""
     server, tool = tool_names.split(name)
-    servers = {tool_names.split(tool_name)[0] for tool_name in pinned}
     if not (server and tool):
-        what = f"'{name}' is no tool's name: a name is server.tool"
-    elif server not in servers:
-        what = f"There is no MCP server '{server}'"
+        problem = f"'{name}' is no tool's name: a name is server.tool"
+    elif server not in {tool_names.split(pinned_name)[0] for pinned_name in pinned}:
+        problem = f"There is no MCP server '{server}'"
     else:
-        what = f"There is no tool '{name}'"
-    return f"{what}. Available tools: {', '.join(pinned) or 'none'}"
-
-
-def _in_doubt(call: messages.ToolCall) -> messages.Message:
-    return messages.Message(
-        role="tool", call_id=call.id, tool_name=call.name, text=IN_DOUBT, failed=True, in_doubt=True
-    )
+        problem = f"There is no tool '{name}'"
+    return f"{problem}. Available tools: {', '.join(pinned) or 'none'}"

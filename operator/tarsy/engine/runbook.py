@@ -1,7 +1,7 @@
-"""The runbook: fetched once an investigation, before its first stage, and read by all that follow.
+"""The runbook: fetched once in an investigation, before its first stage, and read by all agents after that.
 
-What it came to is an entry of the log, so a takeover reads what the stages before it have read. A runbook that cannot
-be had is told, and the platform file's stands for it: an investigation needs none.
+Its text is an entry of the log, so a takeover reads what earlier stages have read. If it cannot be fetched, the entry
+says why, and the runbook of the platform file is used: an investigation needs none.
 """
 
 from __future__ import annotations
@@ -17,34 +17,27 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_read(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
-    """Have the runbook in the log, unless it is there, or a stage has begun without it.
+    """Fetch the runbook and commit it, unless it is in the log, or a stage has begun without it.
 
-    Where the alert names none, and the platform file has none, there is nothing to be kept.
+    If neither the alert nor the platform file has one, nothing is committed: agents read the built-in one.
     """
     so_far = journal.record.runs[entries.INVESTIGATION]
     if so_far.runbook or so_far.stages or so_far.ended:
         return
     url = journal.record.snapshot.runbook_url or ""
     with runtime.in_force() as now:
-        own = messages.storable(known_secrets.KNOWN.text(now.platform.defaults.runbook)).strip()
-        if not url and not own:
+        default = messages.storable(known_secrets.KNOWN.text(now.platform.defaults.runbook)).strip()
+        if not url and not default:
             return
-        read = entries.RunbookRead(url=url, origin="default" if own else "builtin", text=own or builtin())
+        read = entries.RunbookRead(url=url, origin="default" if default else "builtin", text=default or builtin())
         if url:
-            read = await _fetched(read, runtime=now, journal=journal)
+            await journal.ensure_lease()
+            try:
+                read = entries.RunbookRead(url=url, origin="url", text=await now.runbook(url))
+            except ports.RunbookError as error:
+                log.warning("the runbook cannot be read: %s", error, extra={"action": "runbook_failed"})
+                read = replace(read, problem=str(error))
     await journal.commit(read)
-
-
-async def _fetched(
-    instead: entries.RunbookRead, *, runtime: ports.Runtime, journal: ports.Journal
-) -> entries.RunbookRead:
-    await journal.ensure_lease()
-    try:
-        text = await runtime.runbook(instead.url)
-    except ports.RunbookError as error:
-        log.warning("the runbook cannot be read: %s", error, extra={"action": "runbook_failed"})
-        return replace(instead, problem=str(error))
-    return entries.RunbookRead(url=instead.url, origin="url", text=text)
 
 
 def text(so_far: record.Record) -> str:

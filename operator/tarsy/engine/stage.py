@@ -97,7 +97,7 @@ class Stage:
         async def run(one: execution.Execution) -> bool:
             time = timeouts.PausableTimeout(left)
             in_time = await time.run(lambda time: one.run(time.pause))
-            self._waited = time.waited
+            self._waited = time.paused_seconds
             return in_time
 
         return all(await loop.side_by_side(map(run, executions)))

@@ -1,4 +1,4 @@
-"""The time of one agent, which stands still while it waits for what others keep busy."""
+"""The time limit of an agent, which is paused while the agent waits for a slot of its provider."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tarsy.agent import loop
 
 
 class PausableTimeout:
-    """Some seconds for the work of one agent."""
+    """A time limit in seconds for one coroutine."""
 
     def __init__(self, seconds: float | None) -> None:
-        """`seconds` of work; None is no limit."""
-        self.waited = 0.0
-        """Seconds in which it stood still."""
+        """`seconds` None is no limit."""
+        self.paused_seconds = 0.0
+        """Seconds for which it was paused."""
         self._seconds = seconds
         self._limit = asyncio.Timeout(None)
 
     async def run(self, work: Callable[[PausableTimeout], Coroutine[Any, Any, None]]) -> bool:
-        """Do the work, which is given this timer; False where the time was over before it was done.
+        """Run `work`, which gets this limit; return False if the time was over before it was done.
 
-        A cancellation from outside is never taken for the end of the time, even where both come at once.
+        A cancellation from outside is never taken for the end of the time, even if both come at once.
         """
         self._limit = asyncio.timeout(self._seconds)
         try:
             async with self._limit:
-                await loop.side_by_side([work(self)])  # a task of its own: a second cancel spares its cleaning up
-        except TimeoutError:  # the limit's: what the work raises comes in a group
+                await loop.side_by_side([work(self)])  # its own task: a second cancel spares its clean-up
+        except TimeoutError:  # by the limit: what `work` raises comes in a group
             return False
         return True
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let no time pass for as long as the block takes."""
+        """Let no time pass inside the block."""
         if (end := self._limit.when()) is None or self._limit.expired():
             yield
             return
@@ -45,6 +45,6 @@ class PausableTimeout:
         try:
             yield
         finally:
-            waited = now() - began
-            self.waited += waited
-            self._limit.reschedule(end + waited)
+            seconds = now() - began
+            self.paused_seconds += seconds
+            self._limit.reschedule(end + seconds)
