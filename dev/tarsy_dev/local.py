@@ -1,31 +1,22 @@
 """`make local` and `make local-down`: a world in the background, to run the operator against as often as one likes.
 
-One supervisor has it, in a session of its own, so that it outlives the command and the terminal. It holds a file
-lock as long as it lives: that tells whether it is up, where a file with a process id would go stale. When a server
-of the world ends, it ends the rest and says so in its log: half a world would only make riddles.
+One supervisor has it (`tarsy_dev.background`). When a server of the world ends, it ends the rest and says so in its
+log: half a world would only make riddles.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
-import os
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tarsy_dev import assets, cache, errors, tools, world
-
-
-class LocalError(errors.Error):
-    """The local world does not come up, or does not end."""
+from tarsy_dev import assets, background, cache, tools, world
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     world = Local(parsed.state.resolve(), operator=parsed.operator)
     parsed.do(world)
     if parsed.do is Local.up:
-        print(f"The local world is up; its logs are in {_shown(world.state)}. Next:\n")
-        print(f"  . {_shown(world.env)} && tarsy operator\n")
+        print(f"The local world is up; its logs are in {background.shown(world.state)}. Next:\n")
+        print(f"  . {background.shown(world.env)} && tarsy operator\n")
         print("It goes on in the background until 'make local-down'.")
     return 0
 
@@ -55,29 +46,26 @@ class Local:
         self._operator = operator
         self.env = state / "env"
         """The shell file that says where everything is; it exists while the world is ready."""
-        self._log = state / "supervisor.log"
-        self._lock = state / "supervisor.lock"  # held while the supervisor lives; its process id is in it
-        self._turn = state / "command.lock"  # held by `up` and `down`, which would delete what the other makes
+        more = ["--operator"] if operator else []
+        arguments = ["local", "--state", str(state), *more, "run"]
+        self._supervisor = background.Supervisor(state, ready=self.env, arguments=arguments, what="the local world")
 
     def up(self) -> None:
         """Start the supervisor, unless it runs, and return when the world is ready."""
         assets.everything()  # in the foreground, because it may take minutes and says so
         self.state.mkdir(exist_ok=True)
-        with cache.locked(self._turn):
-            if self._supervisor() is None:
+        with self._supervisor.command():
+            if self._supervisor.pid() is None:
                 self._clean()
-                self._start()
+                cache.say("starting Kubernetes, Postgres and the scripted model, which takes about 10 seconds")
+                self._supervisor.start(timeout=120)
 
     def down(self) -> None:
         """End the supervisor, which ends the world, and delete what it left."""
         if not self.state.exists():
             return
-        with cache.locked(self._turn):
-            pid = self._supervisor()
-            if pid is not None:
-                os.kill(pid, signal.SIGTERM)
-                what = f"the end of the supervisor (process {pid})"
-                _wait(lambda: self._supervisor() is None, timeout=60, what=what)
+        with self._supervisor.command():
+            self._supervisor.end()
             self._clean()
 
     def environment(self) -> dict[str, str]:
@@ -93,7 +81,7 @@ class Local:
             signal.signal(number, lambda *_: stop.set())
         self.state.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._locked())
+            stack.enter_context(self._supervisor.locked())
             running = stack.enter_context(world.running(self.state))
             env = running.env
             if self._operator:
@@ -107,50 +95,6 @@ class Local:
                     running.check()
             finally:
                 self.env.unlink()
-
-    def _start(self) -> None:
-        operator = ["--operator"] if self._operator else []
-        with self._log.open("wb") as log:
-            supervisor = subprocess.Popen(
-                [sys.executable, "-m", "tarsy_dev", "local", "--state", self.state, *operator, "run"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=tools.ROOT,
-                start_new_session=True,
-            )
-
-        def ready() -> bool:
-            if supervisor.poll() is not None:
-                raise LocalError(f"the local world did not come up; {self._log} says:\n{self._log.read_text()}")
-            return self.env.exists()
-
-        cache.say("starting Kubernetes, Postgres and the scripted model, which takes about 10 seconds")
-        _wait(ready, timeout=120, what=f"the start, of which {self._log} tells more")
-
-    def _supervisor(self) -> int | None:
-        """Return the process id of the supervisor, or None when none runs."""
-        try:
-            with self._lock.open() as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return int(lock.read())
-        except FileNotFoundError:
-            pass
-        return None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock.open("a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise LocalError(f"another supervisor holds {self._lock}: it is up already") from error
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-            yield
 
     def _clean(self) -> None:
         """Delete everything but the files of locks, which are only good as long as everybody has the same."""
@@ -170,16 +114,3 @@ def _shell(env: Mapping[str, str]) -> str:
         before = ':"$PATH"' if name == "PATH" else ""
         lines.append(f"export {name}={shlex.quote(value)}{before}")
     return "\n".join(lines) + "\n"
-
-
-def _shown(path: Path) -> str:
-    """Return a path as one would type it here; the dot command of a shell needs a slash in it."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _wait(true: Callable[[], bool], *, timeout: float, what: str) -> None:
-    deadline = time.monotonic() + timeout
-    while not true():
-        if time.monotonic() > deadline:
-            raise LocalError(f"waited {timeout:.0f} s in vain for {what}")
-        time.sleep(0.05)
