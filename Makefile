@@ -14,7 +14,7 @@ SOURCES := operator dev bench tests
 TWICE := -n 2 --dist loadfile
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
-	test-kind bench demo local local-down clean
+	test-kind test-node bench demo local local-down node node-down clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 14
@@ -76,6 +76,10 @@ test-cluster: assets  ## The tests on a real API server
 test-e2e: assets  ## The operator as a process, on real parts
 	$(PYTEST) $(TWICE) tests/e2e
 
+test-node: setup  ## The tests on a real node, made here; says what is missing where there is no root or no containerd
+	@lacks=$$($(DEV) node needs); if [ -n "$$lacks" ]; then echo "test-node DID NOT RUN: it needs $$lacks"; else \
+		$(MAKE) --no-print-directory assets && $(PYTEST) tests/node -m node; fi
+
 bench: assets  ## Figures of speed: what TARSy adds to models and tools, beside a bare loop (three minutes)
 	$(BIN)/python -m bench
 
@@ -95,7 +99,14 @@ local-down:  ## End what `make local` or `KEEP=1 make demo` started
 	$(DEV) local down
 	$(DEV) local --state .demo down
 
+node: setup  ## Start a control plane and one real node in namespaces of their own (root, Debian's containerd)
+	$(DEV) node up
+
+node-down:  ## End what `make node` started
+	$(DEV) node down
+
 clean:  ## Remove what was installed and made here (caches outside this folder stay)
 	-$(DEV) local down
 	-$(DEV) local --state .demo down
+	-$(DEV) node down
 	rm -rf .venv .dev .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dev/node/node_modules

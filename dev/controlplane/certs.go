@@ -30,22 +30,34 @@ var leaves = []struct {
 	{"admin", "admin", []string{"system:masters"}, false},
 	{"kube-controller-manager", "system:kube-controller-manager", nil, false},
 	{"kube-scheduler", "system:kube-scheduler", nil, false},
+	{"kubelet", "system:node:node-0", []string{"system:nodes"}, false},
+	{"kube-proxy", "system:kube-proxy", nil, false},
 }
 
-// runCerts writes every key and certificate that a control plane on 127.0.0.1 needs, in 0.1 s and without openssl.
+// runCerts writes every key and certificate that a control plane needs, in 0.1 s and without openssl. The API server is
+// known as 127.0.0.1 and by the addresses that are given.
 func runCerts() int {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: certs DIR")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: certs DIR [ADDRESS]...")
 		return 2
 	}
-	if err := writeCerts(os.Args[1]); err != nil {
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, text := range os.Args[2:] {
+		address := net.ParseIP(text)
+		if address == nil {
+			fmt.Fprintln(os.Stderr, "certs: no IP address:", text)
+			return 2
+		}
+		addresses = append(addresses, address)
+	}
+	if err := writeCerts(os.Args[1], addresses); err != nil {
 		fmt.Fprintln(os.Stderr, "certs:", err)
 		return 1
 	}
 	return 0
 }
 
-func writeCerts(dir string) error {
+func writeCerts(dir string, addresses []net.IP) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -54,7 +66,11 @@ func writeCerts(dir string) error {
 		return err
 	}
 	for _, leaf := range leaves {
-		if err := authority.sign(dir, leaf.file, leaf.user, leaf.groups, leaf.serverAsWell); err != nil {
+		var served []net.IP
+		if leaf.serverAsWell {
+			served = addresses
+		}
+		if err := authority.sign(dir, leaf.file, leaf.user, leaf.groups, served); err != nil {
 			return err
 		}
 	}
@@ -95,8 +111,8 @@ func newAuthority(dir string) (*authority, error) {
 	return &authority{key, cert}, writePEM(dir, "ca.crt", "CERTIFICATE", der)
 }
 
-// sign writes FILE.key and FILE.crt.
-func (a *authority) sign(dir, file, user string, groups []string, serverAsWell bool) error {
+// sign writes FILE.key and FILE.crt, which is a server's as well if there are addresses that it serves at.
+func (a *authority) sign(dir, file, user string, groups []string, served []net.IP) error {
 	key, err := newKey(dir, file)
 	if err != nil {
 		return err
@@ -107,10 +123,13 @@ func (a *authority) sign(dir, file, user string, groups []string, serverAsWell b
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if serverAsWell {
+	if len(served) > 0 {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-		template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		template.DNSNames = []string{
+			"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local",
+		}
+		template.IPAddresses = served
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {

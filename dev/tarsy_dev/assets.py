@@ -1,11 +1,12 @@
-"""The programs of a Kubernetes control plane, kubectl and helm.
+"""The programs of a Kubernetes control plane and of a node, kubectl and helm.
 
 Each comes from `TEST_ASSET_<NAME>` (a file; envtest's own names, such as TEST_ASSET_KUBE_APISERVER), else from the
 folder `KUBEBUILDER_ASSETS`, else from our own binary, which is built from `dev/controlplane` with Go. A build is
 named by its sources and by the compiler, so that it is made once for all checkouts and is never an old one.
 
-helm is built from `dev/helm`, a module of its own because it needs other versions of the same modules, and only when
-somebody asks for it: the slow tests alone do.
+Two more binaries are built only when they are asked for. helm comes from `dev/helm`, a module of its own because it
+needs other versions of the same modules. The programs of a node come from `dev/kubelet`, which needs what the control
+plane needs, in the same versions, so that Go has compiled most of it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ PROGRAMS = (
 )
 HELM_SOURCE = tools.ROOT / "dev" / "helm"
 HELM = "helm"
+NODE_SOURCE = tools.ROOT / "dev" / "kubelet"
+NODE_PROGRAMS = ("coredns", "kube-proxy", "kubelet", "peer")
 
 _ONCE = "minutes on two cores; an interrupted build goes on where it was"
 _NOTICE = f"building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: 6 to 13 {_ONCE}"
 _HELM_NOTICE = f"building helm from its Go module, once: 3 to 10 {_ONCE}"
+_NODE_NOTICE = f"building the node's programs (kubelet, kube-proxy, CoreDNS) from Go modules, once: 1 to 5 {_ONCE}"
 
 
 class AssetError(errors.Error):
@@ -44,7 +48,7 @@ class AssetError(errors.Error):
 
 
 def program(name: str) -> Path:
-    """Return the path of the program `name`, one of PROGRAMS or HELM; where it is missing it is built, for minutes.
+    """Return the path of a program of PROGRAMS or NODE_PROGRAMS, or HELM; where it is missing it is built, for minutes.
 
     Raises AssetError, or tools.ToolError when there is no Go and none can be installed.
     """
@@ -57,7 +61,11 @@ def program(name: str) -> Path:
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     if folder and os.access(Path(folder) / name, os.X_OK):
         return Path(folder) / name
-    return (_built(HELM_SOURCE, _HELM_NOTICE) if name == HELM else _built(SOURCE, _NOTICE)) / name
+    if name == HELM:
+        return _built(HELM_SOURCE, _HELM_NOTICE) / name
+    if name in NODE_PROGRAMS:
+        return _built(NODE_SOURCE, _NODE_NOTICE) / name
+    return _built(SOURCE, _NOTICE) / name
 
 
 @functools.cache
@@ -70,9 +78,9 @@ def _built(source: Path, notice: str) -> Path:
 def digest(source: Path, *, compiler: str) -> str:
     """Return what tells one build of the folder `source` by `compiler` from another: 16 hexadecimal digits."""
     content = hashlib.sha256(compiler.encode())
-    for path in sorted(source.iterdir()):
+    for path in sorted(source.rglob("*")):
         if path.suffix in {".go", ".mod", ".sum", ".sh"}:
-            content.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+            content.update(str(path.relative_to(source)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return content.hexdigest()[:16]
 
 

@@ -5,7 +5,8 @@ garbage collection, ServiceAccounts, workloads); the scheduler, kwok and podlogs
 server was the alternative, and has none of what our code leans on: admission, CEL, watches, conflicts, RBAC.
 
 Every part can be killed and started again on its port and its data, which is what the chaos tests do. Nothing is
-written to disk to last (`--unsafe-no-fsync`), and nothing listens elsewhere than on 127.0.0.1.
+written to disk to last (`--unsafe-no-fsync`), and nothing listens elsewhere than on 127.0.0.1, unless a real node is to
+reach it: `tarsy_dev.node` starts it in a network namespace of its own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import urlsplit
 
 from tarsy_dev import assets, children, errors
 
@@ -30,8 +33,13 @@ Flags = dict[str, str | int | Path]
 WATCHERS = ("kube-controller-manager", "kube-scheduler", "kwok")
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "podlogs")
 NODE = "sim-0"
+SERVICES = "10.96.0.0/16"
+SERVICE = "10.96.0.1"
+"""The ClusterIP of the API server: the first of SERVICES."""
+REAL_PORT = 6443
+"""Where the API server listens for real nodes: one of those that the policies of charts know."""
 
-# Only the controllers that somebody here needs: all of them cost memory and a second of start.
+# Only the controllers that a simulated node needs: all of them cost memory and a second of start.
 _CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "cronjob-controller",
@@ -58,104 +66,31 @@ class KubectlError(errors.Error):
     """kubectl ended with an error; the message is what it said."""
 
 
-class ControlPlane:
-    """One control plane, its files in a folder of its own.
+class Administrator:
+    """Access to a control plane for who may do everything.
 
-    `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
-    before anything watches. `audited`: what ServiceAccounts do is written to `audit_log`, which costs the API server
-    a line a request. Usable as a context manager, which starts and stops it.
+    `folder` has the control plane's keys in `pki`, and gets the kubeconfigs that are written.
     """
 
-    def __init__(self, *, folder: Path, crds: Sequence[Path] = (), audited: bool = False) -> None:
+    def __init__(self, *, folder: Path, url: str) -> None:
         self.folder = folder.resolve()
-        self.logs = self.folder / "logs"
-        self.audit_log = self.logs / "audit.jsonl"
-        """One event of audit.k8s.io/v1 a line: of `dev/controlplane/audit.yaml`."""
-        self._audited = audited
-        self._crds = crds
+        self.url = url
         self._pki = self.folder / "pki"
-        self._running: dict[str, children.Child] = {}
-        self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._podlogs = children.free_ports(5)
-        self.url = f"https://127.0.0.1:{self._apiserver}"
 
-    def __enter__(self) -> ControlPlane:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start every component and return when the API, the CRDs and the node are ready, 4 to 8 s later.
-
-        Raises children.ChildError, which names the log of a component that ended or is late, and KubectlError.
-        """
-        self.logs.mkdir(parents=True, exist_ok=True)
-        if not self._pki.exists():
-            subprocess.run([assets.program("certs"), self._pki], check=True)
-        try:
-            self._spawn("etcd")
-            self.start_component("kube-apiserver")
-            # Before the controller-manager: its garbage collector takes up to 20 s to notice a kind that comes later.
-            self._apply_crds()
-            self.start_component("kube-controller-manager")
-            self.start_component("kube-scheduler")
-            self.start_component("podlogs")
-            self.start_component("kwok")
-            self._add_node()
-            self._wait_for_namespace("default")
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End every component at once; the folder keeps the logs."""
-        for name in reversed(list(self._running)):
-            self.kill(name)
-
-    def start_component(self, name: str) -> None:
-        """Start one of COMPONENTS, on the ports and data that it had before, and wait until it answers.
-
-        Behind etcd and the API server, those that watch it are started anew: after an outage each of them waits for up
-        to a minute before it looks again, and what is done next would wait for it.
-        """
-        child = self._spawn(name)
-        ready = {
-            "etcd": lambda: children.http_status(HTTPConnection("127.0.0.1", self._etcd, timeout=5), "/readyz") == 200,
-            "kube-apiserver": lambda: self._ask("/readyz") == 200,
-            "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
-        }.get(name)
-        if ready is not None:
-            self._wait(child, ready, timeout=60, what="readiness")
-        if name in ("etcd", "kube-apiserver"):
-            for watcher in [other for other in self._running if other in WATCHERS]:
-                self.kill(watcher)
-                self.start_component(watcher)
-
-    def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
-        """Send the signal to a component and wait for its end."""
-        self._running.pop(name).end(how)
-
-    def send(self, name: str, what: signal.Signals) -> None:
-        """Send a component a signal that does not end it, such as SIGSTOP and SIGCONT."""
-        self._running[name].process.send_signal(what)
-
-    def check(self) -> None:
-        """Raise children.ChildError if a component has ended that nobody killed."""
-        for child in self._running.values():
-            child.check()
-
-    def kubeconfig(self, *, namespace: str = "default", user: str = "admin", token: str | None = None) -> Path:
+    def kubeconfig(
+        self, *, namespace: str = "default", user: str = "admin", token: str | None = None, url: str | None = None
+    ) -> Path:
         """Write a kubeconfig whose current namespace is `namespace`, and return its path.
 
-        It speaks for the administrator, or for whoever the `token` belongs to; then `user` is only its name.
+        It speaks for the administrator, or for whoever the `token` belongs to; then `user` is only its name. `url` is
+        another address of the API server than `self.url`.
         """
         if token is None:
             cert, key = self._pem(f"{user}.crt"), self._pem(f"{user}.key")
             credential = {"client-certificate-data": cert, "client-key-data": key}
         else:
             credential = {"token": token}
-        cluster = {"server": self.url, "certificate-authority-data": self._pem("ca.crt")}
+        cluster = {"server": url or self.url, "certificate-authority-data": self._pem("ca.crt")}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -201,13 +136,123 @@ class ControlPlane:
             raise KubectlError(f"namespace {name} was not created: status {status or 'none'}")
         self._wait_for_namespace(name)
 
+    def check(self) -> None:
+        """Raise children.ChildError if the control plane is known to have ended."""
+
     def _wait_for_namespace(self, name: str) -> None:
-        self._wait(
-            self._running["kube-apiserver"],
-            lambda: self._ask(f"/api/v1/namespaces/{name}/serviceaccounts/default") == 200,
-            timeout=30,
-            what=f"the default ServiceAccount of namespace {name}",
-        )
+        deadline = time.monotonic() + 30
+        while self._ask(f"/api/v1/namespaces/{name}/serviceaccounts/default") != HTTPStatus.OK:
+            self.check()
+            if time.monotonic() > deadline:
+                raise KubectlError(f"namespace {name} had no default ServiceAccount after 30 s")
+            time.sleep(0.02)
+
+    def _ask(self, path: str, *, posted: object = None) -> int:
+        """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
+        server = urlsplit(self.url)
+        context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
+        context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+        connection = HTTPSConnection(server.hostname or "", server.port, timeout=5, context=context)
+        return children.http_status(connection, path, posted=posted)
+
+    def _pem(self, file: str) -> str:
+        return base64.b64encode((self._pki / file).read_bytes()).decode()
+
+
+class ControlPlane(Administrator):
+    """One control plane, its files in a folder of its own.
+
+    `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
+    before anything watches. `audited`: what ServiceAccounts do is written to `audit_log`, which costs the API server
+    a line a request. Usable as a context manager, which starts and stops it.
+
+    Its one node is a simulated one, unless `host` is given: the address that real nodes and their pods reach the API
+    server at, on port 6443 and on every other interface too. Then it simulates nothing and has every controller.
+    """
+
+    def __init__(
+        self, *, folder: Path, crds: Sequence[Path] = (), audited: bool = False, host: str | None = None
+    ) -> None:
+        self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._podlogs = children.free_ports(5)
+        if host is not None:
+            self._apiserver = REAL_PORT
+        super().__init__(folder=folder, url=f"https://127.0.0.1:{self._apiserver}")
+        self._host = host
+        self.logs = self.folder / "logs"
+        self.audit_log = self.logs / "audit.jsonl"
+        """One event of audit.k8s.io/v1 a line: of `dev/controlplane/audit.yaml`."""
+        self._audited = audited
+        self._crds = crds
+        self._running: dict[str, children.Child] = {}
+
+    def __enter__(self) -> ControlPlane:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start every component and return when the API, the CRDs and a simulated node are ready, 4 to 8 s later.
+
+        Raises children.ChildError, which names the log of a component that ended or is late, and KubectlError.
+        """
+        self.logs.mkdir(parents=True, exist_ok=True)
+        if not self._pki.exists():
+            addresses = [] if self._host is None else [self._host, SERVICE]
+            subprocess.run([assets.program("certs"), self._pki, *addresses], check=True)
+        try:
+            self._spawn("etcd")
+            self.start_component("kube-apiserver")
+            # Before the controller-manager: its garbage collector takes up to 20 s to notice a kind that comes later.
+            self._apply_crds()
+            self.start_component("kube-controller-manager")
+            self.start_component("kube-scheduler")
+            if self._host is None:
+                self.start_component("podlogs")
+                self.start_component("kwok")
+                self._add_node()
+            self._wait_for_namespace("default")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every component at once; the folder keeps the logs."""
+        for name in reversed(list(self._running)):
+            self.kill(name)
+
+    def start_component(self, name: str) -> None:
+        """Start one of COMPONENTS, on the ports and data that it had before, and wait until it answers.
+
+        Behind etcd and the API server, those that watch it are started anew: after an outage each of them waits for up
+        to a minute before it looks again, and what is done next would wait for it.
+        """
+        child = self._spawn(name)
+        ready = {
+            "etcd": lambda: children.http_status(HTTPConnection("127.0.0.1", self._etcd, timeout=5), "/readyz") == 200,
+            "kube-apiserver": lambda: self._ask("/readyz") == 200,
+            "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
+        }.get(name)
+        if ready is not None:
+            self._wait(child, ready, timeout=60, what="readiness")
+        if name in ("etcd", "kube-apiserver"):
+            for watcher in [other for other in self._running if other in WATCHERS]:
+                self.kill(watcher)
+                self.start_component(watcher)
+
+    def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send the signal to a component and wait for its end."""
+        self._running.pop(name).end(how)
+
+    def send(self, name: str, what: signal.Signals) -> None:
+        """Send a component a signal that does not end it, such as SIGSTOP and SIGCONT."""
+        self._running[name].process.send_signal(what)
+
+    def check(self) -> None:
+        """Raise children.ChildError if a component has ended that nobody killed."""
+        for child in self._running.values():
+            child.check()
 
     def _wait(self, child: children.Child, ready: Callable[[], bool], *, timeout: float, what: str) -> None:
         """Wait for a component; the end of another, which it may be waiting for itself, is an error at once."""
@@ -236,16 +281,6 @@ class ControlPlane:
         )
         self._running[name] = child
         return child
-
-    def _ask(self, path: str, *, posted: object = None) -> int:
-        """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
-        context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
-        context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
-        connection = HTTPSConnection("127.0.0.1", self._apiserver, timeout=5, context=context)
-        return children.http_status(connection, path, posted=posted)
-
-    def _pem(self, file: str) -> str:
-        return base64.b64encode((self._pki / file).read_bytes()).decode()
 
     def _arguments(self, name: str) -> list[str]:
         arguments: dict[str, Callable[[], Flags]] = {
@@ -276,11 +311,9 @@ class ControlPlane:
         return {
             **(audit if self._audited else {}),
             "etcd-servers": f"http://127.0.0.1:{self._etcd}",
-            "bind-address": "127.0.0.1",
-            "advertise-address": "127.0.0.1",
+            **self._addresses(),
             "secure-port": self._apiserver,
-            "endpoint-reconciler-type": "none",
-            "service-cluster-ip-range": "10.0.0.0/24",
+            "service-cluster-ip-range": SERVICES,
             "tls-cert-file": self._pki / "server.crt",
             "tls-private-key-file": self._pki / "server.key",
             "client-ca-file": self._pki / "ca.crt",
@@ -290,11 +323,25 @@ class ControlPlane:
             "kubelet-client-certificate": self._pki / "kubelet-client.crt",
             "kubelet-client-key": self._pki / "kubelet-client.key",
             "kubelet-preferred-address-types": "InternalIP",
-            "authorization-mode": "RBAC",
-            "disable-admission-plugins": "TaintNodesByCondition",  # no controller here would take the taint away
             "allow-privileged": "true",
             "shutdown-delay-duration": "0s",
             "profiling": "false",
+        }
+
+    def _addresses(self) -> Flags:
+        if self._host is not None:
+            return {
+                "bind-address": "0.0.0.0",  # noqa: S104 - its network is a namespace that ends at this machine
+                "advertise-address": self._host,
+                "authorization-mode": "Node,RBAC",
+                "enable-admission-plugins": "NodeRestriction",
+            }
+        return {
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "endpoint-reconciler-type": "none",
+            "authorization-mode": "RBAC",
+            "disable-admission-plugins": "TaintNodesByCondition",  # no controller here would take the taint away
         }
 
     def _controller_manager_arguments(self) -> Flags:
@@ -305,7 +352,7 @@ class ControlPlane:
             "secure-port": 0,
             "service-account-private-key-file": self._pki / "sa.key",
             "root-ca-file": self._pki / "ca.crt",
-            "controllers": ",".join(_CONTROLLERS),
+            "controllers": ",".join(_CONTROLLERS) if self._host is None else "*",
             "concurrent-gc-syncs": 5,
         }
 

@@ -8,7 +8,8 @@ Error
 ├── controlplane.KubectlError   kubectl refused
 ├── postgres.PostgresError      Postgres refused
 ├── world.WorldError            the world cannot be put together
-└── local.LocalError            `make local` does not come up, or does not end
+├── background.BackgroundError  what runs in the background does not come up, or does not end
+└── node.requirements.RequirementError  the machine lacks what a real node needs
 """
 
 from __future__ import annotations

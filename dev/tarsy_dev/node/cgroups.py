@@ -1,0 +1,50 @@
+"""The cgroups of one node: a folder of the same name in each hierarchy, below which the kubelet has its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+_PARENT = "tarsy-dev"
+
+
+def path(name: str) -> str:
+    """Return the node's cgroup, as the kubelet names it."""
+    return f"/{_PARENT}/{name}"
+
+
+def make(name: str) -> None:
+    """Make the node's cgroup in every hierarchy."""
+    for hierarchy in _hierarchies():
+        (hierarchy / _PARENT / name).mkdir(parents=True, exist_ok=True)
+
+
+def folders(name: str) -> list[Path]:
+    """Return the folders of the node's cgroup, one in each hierarchy."""
+    return [hierarchy / _PARENT / name for hierarchy in _hierarchies() if (hierarchy / _PARENT / name).exists()]
+
+
+def remove(name: str, *, timeout: float = 20) -> None:
+    """Remove the node's cgroups, whose processes have ended or are about to, and their parent with the last of them."""
+    deadline = time.monotonic() + timeout
+    while (left := folders(name)) and time.monotonic() < deadline:
+        for top in left:
+            _remove_tree(top)
+        time.sleep(0.02)
+    for hierarchy in _hierarchies():
+        with contextlib.suppress(OSError):
+            (hierarchy / _PARENT).rmdir()
+
+
+def _remove_tree(top: Path) -> None:
+    for folder, _, _ in os.walk(top, topdown=False):
+        with contextlib.suppress(OSError):  # a process of it has not ended yet
+            Path(folder).rmdir()
+
+
+def _hierarchies() -> list[Path]:
+    """The places where cgroups are mounted: one for each controller, or one for all of them with version 2."""
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    return [Path(mount[1]) for mount in mounts if mount[2] in {"cgroup", "cgroup2"}]

@@ -1,0 +1,50 @@
+"""What a real node needs of the machine, and whether it is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tarsy_dev import errors
+from tarsy_dev.node import namespaces, runtime
+
+PACKAGES = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "nft": "nftables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "sysctl": "procps",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "iptables": "iptables",
+}
+"""The programs that are called, each with its package of Debian's."""
+
+
+class RequirementError(errors.Error):
+    """The machine lacks something that a real node needs."""
+
+
+def missing() -> str:
+    """Return what this machine lacks, as the end of a sentence, or an empty text."""
+    if sys.platform != "linux":
+        return f"Linux; this is {sys.platform}"
+    if os.geteuid() != 0:
+        return "root: containers, networks and mounts are made"
+    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    if not all((runtime.PLUGINS / plugin).exists() for plugin in ("host-local", "loopback", "portmap", "ptp")):
+        packages.add("containernetworking-plugins")
+    if packages:
+        return f"packages of Debian's; install them by: apt-get install {' '.join(sorted(packages))}"
+    done = subprocess.run([*namespaces.UNSHARE, "true"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"namespaces of its own; unshare said: {done.stderr.strip()}"
+
+
+def check() -> None:
+    """Raise RequirementError if this machine lacks something."""
+    if lacks := missing():
+        raise RequirementError(f"make node needs {lacks}")
