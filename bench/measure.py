@@ -74,7 +74,7 @@ class _Investigated:
 
 
 async def figures(parts: rig.Rig, *, notifications: int, conversations: int) -> Figures:
-    """Measure: `notifications` one after another, then `conversations` of each side in turns."""
+    """Measure: `notifications` one after another, then `transcript_pages` of each side in turns."""
     async with client.connected(parts) as alerts:
         taken = await _taken(alerts, parts.another("bench-intake", "api"), count=4 * notifications)
     async with client.connected(parts) as alerts:

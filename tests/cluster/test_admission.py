@@ -18,7 +18,7 @@ from tarsy.config.model import platforms, providers
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.store.base import databases
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
@@ -141,7 +141,7 @@ async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_ther
     with pytest.raises(workqueue.LaterError) as later:
         await admission.reconcile(key(seen))
     assert 0 < later.value.seconds <= 1
-    assert await history.summary(database, UUID(seen.uid)) is None
+    assert await summaries.load(database, UUID(seen.uid)) is None
 
     monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.0)
     await admission.reconcile(key(seen))
@@ -172,7 +172,7 @@ async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
     second = kubectl.investigate("PodCrash")
     await admission.reconcile(key(first))
     for left_alone in (first, second):
-        assert await history.summary(database, UUID(left_alone.uid)) is None
+        assert await summaries.load(database, UUID(left_alone.uid)) is None
     await admission.reconcile(key(second))
     assert (await queue.summary(database, second.uid)).name == "web-crash"
 
@@ -207,7 +207,7 @@ async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_
         with pytest.raises(databases.StoreDownError):
             await away.reconcile(key(seen))
     await no_database.close()
-    assert await history.summary(database, UUID(seen.uid)) is None
+    assert await summaries.load(database, UUID(seen.uid)) is None
     await admission.reconcile(key(seen))
     assert (await queue.summary(database, seen.uid)).state == "queued"
 

@@ -21,7 +21,7 @@ from tarsy.kube import client, objects
 from tarsy.resources import chains
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 
 PAGE = "<html>Sign in to the network.</html>"
 NAMESPACE = "/api/v1/namespaces/tarsy"
@@ -164,7 +164,7 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())
         reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))
-        while (ended := await history.summary(database, identity)) is None:
+        while (ended := await summaries.load(database, identity)) is None:
             pass  # the read itself gives way to the others
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -21,7 +21,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.queue import work
-from tarsy.store.reads import conversations, history, stage_rows
+from tarsy.store.reads import log_entries, stage_rows, transcript_pages
 from tarsy.telemetry import details, standing
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
@@ -219,7 +219,7 @@ async def test_the_timeline_of_a_session_is_its_log(
         "parallel_complete": 1,
     }
     assert detail["timeline_truncated"] is False
-    monkeypatch.setattr(conversations, "WALKED", 3)
+    monkeypatch.setattr(transcript_pages, "WALKED", 3)
     assert (await api.get(f"/api/v1/history/sessions/{identity}"))["chronological_timeline"] == events
     monkeypatch.setattr(timeline.Teller.__init__, "__kwdefaults__", {"limit": 5})
     cut = await api.get(f"/api/v1/history/sessions/{identity}")
@@ -237,13 +237,13 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
     for entry in finished():
         await writing.commit(entry)
         found = await queue.summary(database, identity)
-        chain = plans.plans((await stage_rows.courses(database, [identity]))[identity])
+        chain = plans.plans((await stage_rows.stage_progress(database, [identity]))[identity])
         told += progress.alert_status_updates(entry, found, chain)
         new, count = progress.updates_since(len(listed), found, chain)
         listed += new
         assert count == len(listed)
     assert listed == told, "the channel of all sessions is sent the same"
-    page = await history.log_page(database, identity, after=0, limit=500)
+    page = await log_entries.log_page(database, identity, after=0, limit=500)
     assert page
     later = await queue.summary(database, identity)
     replayed = [one for logged in page.log for one in progress.alert_status_updates(logged.entry, later, chain)]

@@ -21,7 +21,7 @@ from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader
 from tarsy.store.queue import questions
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy_dev.controlplane import ControlPlane
 
 
@@ -59,7 +59,7 @@ class World:
 
     async def ending(self, uid: str) -> str | None:
         """How it has ended, or None; "unknown" where it was never admitted."""
-        found = await history.summary(self._database, UUID(uid))
+        found = await summaries.load(self._database, UUID(uid))
         return found.ending if found else "unknown"
 
     async def until(self, uid: str, ending: str | None) -> None:
@@ -169,6 +169,6 @@ async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
     )
     await world.duties.resync()
     await world.until(uid, "Cancelled")
-    found = await history.summary(database, UUID(uid))
+    found = await summaries.load(database, UUID(uid))
     assert found is not None
     assert (found.generation, found.reason) == (2, "CancelledByUser")

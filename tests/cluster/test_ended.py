@@ -21,7 +21,7 @@ from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, watch
 from tarsy.store.base import databases
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
 
@@ -127,7 +127,7 @@ async def lives_for(database: databases.Database, uid: str, seconds: int) -> boo
 
 async def ending(database: databases.Database, uid: str) -> str | None:
     """How it has ended, or None; "unknown" where it was never admitted."""
-    found = await history.summary(database, UUID(uid))
+    found = await summaries.load(database, UUID(uid))
     return found.ending if found else "unknown"
 
 

@@ -16,7 +16,7 @@ from tarsy.kube import client, objects
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries
 from tarsy_dev.controlplane import ControlPlane
 
@@ -56,7 +56,7 @@ def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> An
     return json.loads(got)["status"]
 
 
-def on_the_wire(found: history.Summary) -> Any:
+def on_the_wire(found: summaries.Summary) -> Any:
     return statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -32,7 +32,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def serving(
-    cluster: client.Cluster, database: databases.Database, kept: reporter.Keeper | None = None
+    cluster: client.Cluster, database: databases.Database, kept: reporter.Reporter | None = None
 ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]:
     """A client of an API that needs no token."""
     return apis.served(apis.parts(cluster=cluster, database=database, kept=kept), headers=JSON)
@@ -62,7 +62,7 @@ def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> standi
     return fact("provider", name, state, minute=minute, **told)
 
 
-def process(database: databases.Database, host: str, *facts: standing.Fact, slots: int = 0) -> reporter.Keeper:
+def process(database: databases.Database, host: str, *facts: standing.Fact, slots: int = 0) -> reporter.Reporter:
     kept = apis.keeping(database, host=host, slots=slots)
 
     def said() -> Iterator[standing.Fact]:

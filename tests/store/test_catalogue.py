@@ -33,7 +33,7 @@ class Part:
         yield from self.facts
 
 
-def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Keeper:
+def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Reporter:
     kept = apis.keeping(database, host=host, slots=slots)
     kept.hear(part)
     return kept
@@ -43,7 +43,7 @@ async def told(database: databases.Database, *kinds: standing.Kind) -> list[tupl
     return [(one.host, one.name, one.state) for one in await catalogue.read(database, *kinds)]
 
 
-async def renew_now(kept: reporter.Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+async def renew_now(kept: reporter.Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have it renewed as if it were time to."""
     with monkeypatch.context() as patched:
         patched.setattr(kept, "_due", 0.0)

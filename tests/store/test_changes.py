@@ -65,9 +65,9 @@ async def test_a_number_of_the_future_is_of_another_database(database: databases
 async def test_heads_tell_how_far_each_is(database: databases.Database) -> None:
     one, other = await queue.admit(database), await queue.admit(database)
     claim = await queue.claimed(database)
-    heads = await changes.heads(database, [one, other, queue.OWNER])
+    heads = await changes.positions(database, [one, other, queue.OWNER])
     assert heads.keys() == {one, other}
-    assert heads[claim.investigation] == changes.Head(log_seq=0, revision=2, run=0, state="running")
+    assert heads[claim.investigation] == changes.Position(log_seq=0, revision=2, run=0, state="running")
 
 
 WRITERS, ROUNDS = 6, 25

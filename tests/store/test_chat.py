@@ -14,9 +14,9 @@ import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import statuses
 from tarsy.store.base import databases
-from tarsy.store.operations import resyncs, retention
+from tarsy.store.operations import open_investigations, retention
 from tarsy.store.queue import questions, work
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, memory, messages, ports, timeline
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
@@ -239,7 +239,7 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first
-    head = await history.head(database, identity)
+    head = await summaries.details(database, identity)
     assert head is not None
     assert [(one.number, one.question, one.ending, one.final_analysis) for one in head.runs] == [
         (0, "", "Completed", "root cause"),
@@ -281,8 +281,8 @@ async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
     identity = await asked(database)
-    assert [one.id for one in await resyncs.asked_about(database, namespace="tarsy")] == [identity]
-    assert await resyncs.open_in(database, namespace="tarsy") == []
+    assert [one.id for one in await open_investigations.list_with_question(database, namespace="tarsy")] == [identity]
+    assert await open_investigations.list_open(database, namespace="tarsy") == []
     first = await row_of_first(database)
     claim = await queue.claimed(database) if running else None
     await work.gone(database, identity)
@@ -294,7 +294,7 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
     message = "cancelled because its object was deleted"
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "ObjectDeleted", message)
     assert await row_of_first(database) == first
-    assert await resyncs.asked_about(database, namespace="tarsy") == []
+    assert await open_investigations.list_with_question(database, namespace="tarsy") == []
 
 
 async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:

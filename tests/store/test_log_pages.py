@@ -12,7 +12,7 @@ from support import queue, stories
 from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
-from tarsy.store.reads import history
+from tarsy.store.reads import log_entries, summaries
 from tarsy.transcript import entries, messages, timeline
 from tarsy.views import timelines
 
@@ -117,11 +117,11 @@ async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: datab
 
 
 async def test_there_is_no_page_of_what_is_not_there(database: databases.Database) -> None:
-    assert await history.log_page(database, UUID(int=1), after=0, limit=1) is None
+    assert await log_entries.log_page(database, UUID(int=1), after=0, limit=1) is None
     identity = await queue.admit(database)
     for after in (0, 7):
-        page = await history.log_page(database, identity, after=after, limit=1)
-        assert page == history.LogPage(log=[], last=after, claims={}, executions={}, more=False)
+        page = await log_entries.log_page(database, identity, after=after, limit=1)
+        assert page == log_entries.LogPage(log=[], last=after, claims={}, executions={}, more=False)
 
 
 Counted = Callable[[], int]
@@ -169,7 +169,7 @@ async def test_a_poll_decodes_what_is_new_and_not_the_whole_log(database: databa
     """Of each agent: an answer and its results, before the page or behind it."""
     for after in (end, end - 1, end - 3, end - 20, end // 2, 0):
         for limit in (1, 2, 10):
-            page = await history.log_page(database, identity, after=after, limit=limit)
+            page = await log_entries.log_page(database, identity, after=after, limit=limit)
             assert page is not None
             assert decoded() == len(page.log) <= min(limit, end - after) + 2 * beside
             assert page.last == min(after + limit, end)
@@ -190,10 +190,10 @@ async def test_a_page_is_cut_where_its_entries_are_large(
     sizes = [2_000, 2_000, 50_000, 2_000]
     for turn, size in enumerate(sizes):
         await writing.commit(stories.unanswered(turn=turn, failure=messages.Failure(kind="rejected", text=large(size))))
-    monkeypatch.setattr(history, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(summaries, "PAGE_BYTES", 10_000)
 
     async def own_entries(after: int) -> list[int]:
-        page = await history.log_page(database, identity, after=after, limit=100)
+        page = await log_entries.log_page(database, identity, after=after, limit=100)
         assert page is not None
         assert page.more == (page.last < 2 + len(sizes))
         return [logged.seq for logged in page.log if after < logged.seq <= page.last]

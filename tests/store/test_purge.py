@@ -14,9 +14,9 @@ from support import queue, stories
 from tarsy.store import log
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, queueing
-from tarsy.store.operations import purge, resyncs, retention
+from tarsy.store.operations import open_investigations, purge, retention
 from tarsy.store.queue import questions, work
-from tarsy.store.reads import changes, conversations, history, listing, stage_rows
+from tarsy.store.reads import changes, listing, log_entries, stage_rows, summaries, transcript_pages
 from tarsy.transcript import entries
 
 FINGERPRINT = "6eb8c03418906421"
@@ -109,26 +109,26 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     """Through every read and write that may meet what is left of it."""
     identity = await ended(database)
     assert await purge.purge(database, identity, by=queue.CALLER) is None
-    assert await history.whereabouts(database, identity) is None
-    assert await history.summary(database, identity) is None
-    assert await history.head(database, identity) is None
-    assert await history.log_page(database, identity, after=0, limit=5) is None
-    assert await history.log(database, identity) == []
+    assert await summaries.location(database, identity) is None
+    assert await summaries.load(database, identity) is None
+    assert await summaries.details(database, identity) is None
+    assert await log_entries.log_page(database, identity, after=0, limit=5) is None
+    assert await log_entries.load(database, identity) == []
     assert await questions.subject(database, identity) is None
     assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
     assert await questions.cancel(database, identity, by=queue.CALLER) == "unknown"
     assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
-    assert await history.whereabouts(database, identity, purging=True) is not None
+    assert await summaries.location(database, identity, purging=True) is not None
     assert await purge.purge(database, identity, by=queue.CALLER) is None, "its object may be left"
     await work.gone(database, identity)
-    assert await history.whereabouts(database, identity, purging=True) is None
+    assert await summaries.location(database, identity, purging=True) is None
     assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
     assert await work.sweep(database) == 0
     assert await queue.claim(database) is None
     assert await retention.expired(database, namespace="tarsy", limit=9) == []
-    assert await resyncs.open_in(database, namespace="tarsy") == []
-    assert await resyncs.asked_about(database, namespace="tarsy") == []
-    assert await resyncs.settled(database, {str(identity): 1}) == {str(identity)}
+    assert await open_investigations.list_open(database, namespace="tarsy") == []
+    assert await open_investigations.list_with_question(database, namespace="tarsy") == []
+    assert await open_investigations.ended_uids(database, {str(identity): 1}) == {str(identity)}
 
     assert await queueing.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
     again = queue.subject(**SAID)
@@ -146,29 +146,29 @@ async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(databa
     """Each read has the condition; none leans on rows that a purge has deleted."""
     identity = await ended(database)
     (started,) = await stage_rows.executions(database, identity)
-    answered = await conversations.call(database, identity, kind="tool", number=1)
+    answered = await transcript_pages.call(database, identity, kind="tool", number=1)
     assert answered is not None
     assert isinstance(answered.placed.logged.entry, entries.ToolsAnswered)
     called = answered.placed.logged.entry.runs[0].call.id
-    assert await conversations.whole(database, identity, started.id, called) is not None
+    assert await transcript_pages.full_result(database, identity, started.id, called) is not None
     await queue.execute(database, "UPDATE investigations SET purged_at = clock_timestamp()")
-    assert await history.whereabouts(database, identity) is None
-    assert await history.summary(database, identity) is None
-    assert await history.head(database, identity) is None
-    assert await history.log_page(database, identity, after=0, limit=5) is None
-    assert await history.log(database, identity) == []
-    assert await conversations.end(database, identity) is None
-    assert not [page async for page in conversations.walk(database, identity, upto=99)]
-    assert await conversations.outlines(database, identity, upto=99, limit=9) == []
-    assert await conversations.names(database, identity, [started.id]) == {}
-    assert await conversations.name(database, identity) == ""
-    assert await conversations.call(database, identity, kind="tool", number=1) is None
-    assert await conversations.whole(database, identity, started.id, called) is None
-    assert await conversations.unknown(database, identity, upto=99, limit=9) == []
-    assert await stage_rows.courses(database, [identity]) == {}
+    assert await summaries.location(database, identity) is None
+    assert await summaries.load(database, identity) is None
+    assert await summaries.details(database, identity) is None
+    assert await log_entries.log_page(database, identity, after=0, limit=5) is None
+    assert await log_entries.load(database, identity) == []
+    assert await transcript_pages.last_entry(database, identity) is None
+    assert not [page async for page in transcript_pages.walk(database, identity, upto=99)]
+    assert await transcript_pages.outlines(database, identity, upto=99, limit=9) == []
+    assert await transcript_pages.execution_names(database, identity, [started.id]) == {}
+    assert await transcript_pages.investigation_name(database, identity) == ""
+    assert await transcript_pages.call(database, identity, kind="tool", number=1) is None
+    assert await transcript_pages.full_result(database, identity, started.id, called) is None
+    assert await transcript_pages.unknown_entries(database, identity, upto=99, limit=9) == []
+    assert await stage_rows.stage_progress(database, [identity]) == {}
     assert await stage_rows.executions(database, identity) == []
     assert await stage_rows.conclusions(database, identity, [started], upto=99, length=9) == {}
-    assert await changes.heads(database, [identity]) == {}
+    assert await changes.positions(database, [identity]) == {}
     query = listing.Query(namespace="tarsy", namespace_uid="")
     assert (await listing.page(database, query, limit=9)).items == []
     assert await questions.subject(database, identity) is None

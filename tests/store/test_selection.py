@@ -8,7 +8,7 @@ from support import queue
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, timeline
 
 MCP = {"servers": [], "tools": {"deny": ["*.größe\x00"]}, "nativeTools": {"google_search": False}}
@@ -29,7 +29,7 @@ async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_
         await queue.let_leases_pass(database)
     (first, *_) = await queue.log(database, identity)
     assert (first.seq, first.run, first.entry) == (1, 0, entries.ToolsSelected(mcp=KEPT))
-    head = await history.head(database, identity, runs=1)
+    head = await summaries.details(database, identity, runs=1)
     assert head is not None
     assert head.mcp == KEPT
 
@@ -45,7 +45,7 @@ async def test_what_is_refused_has_its_end_in_the_log_and_nothing_else(database:
     identity = await queue.admit(database, queue.subject(mcp=MCP), chain=refusal)
     (only,) = await queue.log(database, identity)
     assert isinstance(only.entry, entries.RunEnded)
-    found = await history.summary(database, identity)
+    found = await summaries.load(database, identity)
     assert found is not None
     assert (found.reason, found.message) == (refusal.reason, refusal.message)
 

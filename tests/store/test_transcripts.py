@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.store.reads import conversations, history
+from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript import entries, messages
 from tarsy.views import investigations, timelines, transcripts
 from tarsy.views import traces as trace_views
@@ -142,7 +142,7 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
 async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.Database) -> None:
     log = side_by_side()
     identity = await written(database, log[:30])
-    head = await history.head(database, identity)
+    head = await summaries.details(database, identity)
     assert head is not None
     journal = await queue.opened(database, await retaken(database))
     pieces = export.as_json(database, head)
@@ -165,7 +165,7 @@ async def retaken(database: databases.Database) -> work.Claim:
 
 async def test_an_export_that_is_deleted_meanwhile_is_not_taken_for_whole(database: databases.Database) -> None:
     identity = await written(database, side_by_side())
-    head = await history.head(database, identity)
+    head = await summaries.details(database, identity)
     assert head is not None
     pieces = export.as_json(database, head)
     await anext(pieces)
@@ -191,10 +191,10 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
         stories.ended(),
     ]
     await (await queue.opened(database, await queue.claimed(database))).commit(*log)
-    head = await history.head(database, identity)
+    head = await summaries.details(database, identity)
     assert head is not None
     assert secret in str(head.chain)
-    assert secret in str((await history.log(database, identity))[1])
+    assert secret in str((await log_entries.load(database, identity))[1])
     exported = await exports.whole(database, identity)
     assert exported.chain
     assert exported.chain.root["agents"][0]["name"] == "Own"
@@ -214,7 +214,7 @@ async def test_executions_behind_the_last_that_people_are_told_are_named(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "EXECUTIONS_MAX", 2)
-    head = await history.head(database, await written(database, side_by_side()))
+    head = await summaries.details(database, await written(database, side_by_side()))
     assert head is not None
     document = b"".join([piece async for piece in export.as_markdown(database, head)]).decode()
     assert document.count("### Agent `KubernetesAgent-") == 2
@@ -226,7 +226,7 @@ async def test_events_of_an_export_are_told_once_each(
 ) -> None:
     identity = await written(database, side_by_side())
     whole = await exports.whole(database, identity)
-    monkeypatch.setattr(conversations, "WALKED", 3)
+    monkeypatch.setattr(transcript_pages, "WALKED", 3)
     again = await exports.whole(database, identity)
     assert again == whole
     assert len({event.id for event in again.timeline}) == len(again.timeline)
@@ -352,8 +352,8 @@ async def test_what_summaries_took_is_in_the_numbers_of_their_execution(database
     )
 
 
-async def head(database: databases.Database, identity: UUID) -> history.Head:
-    found = await history.head(database, identity)
+async def head(database: databases.Database, identity: UUID) -> summaries.Details:
+    found = await summaries.details(database, identity)
     assert found
     return found
 
@@ -376,6 +376,6 @@ async def test_to_keep_eight_mebibytes_beside_a_result_takes_a_commit_little(
     await journal.commit(stories.ran(asked, 0, text=whole[: 64 * 1024], whole=whole))
     seconds = time.monotonic() - began
     assert seconds < 30, "some 0.3 s on an idle core"
-    assert await conversations.whole(database, identity, "one", "0.0") == whole
+    assert await transcript_pages.full_result(database, identity, "one", "0.0") == whole
     ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
     assert read < 100_000

@@ -14,9 +14,9 @@ from tarsy.api.investigations import reads, traces
 from tarsy.config.model import platforms
 from tarsy.resources import investigations
 from tarsy.store.base import databases
-from tarsy.store.operations import resyncs
+from tarsy.store.operations import open_investigations
 from tarsy.store.queue import work
-from tarsy.store.reads import history, snapshots
+from tarsy.store.reads import log_entries, snapshots, summaries
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, leases, run
 
@@ -171,8 +171,8 @@ async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Datab
     identity = await told_once_and_given_back(database)
     await spoil_log(database, spoil)
     assert (await queue.summary(database, identity)).phase == "Queued"
-    log = await history.log(database, identity)
-    page = await history.log_page(database, identity, after=0, limit=500)
+    log = await log_entries.load(database, identity)
+    page = await log_entries.log_page(database, identity, after=0, limit=500)
     assert page is not None
     assert [logged.entry for logged in page.log] == [logged.entry for logged in log]
     assert (await reads.read(database, identity)).model_dump_json()
@@ -238,7 +238,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
     identity = await parked(database)
-    (named,) = [one for one in await resyncs.open_in(database, namespace="tarsy") if one.id == identity]
+    (named,) = [one for one in await open_investigations.list_open(database, namespace="tarsy") if one.id == identity]
     await queue.execute(
         database,
         "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
@@ -267,7 +267,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
         ending="Cancelled", reason=found.reason, message=found.message
     )
     await work.gone(database, identity)
-    assert await resyncs.open_in(database, namespace="tarsy") == []
+    assert await open_investigations.list_open(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 
 
@@ -311,7 +311,7 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
         await keeping
 
 
-async def until(database: databases.Database, identity: UUID, ready: Callable[[history.Summary], bool]) -> None:
+async def until(database: databases.Database, identity: UUID, ready: Callable[[summaries.Summary], bool]) -> None:
     async with asyncio.timeout(60):
         while not ready(await queue.summary(database, identity)):
             pass  # the read itself gives way to the others

@@ -14,9 +14,9 @@ import sqlalchemy
 from support import queue, stories
 from tarsy.config.model import providers
 from tarsy.store.base import databases, tables
-from tarsy.store.fleet import throttles
+from tarsy.store.fleet import rate_limits
 from tarsy.store.intake import queueing
-from tarsy.store.operations import resyncs
+from tarsy.store.operations import open_investigations
 from tarsy.store.queue import heartbeats, journal, work
 from tarsy.transcript import admission, entries, ports
 from tarsy_dev import children, proxy
@@ -31,8 +31,8 @@ async def test_what_has_ended_in_the_generation_that_was_seen_is_settled(databas
     for uid in uids[:2]:
         await work.cancel(database, uuid.UUID(uid), why="user")
     generations = dict(zip([*uids, str(uuid.uuid4())], [1, 2, 1, 1], strict=True))
-    assert await resyncs.settled(database, generations) == {uids[0]}
-    assert await resyncs.settled(database, {}) == set()
+    assert await open_investigations.ended_uids(database, generations) == {uids[0]}
+    assert await open_investigations.ended_uids(database, {}) == set()
 
 
 async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admitted_with(
@@ -71,7 +71,7 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     assert found.ended_at is not None
     assert found.chain_name is None
     assert await queue.claim(database) is None
-    assert await resyncs.open_in(database, namespace="tarsy") == []
+    assert await open_investigations.list_open(database, namespace="tarsy") == []
     (logged,) = await queue.log(database, subject.metadata.uid)
     assert logged.entry == entries.RunEnded(ending="Failed", reason=refusal.reason, message=refusal.message)
     assert await queue.rows(database, "SELECT log_seq FROM work") == [(1,)]
@@ -294,7 +294,7 @@ async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     first = await queue.summary(database, identity)
     await begin_later_run(database)
-    assert await resyncs.open_in(database, namespace="tarsy") == []
+    assert await open_investigations.list_open(database, namespace="tarsy") == []
     found = await queue.summary(database, identity)
     assert (found.phase, found.ended_at, found.ending) == ("Completed", first.ended_at, "Completed")
     claim = await queue.claimed(database)
@@ -347,7 +347,7 @@ async def test_what_each_commit_changes_is_in_no_index(own: databases.Database) 
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(STARTED, stories.started())
     settings = providers.GoogleProvider(type="google", model="m", requests_per_minute=10 * COMMITS)
-    limited = throttles.Throttle(database, {"google": settings}, window=0.3)
+    limited = rate_limits.RateLimits(database, {"google": settings}, window=0.3)
     for turn in range(COMMITS):
         await writing.commit(stories.asks(turn=turn))
         await limited.take("google", 100)

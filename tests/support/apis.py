@@ -41,7 +41,7 @@ def parts(
     mask: Callable[[str], str] = str,
     settings: platforms.API | None = None,
     clock: Callable[[], float] = time.monotonic,
-    kept: reporter.Keeper | None = None,
+    kept: reporter.Reporter | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
@@ -119,7 +119,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def keeping(
     database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
-) -> reporter.Keeper:
+) -> reporter.Reporter:
     """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
     detail = details.Process(roles=("api",), version="1", build="b", slots=slots)
-    return reporter.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)
+    return reporter.Reporter(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

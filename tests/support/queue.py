@@ -18,7 +18,7 @@ from tarsy.resources import chains, investigations, naming
 from tarsy.store.base import audit, databases
 from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.queue import heartbeats, journal, work
-from tarsy.store.reads import history
+from tarsy.store.reads import log_entries, summaries
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 from tarsy.worker import eligibility
@@ -155,16 +155,16 @@ async def told(database: databases.Database, claim: work.Claim) -> work.StopRequ
         await heartbeat.close()
 
 
-async def summary(database: databases.Database, identity: UUID | str) -> history.Summary:
+async def summary(database: databases.Database, identity: UUID | str) -> summaries.Summary:
     """What the store knows of an investigation that was admitted."""
-    found = await history.summary(database, UUID(str(identity)))
+    found = await summaries.load(database, UUID(str(identity)))
     assert found is not None
     return found
 
 
 async def log(database: databases.Database, identity: UUID | str) -> Sequence[entries.Logged]:
     """The log of an investigation that was admitted."""
-    return await history.log(database, UUID(str(identity)))
+    return await log_entries.load(database, UUID(str(identity)))
 
 
 async def rows(database: databases.Database, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -70,7 +70,7 @@ class Parts:
     mask: Callable[[str], str]
     """For alerts and questions."""
     readiness: health.Readiness
-    keeper: reporter.Keeper
+    keeper: reporter.Reporter
     hub: hubs.Hub
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""

@@ -33,7 +33,7 @@ from tarsy.kube import client, objects, reviews
 from tarsy.resources import chains, investigations
 from tarsy.serve import problems
 from tarsy.store.base import databases
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
@@ -241,9 +241,9 @@ class Access:
             is_there=is_there,
         )
 
-    async def _whereabouts(self, identity: str, verb: reviews.Verb) -> history.Whereabouts | None:
+    async def _whereabouts(self, identity: str, verb: reviews.Verb) -> summaries.Location | None:
         try:
-            return await history.whereabouts(self._database, UUID(identity), purging=verb == "delete")
+            return await summaries.location(self._database, UUID(identity), purging=verb == "delete")
         except ValueError:
             return None
         except errors.TemporaryError as error:
@@ -253,7 +253,7 @@ class Access:
         """Whether they may have deleted what is in no namespace any more; nothing else is done to that."""
         return verb == "delete" and await self._may(sender, _of_investigations("delete", _EVERYWHERE))
 
-    async def _is_there(self, sender: callers.Sender, whereabouts: history.Whereabouts) -> bool:
+    async def _is_there(self, sender: callers.Sender, whereabouts: summaries.Location) -> bool:
         """Whether the namespace is the one that the investigation was in; of earlier ones no uid was kept."""
         if sender.who == "anybody":
             return True

@@ -26,9 +26,9 @@ from tarsy import errors
 from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
 from tarsy.store.base import databases
-from tarsy.store.fleet import leader, unrunnable
+from tarsy.store.fleet import leader, passed_over
 from tarsy.store.intake import queueing, receipts, unserved
-from tarsy.store.operations import resyncs, retention
+from tarsy.store.operations import open_investigations, retention
 from tarsy.store.queue import work
 
 EVERY_SECONDS = 5.0
@@ -84,7 +84,7 @@ class Duties:
             with _waiting():
                 if stranded := await work.sweep(self._database):
                     log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
-                if passed := await unrunnable.sweep(self._database):
+                if passed := await passed_over.sweep(self._database):
                     log.warning(
                         "ended investigations that no worker could run",
                         extra={"action": "passed_over", "count": passed},
@@ -168,18 +168,21 @@ class Duties:
                 extra={"action": "resync_alarm", "absent": len(absent), "known": open_count},
             )
             return
-        for investigation in (*absent, *await resyncs.asked_about(self._database, namespace=namespace)):
+        for investigation in (
+            *absent,
+            *await open_investigations.list_with_question(self._database, namespace=namespace),
+        ):
             self._reconciler.add(
                 investigations.Key(namespace=namespace, name=investigation.name, uid=str(investigation.id))
             )
 
-    async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
+    async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[open_investigations.Reference]]:
         """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.
-        open_investigations = await resyncs.open_in(self._database, namespace=namespace)
+        known = await open_investigations.list_open(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
-        settled = await resyncs.settled(self._database, generations) if everything else set()
+        settled = await open_investigations.ended_uids(self._database, generations) if everything else set()
         for metadata in listed:
             if metadata.uid not in settled:
                 self._reconciler.seen(
@@ -187,9 +190,7 @@ class Duties:
                         namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation
                     )
                 )
-        return len(open_investigations), [
-            investigation for investigation in open_investigations if str(investigation.id) not in generations
-        ]
+        return len(known), [investigation for investigation in known if str(investigation.id) not in generations]
 
 
 @contextmanager
@@ -201,5 +202,5 @@ def _waiting() -> Iterator[None]:
         log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
 
 
-def _alarming(open_count: int, absent: Sequence[resyncs.Open]) -> bool:
+def _alarming(open_count: int, absent: Sequence[open_investigations.Reference]) -> bool:
     return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * open_count)

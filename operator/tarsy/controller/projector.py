@@ -20,7 +20,7 @@ from tarsy.controller import statuses, workqueue
 from tarsy.kube import client, objects
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 
 POLL_SECONDS = 1.0
 BATCH = 1000
@@ -88,7 +88,7 @@ class Projector:
 
     async def _project(self, identity: UUID) -> None:
         """Write one status; nothing of a phase that is shown already before its turn, the poll comes back to it."""
-        summary = await history.summary(self._database, identity)
+        summary = await summaries.load(self._database, identity)
         if summary is None or not summary.stale:  # another replica was faster
             if summary is None or summary.state == "ended":
                 self._shown.pop(identity, None)
@@ -124,7 +124,7 @@ class Projector:
         for identity in [identity for identity, projected in self._shown.items() if projected.at < oldest]:
             del self._shown[identity]
 
-    async def _post_events(self, summary: history.Summary, posted: set[str], where: dict[str, str]) -> None:
+    async def _post_events(self, summary: summaries.Summary, posted: set[str], where: dict[str, str]) -> None:
         """Post what is new; after a restart all are posted again, which the API server takes for the same."""
         for event in events_of(summary):
             if (key := f"{event.reason} {event.message}") not in posted:
@@ -132,7 +132,7 @@ class Projector:
                 posted.add(key)
 
 
-def events_of(summary: history.Summary) -> Iterator[objects.Event]:
+def events_of(summary: summaries.Summary) -> Iterator[objects.Event]:
     """The Kubernetes events that tell the story of `summary` so far."""
     if summary.started_at:
         message = f"chain {summary.chain_name} with {_stages(summary)}"
@@ -149,12 +149,12 @@ def events_of(summary: history.Summary) -> Iterator[objects.Event]:
         )
 
 
-def _stages(summary: history.Summary) -> str:
+def _stages(summary: summaries.Summary) -> str:
     count = len(summary.stage_names)
     return "1 stage" if count == 1 else f"{count} stages"
 
 
-def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
+def _events_of_stage(stage: summaries.StageSummary) -> Iterator[objects.Event]:
     """Yield the event of what failed in a stage, and the one of what its agents had to do without."""
     if stage.ended_at is None:
         return

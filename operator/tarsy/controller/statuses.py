@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from tarsy.controller import headline
 from tarsy.masking import known_secrets
 from tarsy.resources import base, investigations
-from tarsy.store.reads import history, phase_rules
+from tarsy.store.reads import phase_rules, summaries
 from tarsy.transcript import control_characters
 
 FINAL_ANALYSIS_MAX = 8192
@@ -18,7 +18,7 @@ GAP_MAX, GAP_CHARACTERS = 800, 253
 """The bounds of a gap's tool and of its reason, each: bytes, and characters."""
 
 
-def build(summary: history.Summary) -> investigations.Status:
+def build(summary: summaries.Summary) -> investigations.Status:
     """The status that shows `summary`."""
     started = {stage.name: stage for stage in summary.stages}
     analysis = control_characters.escape(known_secrets.KNOWN.text(summary.final_analysis))
@@ -68,7 +68,7 @@ def build(summary: history.Summary) -> investigations.Status:
     )
 
 
-def _headline(summary: history.Summary) -> str:
+def _headline(summary: summaries.Summary) -> str:
     """The result of `summary` in one short line; of what has failed, or has no result, its message."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")
     texts = (summary.summary, summary.final_analysis) if has_result else ()
@@ -81,7 +81,7 @@ def _time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _conditions(summary: history.Summary) -> list[base.Condition]:
+def _conditions(summary: summaries.Summary) -> list[base.Condition]:
     def condition(kind: str, *, true: bool, reason: str, at: datetime, message: str = "") -> base.Condition:
         return base.Condition(
             type=kind,
@@ -121,7 +121,7 @@ def _conditions(summary: history.Summary) -> list[base.Condition]:
     return conditions
 
 
-def _chain(summary: history.Summary) -> investigations.ChainReference | None:
+def _chain(summary: summaries.Summary) -> investigations.ChainReference | None:
     if summary.chain_name is None:
         return None
     return investigations.ChainReference(
@@ -132,13 +132,15 @@ def _chain(summary: history.Summary) -> investigations.ChainReference | None:
     )
 
 
-def _previous(summary: history.Summary) -> investigations.Previous | None:
+def _previous(summary: summaries.Summary) -> investigations.Previous | None:
     if summary.previous is None:
         return None
     return investigations.Previous(name=summary.previous.name, uid=str(summary.previous.id))
 
 
-def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigations.StageStatus:
+def _stage(
+    name: str, stage: summaries.StageSummary | None, *, agents: int, of: summaries.Summary
+) -> investigations.StageStatus:
     if stage is None:
         return investigations.StageStatus(
             name=name, phase="Cancelled" if of.ended_at else "Pending", agents=f"0/{agents}"

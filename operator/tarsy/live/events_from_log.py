@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.live import live_events
-from tarsy.store.reads import history, phase_rules, stage_rows
+from tarsy.store.reads import log_entries, phase_rules, stage_rows, summaries
 from tarsy.transcript import entries, timeline, timeline_events
 from tarsy.views import timelines
 
@@ -31,13 +31,13 @@ class EntryEvents:
 
 
 def from_page(
-    page: history.LogPage,
+    page: log_entries.LogPage,
     *,
     investigation: UUID,
     after: int,
-    summary: history.Summary | None,
+    summary: summaries.Summary | None,
     translation: live_events.Translation | None = None,
-    course: stage_rows.Course | None = None,
+    course: stage_rows.StageProgress | None = None,
     streamed: Collection[str] = (),
 ) -> list[EntryEvents]:
     """Return the live events of the entries after `after` in a page of the log, as they stood at the page's end.
@@ -75,7 +75,7 @@ def from_page(
     return page_events
 
 
-def needs_summary(page: history.LogPage, *, after: int) -> bool:
+def needs_summary(page: log_entries.LogPage, *, after: int) -> bool:
     """Whether stages or a run start or end in a page: their events need the numbers of the investigation."""
     return any(
         logged.seq > after and isinstance(logged.entry, entries.StageStarted | entries.StageEnded | entries.RunEnded)
@@ -98,7 +98,7 @@ def _timeline_body(
     return kind, {"run": logged.run, "event": timelines.Event.model_validate(event).model_dump(mode="json")}
 
 
-def _bodies(logged: entries.Logged, summary: history.Summary | None) -> Iterator[live_events.Body]:
+def _bodies(logged: entries.Logged, summary: summaries.Summary | None) -> Iterator[live_events.Body]:
     """The start or end of a stage, an investigation or a question."""
     at = {"run": logged.run, "at": live_events.timestamp(logged.at)}
     match logged.entry:
@@ -115,7 +115,7 @@ def _bodies(logged: entries.Logged, summary: history.Summary | None) -> Iterator
                 yield "investigation.completed", end_body(summary) if summary else {"phase": entry.ending, **end}
 
 
-def end_body(summary: history.Summary) -> dict[str, Any]:
+def end_body(summary: summaries.Summary) -> dict[str, Any]:
     """Return the fields of the event of an ended investigation."""
     return {
         "phase": summary.phase,
@@ -131,7 +131,7 @@ def end_body(summary: history.Summary) -> dict[str, Any]:
     }
 
 
-def status_body(summary: history.Summary) -> dict[str, Any]:
+def status_body(summary: summaries.Summary) -> dict[str, Any]:
     """Return the fields of `investigation.status`; each stage of the chain has its phase, as in the object's status."""
     begun = {stage.name: stage.outcome or "Running" for stage in summary.stages}
     not_begun = "Cancelled" if summary.ended_at else "Pending"

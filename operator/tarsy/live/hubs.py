@@ -152,7 +152,7 @@ class Hub:
     async def _poll_heads(self) -> None:
         if not self._feeds:
             return
-        heads = await changes.heads(self._source.database, list(self._feeds))
+        heads = await changes.positions(self._source.database, list(self._feeds))
         for investigation, feed in self._feeds.items():
             head = heads.get(investigation)
             if head is None or head.log_seq != feed.last or head.revision != feed.revision:

@@ -16,7 +16,7 @@ from uuid import UUID
 from tarsy.live import backlogs, events_from_log, live_events, streamed_texts
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
-from tarsy.store.reads import changes, history, stage_rows
+from tarsy.store.reads import changes, log_entries, stage_rows, summaries
 
 CATCH_UP_MAX = 200
 """Live events that a catch-up brings at most."""
@@ -51,9 +51,9 @@ class Source:
         self.reads = asyncio.Semaphore(self.READS)
         self.catch_up_reads = asyncio.Semaphore(self.READS)
 
-    async def head(self, investigation: UUID) -> changes.Head:
+    async def head(self, investigation: UUID) -> changes.Position:
         """Return the end of the log. Raises GoneError if there is no log."""
-        head = (await changes.heads(self.database, [investigation])).get(investigation)
+        head = (await changes.positions(self.database, [investigation])).get(investigation)
         if head is None:
             raise GoneError(f"there is no investigation {investigation} any more")
         return head
@@ -90,7 +90,7 @@ class InvestigationFeed:
         self.texts = streamed_texts.StreamedTexts(investigation)
         self._source = source
         self._status: live_events.LiveEvent | None = None
-        self._course: stage_rows.Course | None = None
+        self._course: stage_rows.StageProgress | None = None
         """The stages, for the updates of a translation."""
         self._pages: dict[tuple[int, int], asyncio.Task[_Page]] = {}
         """Pages that are being read for catch-ups, by the entries before and at their end."""
@@ -191,18 +191,18 @@ class InvestigationFeed:
 
     async def _log_page(
         self, *, after: int, limit: int, upto: int | None = None, size: int | None = None
-    ) -> history.LogPage:
-        page = await history.log_page(
+    ) -> log_entries.LogPage:
+        page = await log_entries.log_page(
             self._source.database, self.investigation, after=after, upto=upto, limit=limit, size=size
         )
         if page is None:
             raise GoneError(_PURGED)
         return page
 
-    async def _events(self, page: history.LogPage, *, after: int) -> list[events_from_log.EntryEvents]:
+    async def _events(self, page: log_entries.LogPage, *, after: int) -> list[events_from_log.EntryEvents]:
         summary = None
         if events_from_log.needs_summary(page, after=after):
-            summary = await history.summary(self._source.database, self.investigation)
+            summary = await summaries.load(self._source.database, self.investigation)
         return await asyncio.to_thread(
             events_from_log.from_page,
             page,
@@ -237,7 +237,7 @@ class InvestigationFeed:
         page = await self._log_page(after=after, limit=_RECENT, upto=head.log_seq)
         for entry in events_from_log.from_page(page, investigation=self.investigation, after=after, summary=None):
             self.send(self.texts.settle(entry))
-        courses = await stage_rows.courses(self._source.database, [self.investigation])
+        courses = await stage_rows.stage_progress(self._source.database, [self.investigation])
         self._course = courses.get(self.investigation)
         await self._new_status()
         self.last = head.log_seq
@@ -274,7 +274,7 @@ class InvestigationFeed:
 
     async def _new_status(self) -> live_events.LiveEvent | None:
         """Return the event of the investigation's status, or None if it is the one that was sent."""
-        summary = await history.summary(self._source.database, self.investigation)
+        summary = await summaries.load(self._source.database, self.investigation)
         if summary is None:
             raise GoneError(_PURGED)
         self.revision = summary.revision

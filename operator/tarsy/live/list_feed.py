@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tarsy.live import backlogs, events_from_log, live_events
 from tarsy.store.base import databases
-from tarsy.store.reads import changes, history, stage_rows
+from tarsy.store.reads import changes, stage_rows, summaries
 
 CATCH_UP_MAX = 200
 """Investigations that are read at once, and that a catch-up brings, or a few more."""
@@ -43,7 +43,7 @@ class _Sent(NamedTuple):
 
 
 _NOTHING = _Sent(-1, ended=False, updates=0)
-_Courses = Mapping[UUID, stage_rows.Course]
+_Courses = Mapping[UUID, stage_rows.StageProgress]
 
 
 class ListFeed:
@@ -143,7 +143,7 @@ class ListFeed:
                     return
 
     def _send(self, changed: changes.Changes, courses: _Courses | None) -> None:
-        by_namespace: dict[str, list[history.Summary]] = defaultdict(list)
+        by_namespace: dict[str, list[summaries.Summary]] = defaultdict(list)
         for summary in changed.summaries:
             if self._sent.get(summary.id, _NOTHING).revision < summary.revision:
                 by_namespace[summary.namespace].append(summary)
@@ -168,16 +168,16 @@ class ListFeed:
         return changed_since
 
     async def _courses(
-        self, summaries: Iterable[history.Summary], subscribers: Iterable[backlogs.Subscriber]
+        self, summaries: Iterable[summaries.Summary], subscribers: Iterable[backlogs.Subscriber]
     ) -> _Courses | None:
         """Return the stages of these investigations, or None if no subscriber receives a translation's updates."""
         if not any(subscriber.channel.translation for subscriber in subscribers):
             return None
-        return await stage_rows.courses(self._database, [summary.id for summary in summaries])
+        return await stage_rows.stage_progress(self._database, [summary.id for summary in summaries])
 
     def _events(
         self,
-        summaries: Sequence[history.Summary],
+        summaries: Sequence[summaries.Summary],
         horizon: int,
         courses: _Courses | None,
         *,
@@ -202,7 +202,7 @@ class ListFeed:
         return events
 
 
-def _bodies(summary: history.Summary, *, end_was_sent: bool) -> Iterator[live_events.Body]:
+def _bodies(summary: summaries.Summary, *, end_was_sent: bool) -> Iterator[live_events.Body]:
     identity = {
         "namespace": summary.namespace,
         "name": summary.name,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import stage_rows, summaries
 from tarsy.transcript import entries
 
 Transport = Literal["websocket", "event stream"]
@@ -37,12 +37,15 @@ class Translation(Protocol):
         """Return the fields of a live event under the clients' names."""
 
     def entry_updates(
-        self, entry: entries.Entry | entries.Unreadable, summary: history.Summary, course: stage_rows.Course | None
+        self,
+        entry: entries.Entry | entries.Unreadable,
+        summary: summaries.Summary,
+        course: stage_rows.StageProgress | None,
     ) -> Iterator[Body]:
         """Yield the updates of an entry of the log; `summary` is read at the entry or later."""
 
     def updates_since(
-        self, since: int, summary: history.Summary, course: stage_rows.Course | None
+        self, since: int, summary: summaries.Summary, course: stage_rows.StageProgress | None
     ) -> tuple[Sequence[Body], int]:
         """Return the updates of an investigation after the first `since` ones, and the number of all so far.
 

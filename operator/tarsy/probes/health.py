@@ -169,7 +169,7 @@ _GOOD = {"answering", "connected", "open", "present", "usable"}
 class Health:
     """How everything stands that the processes know of, by what they have said; one answer is given for a second."""
 
-    def __init__(self, database: databases.Database, facts_keeper: reporter.Keeper) -> None:
+    def __init__(self, database: databases.Database, facts_keeper: reporter.Reporter) -> None:
         self._database = database
         self._kept = facts_keeper
         self._workers = standing.Standing("absent")

@@ -129,7 +129,7 @@ def _keeper(
     *,
     database: databases.Database,
     owner: uuid.UUID,
-) -> reporter.Keeper:
+) -> reporter.Reporter:
     """Return the reporter of this process and its configuration."""
     detail = details.Process(
         roles=tuple(process.roles),
@@ -137,7 +137,7 @@ def _keeper(
         build=record.build(),
         slots=in_force.platform.queue.slots if process.serves("worker") else 0,
     )
-    fact_reporter = reporter.Keeper(
+    fact_reporter = reporter.Reporter(
         database,
         process=owner,
         host=socket.gethostname(),

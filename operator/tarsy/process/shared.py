@@ -27,4 +27,4 @@ class Shared:
     stack: AsyncExitStack
     owner: uuid.UUID
     """This process, to the leases; random, because a pod's name may be used again."""
-    kept: reporter.Keeper
+    kept: reporter.Reporter

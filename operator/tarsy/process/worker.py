@@ -10,7 +10,7 @@ from tarsy.process import garbage, supervision
 from tarsy.process.runtime import clients
 from tarsy.process.shared import Shared
 from tarsy.store.base import notify
-from tarsy.store.fleet import pins, throttles
+from tarsy.store.fleet import pins, rate_limits
 from tarsy.store.live import deltas
 from tarsy.worker import claimer, leases, run
 
@@ -35,7 +35,7 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
     queue = shared.in_force.platform.queue
     lease_manager = leases.LeaseManager(shared.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
     speaker = deltas.Speaker(shared.database)
-    throttle = throttles.Throttle(shared.database, {})
+    throttle = rate_limits.RateLimits(shared.database, {})
     worker_clients = clients.Clients(
         in_force=shared.in_force,
         throttle=throttle,

@@ -108,7 +108,7 @@ class Provider:
 
 @dataclass(frozen=True, kw_only=True)
 class UnrunnableAgent:
-    """An agent of a chain that a worker cannot run (`store.fleet.unrunnable`)."""
+    """An agent of a chain that a worker cannot run (`store.fleet.passed_over`)."""
 
     stage: int
     index: int
@@ -117,7 +117,7 @@ class UnrunnableAgent:
     problem: str
     """The missing part, with the stage."""
     only_to_start: bool = False
-    """See `selection.Passed`."""
+    """See `claim_filter.UnrunnableAgent`."""
 
 
 @dataclass(frozen=True, kw_only=True)

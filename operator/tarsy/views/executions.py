@@ -8,7 +8,7 @@ from typing import Any
 
 from tarsy.config import resolve
 from tarsy.resources import chains
-from tarsy.store.reads import conversations
+from tarsy.store.reads import transcript_pages
 from tarsy.transcript import entries, messages
 from tarsy.views import base
 
@@ -105,7 +105,7 @@ class WholeExecution(_Execution):
     tools: list[OfferedTool]
 
 
-def execution(placed: conversations.Placed, changes: Changes) -> WholeExecution | None:
+def execution(placed: transcript_pages.NumberedEntry, changes: Changes) -> WholeExecution | None:
     """Return the execution that an entry starts; None if the entry starts none."""
     logged, entry = placed.logged, placed.logged.entry
     if not isinstance(entry, entries.ExecutionStarted):
@@ -141,7 +141,7 @@ class Changes:
     def __init__(self) -> None:
         self._by_execution: dict[str, dict[str, Any]] = {}
 
-    def add(self, page: Iterable[conversations.Placed]) -> None:
+    def add(self, page: Iterable[transcript_pages.NumberedEntry]) -> None:
         """Add the changes that these entries record."""
         for placed in page:
             fields = self._by_execution.setdefault(placed.logged.execution, {})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import RootModel, WithJsonSchema
 
 from tarsy.resources import chains, schema
-from tarsy.store.reads import conversations, history, phase_rules
+from tarsy.store.reads import phase_rules, summaries, transcript_pages
 from tarsy.transcript import entries
 from tarsy.views import base, executions, rows, timelines, transcripts
 
@@ -140,7 +140,7 @@ class Export(Facts):
     unreadable: list[transcripts.Unreadable]
 
 
-def facts(head: history.Head) -> Facts:
+def facts(head: summaries.Details) -> Facts:
     """Return the facts of an investigation."""
     summary = head.summary
     return Facts.model_validate(
@@ -165,8 +165,8 @@ def facts(head: history.Head) -> Facts:
 
 
 def investigation(
-    head: history.Head,
-    outlines: Iterable[conversations.Outline],
+    head: summaries.Details,
+    outlines: Iterable[transcript_pages.ExecutionOutline],
     unreadable: Iterable[tuple[int, entries.Unreadable]],
 ) -> Investigation:
     """Return an investigation with its executions and the entries of its log that cannot be read."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from tarsy.resources import investigations
-from tarsy.store.reads import conversations, history
+from tarsy.store.reads import summaries, transcript_pages
 from tarsy.transcript import entries, record
 from tarsy.transcript.kinds import runs
 from tarsy.views import escape, transcripts
@@ -35,7 +35,7 @@ _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "cha
 class Document:
     """One document, rendered part by part; it remembers the lines of its prompts."""
 
-    def __init__(self, head: history.Head) -> None:
+    def __init__(self, head: summaries.Details) -> None:
         self._investigation = head
         self._path = f"/api/v1/investigations/{head.summary.id}"
         self._prompts: dict[int, str] = {}
@@ -60,14 +60,14 @@ class Document:
         parts.append(f"## Alert\n\n{_folded('The alert', self._investigation.alert_data)}")
         return "".join(parts)
 
-    def scope(self, outlines: Sequence[conversations.Outline]) -> str:
+    def scope(self, outlines: Sequence[transcript_pages.ExecutionOutline]) -> str:
         """Return the heading of a stage, or of executions without one; `outlines` are its executions."""
         first = outlines[0]
         return self._title(first) + _table(
             ("Agent", "Status", "Duration", "Iterations", "Tool calls", "Tokens", "Cost"), map(_numbers, outlines)
         )
 
-    def _title(self, first: conversations.Outline) -> str:
+    def _title(self, first: transcript_pages.ExecutionOutline) -> str:
         if first.stage:
             stages = self._investigation.summary.stages if first.run == 0 else ()
             stage = next((stage for stage in stages if stage.name == first.stage), None)
@@ -80,18 +80,18 @@ class Document:
         ended = f"Ended: {question.ending} ({question.reason})\n\n" if question.ending else ""
         return f"## Question {first.run}\n\n{escape.code_block(question.question)}{ended}"
 
-    def execution(self, outline: conversations.Outline) -> str:
+    def execution(self, outline: transcript_pages.ExecutionOutline) -> str:
         """Return the heading of an execution."""
         self._name, self._execution = outline.name, outline.id
         self._is_react = record.is_react(outline.strategy)
         error = f"{escape.span(outline.error)}\n\n" if outline.error else ""
         return f"### {_KINDS.get(outline.kind, 'Execution')} {escape.span(outline.name)}\n\n{error}"
 
-    def page(self, page: Iterable[conversations.Placed]) -> str:
+    def page(self, page: Iterable[transcript_pages.NumberedEntry]) -> str:
         """Return the text of entries of the present execution."""
         return "".join(part for placed in page for part in self._entry(placed))
 
-    def _entry(self, placed: conversations.Placed) -> Iterator[str]:
+    def _entry(self, placed: transcript_pages.NumberedEntry) -> Iterator[str]:
         logged = placed.logged
         match logged.entry:
             case entries.ExecutionStarted() as started:
@@ -130,7 +130,7 @@ class Document:
         """Return the note on executions beyond the limit."""
         return f"**{count:,} executions are told; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
 
-    def _started(self, started: entries.ExecutionStarted, placed: conversations.Placed) -> Iterator[str]:
+    def _started(self, started: entries.ExecutionStarted, placed: transcript_pages.NumberedEntry) -> Iterator[str]:
         if agent := started.agent:
             yield f"- Provider: {escape.span(agent.provider)}\n- Strategy: {agent.strategy}\n"
             yield f"- Iterations: {agent.max_iterations} at most\n"
@@ -175,7 +175,7 @@ class Document:
     def _messages(self) -> str:
         return f"{self._path}/messages?execution={self._execution}"
 
-    def _call(self, placed: conversations.Placed) -> str:
+    def _call(self, placed: transcript_pages.NumberedEntry) -> str:
         call = transcripts.model_call(placed)
         assert call  # noqa: S101 - the entry records one
         cost = f", cost {call.cost}" if call.cost is not None else ""
@@ -214,7 +214,7 @@ class Document:
         return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
 
-def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
+def _facts(head: summaries.Details) -> Iterator[tuple[str, str]]:
     summary = head.summary
     yield "Phase", f"{summary.phase}{f' ({summary.reason})' if summary.reason else ''}"
     if summary.message:
@@ -250,7 +250,7 @@ def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
     yield "Log", f"{head.log_seq:,} entries"
 
 
-def _numbers(outline: conversations.Outline) -> tuple[str, ...]:
+def _numbers(outline: transcript_pages.ExecutionOutline) -> tuple[str, ...]:
     return (
         escape.table_cell(outline.name),
         outline.outcome or "running",
@@ -291,7 +291,7 @@ def _cut(length_shown: int, length: int, path: str) -> str:
     return f"Cut: {length_shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
 
 
-def _tokens(usage: history.Summary | transcripts.ModelCall) -> str:
+def _tokens(usage: summaries.Summary | transcripts.ModelCall) -> str:
     counts = f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, {usage.thinking_tokens:,} thinking"
     return f"{usage.total_tokens:,} tokens ({counts})"
 

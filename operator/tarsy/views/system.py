@@ -17,7 +17,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
-from tarsy.store.reads import backlog
+from tarsy.store.reads import queue_counts
 from tarsy.telemetry import details
 from tarsy.views import system_warnings
 
@@ -275,7 +275,7 @@ def _provider(name: str, facts: Sequence[catalogue.Said]) -> Provider:
     )
 
 
-def queue(now: backlog.Backlog, facts: Iterable[catalogue.Said], limits: platforms.Queue) -> Queue:
+def queue(now: queue_counts.QueueCounts, facts: Iterable[catalogue.Said], limits: platforms.Queue) -> Queue:
     """Return the queue; `facts` are those of processes."""
     by_process = {fact.process: fact for fact in facts}
     workers = [process for process, fact in by_process.items() if fact.detail.slots]

@@ -17,7 +17,7 @@ from tarsy.config.model import tool_filters
 from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
-from tarsy.store.reads import backlog
+from tarsy.store.reads import queue_counts
 from tarsy.telemetry import details
 
 MESSAGE_MAX = 1024
@@ -184,7 +184,7 @@ def _stopped_tools(servers: Iterable[catalogue.Said]) -> Iterator[Warning]:
             yield warning("tool", server, message)
 
 
-def log_warnings(waiting: Iterable[backlog.Unreadable]) -> Iterator[Warning]:
+def log_warnings(waiting: Iterable[queue_counts.UnreadableInvestigation]) -> Iterator[Warning]:
     """Yield the investigations whose log no running worker can read."""
     for row in waiting:
         message = f"its log waits for another version of TARSy: {row.message}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from tarsy.store.reads import history
+from tarsy.store.reads import log_entries
 from tarsy.transcript import timeline, timeline_events
 from tarsy.views import base
 
@@ -48,7 +48,7 @@ class Timeline(base.View):
     """Whether there are more already."""
 
 
-def timeline_page(page: history.LogPage, *, after: int, limit: int = sys.maxsize) -> Timeline:
+def timeline_page(page: log_entries.LogPage, *, after: int, limit: int = sys.maxsize) -> Timeline:
     """Return the events that a page of the log changed after entry `after`, `limit` of them or a few more."""
     events, last = timeline.page(
         timeline.fold(page.log, claims=page.claims, executions=page.executions),

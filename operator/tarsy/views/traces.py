@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.store.reads import conversations
+from tarsy.store.reads import transcript_pages
 from tarsy.transcript import entries, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, transcripts
@@ -26,7 +26,7 @@ class Line(base.View):
 
     n: int
     """Its number among the calls of its type, from 1; it never changes."""
-    type: conversations.CallType
+    type: transcript_pages.CallType
     seq: int
     """The number of the log's entry that records it."""
     run: int
@@ -137,12 +137,12 @@ class Called(transcripts.ToolCall):
     """The number of the model call whose answer asked for it; 0 if unknown."""
 
 
-def lines(page: Iterable[conversations.Placed], names: Mapping[str, str]) -> list[Line]:
+def lines(page: Iterable[transcript_pages.NumberedEntry], names: Mapping[str, str]) -> list[Line]:
     """Return the calls that these entries record; `names` are those of executions, by id."""
     return [line for placed in page for line in _lines(placed, names.get(placed.logged.execution, ""))]
 
 
-def _lines(placed: conversations.Placed, execution_name: str) -> list[Line]:
+def _lines(placed: transcript_pages.NumberedEntry, execution_name: str) -> list[Line]:
     if call := transcripts.model_call(placed):
         return [
             Line(
@@ -166,13 +166,13 @@ def _lines(placed: conversations.Placed, execution_name: str) -> list[Line]:
     ]
 
 
-def model_call(stored: conversations.Call, *, investigation: str, full_result: str | None) -> Asked:
+def model_call(stored: transcript_pages.Call, *, investigation: str, full_result: str | None) -> Asked:
     """Return a model call.
 
     The request for a summary also has the `investigation`'s name and the `full_result` of the tool call, if stored.
     """
     call, entry = transcripts.model_call(stored.placed), transcripts.call_entry(stored.placed.logged.entry)
-    assert call  # noqa: S101 - `conversations.call` finds no other entries
+    assert call  # noqa: S101 - `transcript_pages.call` finds no other entries
     assert entry  # noqa: S101 - the same
     request, problem = _request(stored.before, entry, investigation=investigation, full_result=full_result)
     starts = (logged.entry for logged in stored.before if isinstance(logged.entry, entries.ExecutionStarted))
@@ -243,12 +243,12 @@ def _visible_request(request: ports.Request, *, final: bool) -> Request:
     )
 
 
-def stored_tool_call(stored: conversations.Call, *, number: int) -> transcripts.ToolCall:
+def stored_tool_call(stored: transcript_pages.Call, *, number: int) -> transcripts.ToolCall:
     """Return the tool call with this number, of those that an entry records."""
     return transcripts.tool_calls(stored.placed)[number - stored.placed.tool_calls - 1]
 
 
-def tool_call(stored: conversations.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
+def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
     """Return a tool call; `full_result` is its result if the log has less, `summary` the text that replaced it."""
     call = stored_tool_call(stored, number=number)
     entry = stored.placed.logged.entry

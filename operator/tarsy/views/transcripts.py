@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
 from tarsy.resources import chains
-from tarsy.store.reads import conversations
+from tarsy.store.reads import transcript_pages
 from tarsy.transcript import entries, messages, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base
@@ -166,7 +166,7 @@ class Unreadable(base.View):
     problem: str
 
 
-def messages_of(placed: conversations.Placed) -> list[Message]:
+def messages_of(placed: transcript_pages.NumberedEntry) -> list[Message]:
     """Return the messages that an entry adds."""
     logged = placed.logged
     return [
@@ -229,7 +229,7 @@ def answer(entry: CallEntry) -> messages.Message:
     return reply if isinstance(reply, messages.Message) else messages.Message(role="assistant")
 
 
-def model_call(placed: conversations.Placed) -> ModelCall | None:
+def model_call(placed: transcript_pages.NumberedEntry) -> ModelCall | None:
     """Return the model call that an entry records; None if it records none."""
     logged = placed.logged
     entry = call_entry(logged.entry)
@@ -261,7 +261,7 @@ def model_call(placed: conversations.Placed) -> ModelCall | None:
     )
 
 
-def tool_calls(placed: conversations.Placed) -> list[ToolCall]:
+def tool_calls(placed: transcript_pages.NumberedEntry) -> list[ToolCall]:
     """Return the tool calls that an entry records."""
     logged = placed.logged
     return [

@@ -16,8 +16,8 @@ from uuid import UUID
 from tarsy.config import resolve
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
-from tarsy.store.fleet import unrunnable
-from tarsy.store.queue import selection, work
+from tarsy.store.fleet import passed_over
+from tarsy.store.queue import claim_filter, work
 from tarsy.telemetry import details, standing
 
 ABSENT = "the worker's platform file does not have it"
@@ -35,7 +35,7 @@ REFERENCE = "ReferenceNotFound"
 class _Judged:
     """A snapshot, and its agents that this worker cannot run, since when it could not."""
 
-    snapshot: unrunnable.Snapshot
+    snapshot: passed_over.Snapshot
     agents: Sequence[details.UnrunnableAgent]
     since: datetime
 
@@ -62,28 +62,30 @@ class Eligibility:
                 return await work.claim(
                     database, owner=owner, lease=lease, build=build, max_running=max_running, chooses=self.choose()
                 )
-            except selection.UnjudgedError as error:
-                if (snapshot := await unrunnable.snapshot(database, error.investigation)) is not None:
+            except claim_filter.UncheckedChainError as error:
+                if (snapshot := await passed_over.snapshot(database, error.investigation)) is not None:
                     self.judge(snapshot)
             if len(self._judged) > self._most:
-                open_hashes = await unrunnable.still_open(database, self._judged)
+                open_hashes = await passed_over.still_open(database, self._judged)
                 self._judged = {name: verdict for name, verdict in self._judged.items() if name in open_hashes}
                 self._most = max(SNAPSHOTS_MAX, 2 * len(open_hashes))
 
-    def judge(self, snapshot: unrunnable.Snapshot) -> None:
+    def judge(self, snapshot: passed_over.Snapshot) -> None:
         """Judge one more snapshot."""
         self._renew()
         self._judged[snapshot.hash] = self._verdict(snapshot)
 
-    def choose(self) -> selection.Choice:
+    def choose(self) -> claim_filter.ClaimFilter:
         """Return what the next claim takes and passes over."""
         self._renew()
         passed = [
-            selection.Passed(hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start)
+            claim_filter.UnrunnableAgent(
+                hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start
+            )
             for name, verdict in self._judged.items()
             for agent in verdict.agents
         ]
-        return selection.Choice(judged=tuple(self._judged), passed=passed)
+        return claim_filter.ClaimFilter(judged=tuple(self._judged), passed=passed)
 
     def facts(self) -> Iterator[standing.Fact]:
         """Return a fact for each snapshot that this worker cannot run whole."""
@@ -100,13 +102,13 @@ class Eligibility:
             self._judged_by = now
             self._judged = {name: self._verdict(verdict.snapshot) for name, verdict in self._judged.items()}
 
-    def _verdict(self, snapshot: unrunnable.Snapshot) -> _Judged:
+    def _verdict(self, snapshot: passed_over.Snapshot) -> _Judged:
         former = self._judged.get(snapshot.hash)
         agents = [] if snapshot.spec is None else list(self._cannot_run(snapshot))
         since = former.since if former and former.agents == agents else datetime.now(UTC)
         return _Judged(snapshot=snapshot, agents=agents, since=since)
 
-    def _cannot_run(self, snapshot: unrunnable.Snapshot) -> Iterator[details.UnrunnableAgent]:
+    def _cannot_run(self, snapshot: passed_over.Snapshot) -> Iterator[details.UnrunnableAgent]:
         assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
         platform, unusable = self._judged_by
         for number, stage in enumerate(snapshot.spec.stages):

@@ -16,7 +16,7 @@ from support import examples, stories
 from tarsy.api.compat import history as compat
 from tarsy.api.compat import outputs, plans, progress, sessions, timeline, words
 from tarsy.resources import chains, investigations
-from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import stage_rows, summaries
 from tarsy.transcript import entries, messages
 
 AT = datetime(2026, 11, 21, 3, 17, 40, 512345, tzinfo=UTC)
@@ -146,7 +146,7 @@ STAGES = (
     chains.Stage(name="remediation", agent="Fixer", replicas=2, success_policy="all"),
 )
 SPEC = chains.Spec(alert_types=["kubernetes"], stages=list(STAGES))
-COURSE = stage_rows.Course(
+COURSE = stage_rows.StageProgress(
     stage_names=tuple(stage.name for stage in STAGES),
     outcomes={},
     chain=SPEC,
@@ -177,8 +177,8 @@ def test_a_plan_says_who_works_in_a_stage() -> None:
     ]
 
 
-def stage(name: str, outcome: str | None = None, message: str = "") -> history.Stage:
-    return history.Stage(
+def stage(name: str, outcome: str | None = None, message: str = "") -> summaries.StageSummary:
+    return summaries.StageSummary(
         name=name,
         outcome=outcome,
         message=message,
@@ -192,16 +192,16 @@ def stage(name: str, outcome: str | None = None, message: str = "") -> history.S
     )
 
 
-def summary(**fields: Any) -> history.Summary:
+def summary(**fields: Any) -> summaries.Summary:
     """A running investigation of that chain, but for what is said."""
-    known: dict[str, Any] = dict.fromkeys(history.Summary.__dataclass_fields__)
+    known: dict[str, Any] = dict.fromkeys(summaries.Summary.__dataclass_fields__)
     known |= {"id": ID, "state": "running", "suspend": False, "alert_type": "kubernetes", "chain_name": "pod-crash"}
     known |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "stages": (), "admitted_at": AT}
     known |= {"started_at": AT, "reason": "", "message": "", "final_analysis": "", "summary": "", "author": ""}
-    return history.Summary(**known | fields)
+    return summaries.Summary(**known | fields)
 
 
-def ended(ending: entries.Ending, **fields: Any) -> history.Summary:
+def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
     return summary(state="ended", ending=ending, ended_at=AT, **fields)
 
 
@@ -237,14 +237,14 @@ def ended(ending: entries.Ending, **fields: Any) -> history.Summary:
     ],
 )
 def test_how_far_it_is_is_told_in_percent_and_in_words(
-    found: history.Summary, told: tuple[str, int, str], documents: Path
+    found: summaries.Summary, told: tuple[str, int, str], documents: Path
 ) -> None:
     answer = progress.processing_status(found)
     assert (answer.status, answer.progress, answer.message) == told
     examples.like(load(documents, "processing-status"), answer.model_dump(mode="json"))
 
 
-def updates(log: Sequence[entries.Entry], found: history.Summary) -> list[dict[str, Any]]:
+def updates(log: Sequence[entries.Entry], found: summaries.Summary) -> list[dict[str, Any]]:
     return [one.model_dump(mode="json") for entry in log for one in progress.alert_status_updates(entry, found, PLANS)]
 
 
@@ -335,7 +335,7 @@ def execution(identity: str, **fields: Any) -> stage_rows.Execution:
     return stage_rows.Execution(id=identity, **known | fields)
 
 
-OUTPUTS: list[tuple[str, history.Stage, list[stage_rows.Execution], dict[str, str]]] = [
+OUTPUTS: list[tuple[str, summaries.StageSummary, list[stage_rows.Execution], dict[str, str]]] = [
     (
         "success",
         stage("collection", "Completed"),
@@ -373,7 +373,7 @@ OUTPUTS: list[tuple[str, history.Stage, list[stage_rows.Execution], dict[str, st
 def test_what_a_stage_came_to_has_the_documents_fields(
     documents: Path,
     example: str,
-    found: history.Stage,
+    found: summaries.StageSummary,
     executions: list[stage_rows.Execution],
     fields: dict[str, str],
 ) -> None:

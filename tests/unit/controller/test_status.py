@@ -12,7 +12,7 @@ import pytest
 from tarsy.controller import projector, statuses
 from tarsy.masking import known_secrets
 from tarsy.resources import investigations
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.transcript import entries
 
 ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)
@@ -38,7 +38,7 @@ FACTS: dict[str, Any] = {
     **CHAIN,
     **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
 }
-QUEUED = history.Summary(
+QUEUED = summaries.Summary(
     author="",
     id=UUID(int=1),
     revision=7,
@@ -62,11 +62,11 @@ def stage(
     completed: int | None = None,
     lacks: str = "",
     cut_off: bool = False,
-) -> history.Stage:
+) -> summaries.StageSummary:
     """A stage that has ended with `outcome`, or is under way; a skipped one has never begun."""
     ended = STAGE_ENDED if outcome else None
     begun = outcome != "Skipped"
-    return history.Stage(
+    return summaries.StageSummary(
         name=name,
         outcome=outcome,
         message=message,
@@ -85,7 +85,7 @@ LOOKED, THINKS, LOOKED_LAST = stage("look", "Completed"), stage("think"), stage(
 RUNNING = replace(QUEUED, state="running", attempts=1, started_at=STARTED, stages=(LOOKED, THINKS))
 
 
-def end(ending: str, *stages: history.Stage, reason: str = "Why", message: str = "") -> history.Summary:
+def end(ending: str, *stages: summaries.StageSummary, reason: str = "Why", message: str = "") -> summaries.Summary:
     return replace(RUNNING, state="ended", ended_at=ENDED, ending=ending, reason=reason, message=message, stages=stages)
 
 
@@ -102,7 +102,7 @@ REFUSED = replace(
 Row = tuple[str, str, str | None, str | None, str]
 """Phase, the conditions that are true, progress, current stage, phases of the stages."""
 GOING, DONE, BROKEN = "Accepted Reconciling", "Accepted Finished Complete", "Accepted Finished Failed Stalled"
-CASES: dict[str, tuple[history.Summary, Row]] = {
+CASES: dict[str, tuple[summaries.Summary, Row]] = {
     "queued": (QUEUED, ("Queued", GOING, "0/3", None, "Pending Pending Pending")),
     "claimed": (replace(RUNNING, stages=()), ("Running", GOING, "0/3", None, "Pending Pending Pending")),
     "running": (RUNNING, ("Running", GOING, "1/3", "think", "Completed Running Pending")),
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
 
 
 @pytest.mark.parametrize(("found", "row"), CASES.values(), ids=CASES)
-def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: history.Summary, row: Row) -> None:
+def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: summaries.Summary, row: Row) -> None:
     status = statuses.build(found)
     true = " ".join(condition.type for condition in status.conditions if condition.status == "True")
     stages = " ".join(one.phase for one in status.stages)
@@ -243,7 +243,7 @@ WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message=
     ids=["queued", "cancelling", "running", "with errors", "refused"],
 )
 def test_conditions_say_why_and_since_when(
-    found: history.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
+    found: summaries.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
 ) -> None:
     first, *rest = statuses.build(found).conditions
     assert (first.type, first.last_transition_time) == ("Accepted", ADMITTED)
@@ -265,7 +265,7 @@ def test_the_numbers_are_the_stores() -> None:
         end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
         **usage,
         duplicates=9,
-        previous=history.Previous(id=UUID(int=2), name="a-1"),
+        previous=summaries.Previous(id=UUID(int=2), name="a-1"),
         alert_status="resolved",
         final_analysis="It is out of memory.",
     )
@@ -351,7 +351,7 @@ def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
         (end("Completed", LOOKED, stage("think", "Completed", completed=3), stage("tell", "Failed")), "1/1 3/3 0/1"),
     ],
 )
-def test_of_each_stage_it_is_told_how_many_of_its_agents_completed(found: history.Summary, agents: str) -> None:
+def test_of_each_stage_it_is_told_how_many_of_its_agents_completed(found: summaries.Summary, agents: str) -> None:
     assert " ".join(one.agents or "" for one in statuses.build(found).stages) == agents
 
 
@@ -429,7 +429,7 @@ def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> 
         (REFUSED, "No chain found"),
     ],
 )
-def test_headline_is_the_result_or_the_message_of_what_has_none(found: history.Summary, shown: str | None) -> None:
+def test_headline_is_the_result_or_the_message_of_what_has_none(found: summaries.Summary, shown: str | None) -> None:
     assert statuses.build(found).headline == shown
 
 
@@ -568,5 +568,5 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
         (REFUSED, [("Failed", "No chain found", ADMITTED, True)]),
     ],
 )
-def test_the_events_tell_the_story(found: history.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
+def test_the_events_tell_the_story(found: summaries.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
     assert [(one.reason, one.message, one.at, one.warning) for one in projector.events_of(found)] == story

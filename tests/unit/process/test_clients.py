@@ -12,7 +12,7 @@ from tarsy.config.load import reload
 from tarsy.config.model import platforms
 from tarsy.process.runtime import clients, platform_file
 from tarsy.store.base import databases
-from tarsy.store.fleet import pins, throttles
+from tarsy.store.fleet import pins, rate_limits
 from tarsy.transcript import ports
 
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -38,7 +38,7 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         in_force=platform_file.PlatformFile(
             reload.Watch(tmp_path / "tarsy.yaml", environment={}), unusable=lambda _: {}
         ),
-        throttle=throttles.Throttle(database, {}),
+        throttle=rate_limits.RateLimits(database, {}),
         pins=pins.Pins(database),
         open_stream=lambda _: nullcontext(ports.NULL_STREAM),
         mask=str,

@@ -16,7 +16,7 @@ from support import apis
 from tarsy.controller import statuses
 from tarsy.live import events_from_log
 from tarsy.resources import investigations as kind
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.views import investigations, rows
 
 DESCRIPTION = apis.description()
@@ -32,7 +32,7 @@ FIXED = {
 """Fields with two types, and what fixes both."""
 FIXED_FOR_FORMER = {"alert_data": "a text in 004's AlertSession, an object in 000's history"}
 AT = datetime(2026, 11, 21, 3, 17, 40, 500_000, tzinfo=UTC)
-STAGE = history.Stage(
+STAGE = summaries.StageSummary(
     name="look",
     outcome="Completed",
     message="",
@@ -45,7 +45,7 @@ STAGE = history.Stage(
     total_tokens=0,
 )
 _FIELDS: dict[str, Any] = {
-    **dict.fromkeys(history.Summary.__dataclass_fields__),
+    **dict.fromkeys(summaries.Summary.__dataclass_fields__),
     **dict.fromkeys(
         ("author", "namespace", "name", "reason", "message", "final_analysis", "summary", "chain_hash", "target"), ""
     ),
@@ -67,7 +67,7 @@ _FIELDS: dict[str, Any] = {
     "stages": (STAGE,),
     "retrying": (),
 }
-ENDED = history.Summary(**_FIELDS)
+ENDED = summaries.Summary(**_FIELDS)
 
 
 def references(node: object) -> Iterator[str]:
@@ -198,7 +198,7 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
     for schema in schemas:
         jsonschema_rs.validator_for(schema).validate(told)
         assert not jsonschema_rs.validator_for(schema).is_valid(0.5)
-    head = history.Head(
+    head = summaries.Details(
         summary=replace(ENDED, cost=cost),
         alert_data="x",
         severity=None,

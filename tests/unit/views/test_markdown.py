@@ -19,7 +19,7 @@ import markdown_it
 import pytest
 from hypothesis import strategies
 from support import stories
-from tarsy.store.reads import conversations, history
+from tarsy.store.reads import summaries, transcript_pages
 from tarsy.transcript import entries, messages
 from tarsy.views import markdown
 
@@ -49,9 +49,9 @@ Result
 """
 
 
-def summary(**fields: Any) -> history.Summary:
+def summary(**fields: Any) -> summaries.Summary:
     """An investigation that has ended."""
-    stage = history.Stage(
+    stage = summaries.StageSummary(
         name="analysis",
         outcome="CompletedWithErrors",
         message="synthesis failed",
@@ -63,7 +63,7 @@ def summary(**fields: Any) -> history.Summary:
         tool_calls=2,
         total_tokens=492,
     )
-    known = history.Summary(
+    known = summaries.Summary(
         id=uuid.UUID(int=7),
         revision=9,
         stale=False,
@@ -107,8 +107,8 @@ def summary(**fields: Any) -> history.Summary:
     return dataclasses.replace(known, **fields)
 
 
-def found(**fields: Any) -> history.Head:
-    question = history.Run(
+def found(**fields: Any) -> summaries.Details:
+    question = summaries.Run(
         number=1,
         kind="chat",
         question="Since when?",
@@ -121,7 +121,7 @@ def found(**fields: Any) -> history.Head:
         final_analysis="Since 3:10.",
         cost=None,
     )
-    return history.Head(
+    return summaries.Details(
         summary=summary(**fields),
         alert_data=fields.get("final_analysis", "Pod shop/web-0 restarts every minute."),
         severity="critical",
@@ -135,8 +135,8 @@ def found(**fields: Any) -> history.Head:
 
 def outline(
     execution: str, *, name: str, kind: str = "agent", run: int = 0, stage: str = "analysis"
-) -> conversations.Outline:
-    return conversations.Outline(
+) -> transcript_pages.ExecutionOutline:
+    return transcript_pages.ExecutionOutline(
         id=execution,
         run=run,
         stage=stage,
@@ -166,12 +166,12 @@ def began(execution: str) -> entries.ExecutionStarted:
     return dataclasses.replace(stories.started(execution), messages=(prompt, TASK))
 
 
-def told(document: markdown.Document, one: conversations.Outline, log: Iterable[entries.Entry]) -> str:
+def told(document: markdown.Document, one: transcript_pages.ExecutionOutline, log: Iterable[entries.Entry]) -> str:
     """What the document says of an execution with that log."""
     said = [document.execution(one)]
     for seq, entry in enumerate(log, 1):
         logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=one.run, stage=one.stage, execution=one.id, entry=entry)
-        placed = conversations.Placed(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
+        placed = transcript_pages.NumberedEntry(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
         said.append(document.page([placed]))
     return "".join(said)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarsy.api.compat import plans, progress, words
 from tarsy.live import live_events
-from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import stage_rows, summaries
 from tarsy.transcript import entries
 
 
@@ -30,20 +30,23 @@ class Sessions:
         return translated
 
     def entry_updates(
-        self, entry: entries.Entry | entries.Unreadable, summary: history.Summary, course: stage_rows.Course | None
+        self,
+        entry: entries.Entry | entries.Unreadable,
+        summary: summaries.Summary,
+        course: stage_rows.StageProgress | None,
     ) -> Iterator[live_events.Body]:
         """Yield the updates of the chain and its stages that an entry of the log brings."""
         return map(_body, progress.alert_status_updates(entry, summary, _chain(course)))
 
     def updates_since(
-        self, since: int, summary: history.Summary, course: stage_rows.Course | None
+        self, since: int, summary: summaries.Summary, course: stage_rows.StageProgress | None
     ) -> tuple[Sequence[live_events.Body], int]:
         """Return the updates behind the first `since` ones, and the number of all so far."""
         updates, count = progress.updates_since(since, summary, _chain(course))
         return [_body(update) for update in updates], count
 
 
-def _chain(course: stage_rows.Course | None) -> Sequence[plans.Plan]:
+def _chain(course: stage_rows.StageProgress | None) -> Sequence[plans.Plan]:
     return plans.plans(course) if course else ()
 
 

@@ -21,7 +21,7 @@ from tarsy.api.investigations import lists, reads
 from tarsy.auth import permissions
 from tarsy.serve import problems
 from tarsy.store.base import databases
-from tarsy.store.reads import conversations, history, listing, stage_rows
+from tarsy.store.reads import listing, stage_rows, summaries, transcript_pages
 from tarsy.transcript import messages
 from tarsy.views import base
 
@@ -219,7 +219,7 @@ async def read_list(
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
     _, matching = await pages.page(query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size)
-    courses = await stage_rows.courses(database, [listed.id for listed in matching.items])
+    courses = await stage_rows.stage_progress(database, [listed.id for listed in matching.items])
     total = sum(matching.counts[phase] for phase in query.phases or matching.counts)
     return DashboardSessionsList(
         sessions=[_listed(listed, courses[listed.id]) for listed in matching.items if listed.id in courses],
@@ -229,8 +229,8 @@ async def read_list(
 
 async def read(database: databases.Database, identity: UUID) -> DashboardSessionDetail:
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
-    head = await history.head(database, identity, runs=1)
-    course = (await stage_rows.courses(database, [identity])).get(identity)
+    head = await summaries.details(database, identity, runs=1)
+    course = (await stage_rows.stage_progress(database, [identity])).get(identity)
     if head is None or course is None:
         raise reads.unknown_investigation(identity)
     executions = await stage_rows.executions(database, identity)
@@ -239,7 +239,7 @@ async def read(database: databases.Database, identity: UUID) -> DashboardSession
     )
     chain = plans.plans(course)
     teller = timeline.Teller(chain, executions)
-    async for page in conversations.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
+    async for page in transcript_pages.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
         await asyncio.to_thread(teller.add, [placed.logged for placed in page])
         if teller.is_full:
             break
@@ -258,7 +258,7 @@ def alert_data(text: str) -> dict[str, Any]:
     return {"text": text}
 
 
-def _listed(listed: listing.Listed, by: stage_rows.Course) -> DashboardSessionSummary:
+def _listed(listed: listing.Listed, by: stage_rows.StageProgress) -> DashboardSessionSummary:
     stopped = words.INVESTIGATIONS[listed.phase].processing == "failed"
     return DashboardSessionSummary(
         **_times(listed.admitted_at, listed.started_at, listed.ended_at, now=by.now),
@@ -290,8 +290,8 @@ def _chain(
 
 
 def _detail(
-    head: history.Head,
-    course: stage_rows.Course,
+    head: summaries.Details,
+    course: stage_rows.StageProgress,
     chain: Sequence[plans.Plan],
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
@@ -319,7 +319,7 @@ def _detail(
 
 
 def _stage(
-    summary: history.Summary,
+    summary: summaries.Summary,
     plan: plans.Plan,
     *,
     index: int,

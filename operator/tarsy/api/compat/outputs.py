@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tarsy.api.compat import plans, words
-from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import stage_rows, summaries
 
 ANALYSIS_MAX = 65_536
 """Characters of an analysis that are told of a stage or an agent."""
@@ -27,7 +27,7 @@ _UNKNOWN_AGENT: tuple[ErrorType, str] = ("fatal", "ConfigurationError")
 
 def of_stage(
     plan: plans.Plan,
-    stage: history.Stage,
+    stage: summaries.StageSummary,
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> dict[str, Any] | None:

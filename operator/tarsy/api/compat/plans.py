@@ -40,7 +40,7 @@ class Plan:
         return f"{self.name}-group" if self.parallel_type else None
 
 
-def plans(course: stage_rows.Course) -> Sequence[Plan]:
+def plans(course: stage_rows.StageProgress) -> Sequence[Plan]:
     """The stages of an investigation, in the chain's order."""
     stages = {stage.name: stage for stage in course.chain.stages} if course.chain else {}
     return [_plan(name, stages.get(name)) for name in course.stage_names]

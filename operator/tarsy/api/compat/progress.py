@@ -12,7 +12,7 @@ from pydantic import Field
 from tarsy.api.compat import plans, words
 from tarsy.api.investigations import reads
 from tarsy.store.base import databases
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 from tarsy.transcript import entries
 from tarsy.views import base
 
@@ -64,13 +64,13 @@ class AlertStatusUpdate(base.View):
 
 async def read(database: databases.Database, identity: UUID) -> ProcessingStatus:
     """Serve `GET /processing-status/{alert_id}`."""
-    summary = await history.summary(database, identity)
+    summary = await summaries.load(database, identity)
     if summary is None:
         raise reads.unknown_investigation(identity)
     return processing_status(summary)
 
 
-def processing_status(summary: history.Summary) -> ProcessingStatus:
+def processing_status(summary: summaries.Summary) -> ProcessingStatus:
     """How far `summary` is."""
     status = words.INVESTIGATIONS[summary.phase].processing
     return ProcessingStatus(
@@ -78,7 +78,7 @@ def processing_status(summary: history.Summary) -> ProcessingStatus:
     )
 
 
-def _percent(summary: history.Summary) -> int:
+def _percent(summary: summaries.Summary) -> int:
     if summary.ended_at:
         return 100
     if summary.started_at is None:
@@ -88,7 +88,7 @@ def _percent(summary: history.Summary) -> int:
     return min(WITH_ITS_CHAIN + left * ended // max(len(summary.stage_names), 1), 99)
 
 
-def _message(summary: history.Summary, status: words.Processing) -> str:
+def _message(summary: summaries.Summary, status: words.Processing) -> str:
     match status:
         case "queued":
             return summary.waits_for or "Alert queued for processing"
@@ -101,7 +101,7 @@ def _message(summary: history.Summary, status: words.Processing) -> str:
 
 
 def alert_status_updates(
-    entry: entries.Entry | entries.Unreadable, summary: history.Summary, chain: Sequence[plans.Plan] = ()
+    entry: entries.Entry | entries.Unreadable, summary: summaries.Summary, chain: Sequence[plans.Plan] = ()
 ) -> Iterator[AlertStatusUpdate]:
     """Yield the updates of an entry: none, unless the chain or a stage begins or ends with it.
 
@@ -124,7 +124,7 @@ def alert_status_updates(
 
 
 def updates_since(
-    since: int, summary: history.Summary, chain: Sequence[plans.Plan] = ()
+    since: int, summary: summaries.Summary, chain: Sequence[plans.Plan] = ()
 ) -> tuple[Sequence[AlertStatusUpdate], int]:
     """The updates of an investigation behind the first `since` ones, and the number of all so far.
 
@@ -135,7 +135,7 @@ def updates_since(
     return [_update(summary, chain, **step) for step in steps[since:]], len(steps)
 
 
-def _steps(summary: history.Summary) -> Iterator[dict[str, Any]]:
+def _steps(summary: summaries.Summary) -> Iterator[dict[str, Any]]:
     """Yield the differences between the updates of an investigation, in order; a later call only adds to them."""
     outcomes: dict[str, str | None] = {}
     begun = False
@@ -161,13 +161,13 @@ def _steps(summary: history.Summary) -> Iterator[dict[str, Any]]:
         yield {"outcomes": outcomes, "step": "Chain execution finished", "ended": ended}
 
 
-def _before(stage: str, summary: history.Summary) -> Sequence[str]:
+def _before(stage: str, summary: summaries.Summary) -> Sequence[str]:
     """The stages before one: by then they have ended."""
     return list(itertools.takewhile(lambda name: name != stage, summary.stage_names))
 
 
 def _update(
-    summary: history.Summary,
+    summary: summaries.Summary,
     chain: Sequence[plans.Plan],
     outcomes: Mapping[str, str | None],
     *,

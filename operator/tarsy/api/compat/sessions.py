@@ -12,7 +12,7 @@ from tarsy.api.investigations import actions, reads
 from tarsy.auth import permissions
 from tarsy.resources import chains
 from tarsy.store.base import databases
-from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import stage_rows, summaries
 from tarsy.views import base
 
 
@@ -99,8 +99,8 @@ class CancelledSession(base.View):
 
 async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
-    head = await history.head(database, identity, runs=1)
-    course = (await stage_rows.courses(database, [identity], calls=True)).get(identity)
+    head = await summaries.details(database, identity, runs=1)
+    course = (await stage_rows.stage_progress(database, [identity], calls=True)).get(identity)
     if head is None or course is None:
         raise reads.unknown_investigation(identity)
     executions = await stage_rows.executions(database, identity)
@@ -114,7 +114,9 @@ async def cancel(doing: actions.Actions, target: permissions.Known) -> Cancelled
     return CancelledSession(session_id=target.id, status=status, message="Session cancellation requested")
 
 
-def session(head: history.Head, course: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
+def session(
+    head: summaries.Details, course: stage_rows.StageProgress, executions: Iterable[stage_rows.Execution]
+) -> AlertSession:
     """An investigation, from all that the store has of it beside its log."""
     summary = head.summary
     status = words.INVESTIGATIONS[summary.phase].session
@@ -141,7 +143,7 @@ def session(head: history.Head, course: stage_rows.Course, executions: Iterable[
     )
 
 
-def error_of(summary: history.Summary) -> str | None:
+def error_of(summary: summaries.Summary) -> str | None:
     """Why an investigation failed, or was stopped; None where it was not."""
     stopped = words.INVESTIGATIONS[summary.phase].processing == "failed"
     return (summary.message or summary.reason) if stopped else None
@@ -153,7 +155,7 @@ def stage_id(session: UUID, stage: str) -> str:
 
 
 def _stages(
-    summary: history.Summary, chain: Iterable[plans.Plan], executions: list[stage_rows.Execution]
+    summary: summaries.Summary, chain: Iterable[plans.Plan], executions: list[stage_rows.Execution]
 ) -> list[SessionStage]:
     stages = {stage.name: stage for stage in summary.stages}
     outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in stages.items()}
@@ -175,12 +177,12 @@ def _stages(
 
 
 def _stage(
-    summary: history.Summary,
+    summary: summaries.Summary,
     plan: plans.Plan,
     *,
     index: int,
     count: int,
-    stage: history.Stage | None,
+    stage: summaries.StageSummary | None,
     stage_words: words.StageWords,
     executions: Iterable[stage_rows.Execution],
 ) -> SessionStage:
@@ -205,7 +207,7 @@ def _stage(
     )
 
 
-def _execution(summary: history.Summary, stage: str, own_execution: stage_rows.Execution) -> AgentExecution:
+def _execution(summary: summaries.Summary, stage: str, own_execution: stage_rows.Execution) -> AgentExecution:
     return AgentExecution(
         id=own_execution.id,
         stage_id=stage_id(summary.id, stage),

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tarsy.api.compat import plans, words
-from tarsy.store.reads import conversations, stage_rows
+from tarsy.store.reads import stage_rows
 from tarsy.transcript import entries, messages, tool_names
+from tarsy.transcript.kinds import registry
 from tarsy.views import base, transcripts
 
 EVENTS_MAX = 1_000
@@ -24,7 +25,7 @@ NAME_MAX = 253
 """Characters of a tool's name that are told: a model may call one anything."""
 CALLS_TOLD = 50
 """Tool calls of one answer that are told by their names."""
-KINDS = ("StageStarted", "StageEnded", "ExecutionEnded", *conversations.ASKING, *conversations.CALLING)
+KINDS = ("StageStarted", "StageEnded", "ExecutionEnded", *registry.WITH_MODEL_CALLS, *registry.WITH_TOOL_CALLS)
 """The kinds of entries that events are told of."""
 
 Type = Literal[

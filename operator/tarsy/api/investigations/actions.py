@@ -22,7 +22,7 @@ from tarsy.serve import openapi, problems, strict
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
-from tarsy.store.reads import history
+from tarsy.store.reads import summaries
 
 _REFUSED: dict[purge.Refusal, str] = {
     "running": "it has not ended yet: cancel it first (POST .../cancel)",
@@ -54,8 +54,8 @@ class Actions:
         """Cancel an investigation; raises a Problem if it has ended."""
         phase = await work.cancel(self.database, target.id, why="user", by=audited(target))
         if phase is None:
-            summary = await history.summary(self.database, target.id)
-            if summary is None or await history.whereabouts(self.database, target.id) is None:
+            summary = await summaries.load(self.database, target.id)
+            if summary is None or await summaries.location(self.database, target.id) is None:
                 raise reads.unknown_investigation(target.id)
             raise problems.Problem(HTTPStatus.CONFLICT, f"it has ended already: {summary.phase}")
         log.info("cancelled by request", extra={**log_fields(target, "cancelled"), "phase": phase})

@@ -21,8 +21,9 @@ from tarsy.api.investigations import reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import conversations, history
+from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript import entries
+from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, investigations, markdown, timelines, transcripts
 
 EXECUTIONS_MAX = 10_000
@@ -58,7 +59,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
     ) -> StreamingResponse:
         """Return all of an investigation in one file: its facts, conversations, calls and timeline."""
         room.hold(HELD_BYTES)
-        head = await history.head(database, target.id)
+        head = await summaries.details(database, target.id)
         if head is None:
             raise reads.unknown_investigation(target.id)
         media_type, suffix = _TYPES[format]
@@ -72,23 +73,25 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
     return router
 
 
-async def as_json(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
+async def as_json(database: databases.Database, head: summaries.Details) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
     opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": head.log_seq}).encode()
     facts = await asyncio.to_thread(lambda: _json(investigations.facts(head)))
     yield opening[:-1] + b"," + facts[1:-1]
     changes, unreadable = executions.Changes(), list[transcripts.Unreadable]()
-    async for page in conversations.walk(database, head.summary.id, kinds=conversations.FRAMING, upto=head.log_seq):
+    async for page in transcript_pages.walk(
+        database, head.summary.id, kinds=transcript_pages.EXECUTION_BOUNDS, upto=head.log_seq
+    ):
         changes.add(page)
     sections = {
         "executions": _section(
             database, head, ("ExecutionStarted",), lambda placed: _optional(executions.execution(placed, changes))
         ),
-        "messages": _section(database, head, conversations.SAYING, transcripts.messages_of),
+        "messages": _section(database, head, registry.WITH_MESSAGES, transcripts.messages_of),
         "llm_interactions": _section(
-            database, head, conversations.ASKING, lambda placed: _optional(transcripts.model_call(placed))
+            database, head, registry.WITH_MODEL_CALLS, lambda placed: _optional(transcripts.model_call(placed))
         ),
-        "mcp_interactions": _section(database, head, conversations.CALLING, transcripts.tool_calls),
+        "mcp_interactions": _section(database, head, registry.WITH_TOOL_CALLS, transcripts.tool_calls),
         "timeline": _timeline(database, head, unreadable),
     }
     for name, lists in sections.items():
@@ -113,34 +116,35 @@ def _optional(view: base.View | None) -> Sequence[base.View]:
 
 async def _section(
     database: databases.Database,
-    head: history.Head,
+    head: summaries.Details,
     kinds: Sequence[str],
-    views: Callable[[conversations.Placed], Sequence[base.View]],
+    views: Callable[[transcript_pages.NumberedEntry], Sequence[base.View]],
 ) -> AsyncIterator[bytes]:
     """Yield JSON lists of the views of all entries of these kinds."""
-    async for page in conversations.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
+    async for page in transcript_pages.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
         yield await asyncio.to_thread(_page_json, page, views)
 
 
 def _page_json(
-    page: Sequence[conversations.Placed], views: Callable[[conversations.Placed], Sequence[base.View]]
+    page: Sequence[transcript_pages.NumberedEntry],
+    views: Callable[[transcript_pages.NumberedEntry], Sequence[base.View]],
 ) -> bytes:
     return _json([view for placed in page for view in views(placed)])
 
 
 async def _timeline(
-    database: databases.Database, head: history.Head, unreadable: list[transcripts.Unreadable]
+    database: databases.Database, head: summaries.Details, unreadable: list[transcripts.Unreadable]
 ) -> AsyncIterator[bytes]:
     """Yield the timeline as JSON lists; entries that cannot be read are appended to `unreadable`."""
     after, more = 0, True
     while more:
-        page = await history.log_page(
+        page = await log_entries.log_page(
             database,
             head.summary.id,
             after=after,
-            limit=conversations.WALKED,
+            limit=transcript_pages.BATCH_ENTRIES,
             upto=head.log_seq,
-            size=conversations.WALKED_BYTES,
+            size=transcript_pages.BATCH_BYTES,
         )
         if page is None or page.last == after:  # nothing follows, whatever the number of the log's last entry
             return
@@ -154,17 +158,17 @@ async def _timeline(
         after, more = page.last, page.more
 
 
-async def as_markdown(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
+async def as_markdown(database: databases.Database, head: summaries.Details) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
     identity, document = head.summary.id, markdown.Document(head)
     yield (await asyncio.to_thread(document.head)).encode()
-    outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
+    outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
     scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda outline: (outline.run, outline.stage))
     for scope in [list(group) for _, group in scopes]:
         yield document.scope(scope).encode()
         for outline in scope:
             yield document.execution(outline).encode()
-            async for page in conversations.walk(
+            async for page in transcript_pages.walk(
                 database, identity, after=outline.seq - 1, upto=head.log_seq, execution=outline.id
             ):
                 yield (await asyncio.to_thread(document.page, page)).encode()
@@ -174,7 +178,7 @@ async def as_markdown(database: databases.Database, head: history.Head) -> Async
     await _ensure_there(database, head)
 
 
-async def _ensure_there(database: databases.Database, head: history.Head) -> None:
+async def _ensure_there(database: databases.Database, head: summaries.Details) -> None:
     """Raise a GoneError if the transcript was deleted meanwhile: a complete end would hide that."""
-    if await history.whereabouts(database, head.summary.id) is None:
+    if await summaries.location(database, head.summary.id) is None:
         raise GoneError(f"the transcript of {head.summary.id} was deleted while it was exported")

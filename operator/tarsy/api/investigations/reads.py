@@ -12,7 +12,8 @@ from fastapi import APIRouter, Depends, Query, Response
 from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import conversations, history
+from tarsy.store.reads import log_entries, summaries, transcript_pages
+from tarsy.transcript.kinds import registry
 from tarsy.views import investigations, timelines, transcripts
 
 ENTRIES_MAX = 500
@@ -84,7 +85,7 @@ def unknown_investigation(identity: UUID) -> problems.Problem:
 
 async def log_end(database: databases.Database, identity: UUID) -> int:
     """Return the number of the log's last entry; raises a Problem if there is no such investigation."""
-    end = await conversations.end(database, identity)
+    end = await transcript_pages.last_entry(database, identity)
     if end is None:
         raise unknown_investigation(identity)
     return end
@@ -92,12 +93,12 @@ async def log_end(database: databases.Database, identity: UUID) -> int:
 
 async def read(database: databases.Database, identity: UUID) -> investigations.Investigation:
     """Read an investigation; the id is its object's uid."""
-    head = await history.head(database, identity, runs=RUNS_MAX)
+    head = await summaries.details(database, identity, runs=RUNS_MAX)
     if head is None:
         raise unknown_investigation(identity)
     runs = [run.number for run in head.runs]
-    outlines = await conversations.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
-    unreadable = await conversations.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
+    outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
+    unreadable = await transcript_pages.unknown_entries(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
     return await asyncio.to_thread(investigations.investigation, head, outlines, unreadable)
 
 
@@ -109,7 +110,7 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
     """
     entries_max = limit
     while True:
-        log_page = await history.log_page(database, identity, after=after, limit=entries_max)
+        log_page = await log_entries.log_page(database, identity, after=after, limit=entries_max)
         if log_page is None:
             raise unknown_investigation(identity)
         page = await asyncio.to_thread(timelines.timeline_page, log_page, after=after, limit=limit)
@@ -128,14 +129,16 @@ async def read_messages(
     The page is empty only if nothing follows. Raises a Problem if there is no such investigation or execution.
     """
     end = await log_end(database, identity)
-    if execution is not None and execution not in await conversations.names(database, identity, [execution]):
-        outlines = await conversations.outlines(database, identity, upto=end, limit=_NAMED_MAX)
+    if execution is not None and execution not in await transcript_pages.execution_names(
+        database, identity, [execution]
+    ):
+        outlines = await transcript_pages.outlines(database, identity, upto=end, limit=_NAMED_MAX)
         known = ", ".join(f"{outline.id} ({outline.name})" for outline in outlines) or "none yet"
         message = f"this investigation has no execution {execution!r}; executions: {known}"
         raise problems.invalid([problems.Fault(place="query.execution", message=message)])
     while True:
-        page = await conversations.page(
-            database, identity, kinds=conversations.SAYING, after=after, upto=end, limit=limit, execution=execution
+        page = await transcript_pages.page(
+            database, identity, kinds=registry.WITH_MESSAGES, after=after, upto=end, limit=limit, execution=execution
         )
         messages = await asyncio.to_thread(
             lambda placed: [message for entry in placed for message in transcripts.messages_of(entry)], page.placed

@@ -13,8 +13,9 @@ from tarsy.api.investigations import reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import conversations
+from tarsy.store.reads import transcript_pages
 from tarsy.transcript import entries
+from tarsy.transcript.kinds import registry
 from tarsy.views import traces
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
@@ -49,10 +50,12 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
 async def read(database: databases.Database, identity: UUID, *, after: int, limit: int) -> traces.Trace:
     """Read the calls that up to `limit` entries after number `after` record. The page is empty only if none follow."""
     end = await reads.log_end(database, identity)
-    kinds = {*conversations.ASKING, *conversations.CALLING}
+    kinds = {*registry.WITH_MODEL_CALLS, *registry.WITH_TOOL_CALLS}
     while True:
-        page = await conversations.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
-        names = await conversations.names(database, identity, (placed.logged.execution for placed in page.placed))
+        page = await transcript_pages.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
+        names = await transcript_pages.execution_names(
+            database, identity, (placed.logged.execution for placed in page.placed)
+        )
         lines = await asyncio.to_thread(traces.lines, page.placed, names)
         if lines or not page.more:
             return traces.Trace(calls=lines, last=page.last, more=page.more)
@@ -64,8 +67,8 @@ async def read_model_call(database: databases.Database, identity: UUID, *, numbe
     call = await _find(database, identity, kind="llm", number=number)
     entry, name, full_result = call.placed.logged.entry, "", None
     if isinstance(entry, entries.ToolSummarised):
-        name = await conversations.name(database, identity)
-        full_result = await conversations.whole(database, identity, entry.execution, entry.call_id)
+        name = await transcript_pages.investigation_name(database, identity)
+        full_result = await transcript_pages.full_result(database, identity, entry.execution, entry.call_id)
     return await asyncio.to_thread(traces.model_call, call, investigation=name, full_result=full_result)
 
 
@@ -73,15 +76,15 @@ async def read_tool_call(database: databases.Database, identity: UUID, *, number
     """Read a tool call; raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="tool", number=number)
     logged, call_id = call.placed.logged, traces.stored_tool_call(call, number=number).tool_call_id
-    full_result = await conversations.whole(database, identity, logged.execution, call_id)
-    summary = await conversations.summary(database, identity, logged, call_id)
+    full_result = await transcript_pages.full_result(database, identity, logged.execution, call_id)
+    summary = await transcript_pages.result_summary(database, identity, logged, call_id)
     return await asyncio.to_thread(traces.tool_call, call, number=number, full_result=full_result, summary=summary)
 
 
 async def _find(
-    database: databases.Database, identity: UUID, *, kind: conversations.CallType, number: int
-) -> conversations.Call:
-    call = await conversations.call(database, identity, kind=kind, number=number)
+    database: databases.Database, identity: UUID, *, kind: transcript_pages.CallType, number: int
+) -> transcript_pages.Call:
+    call = await transcript_pages.call(database, identity, kind=kind, number=number)
     if call is None:
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")
     if isinstance(call.placed.logged.entry, entries.Unreadable):

@@ -18,7 +18,7 @@ from tarsy.serve import strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
-from tarsy.store.reads import backlog
+from tarsy.store.reads import queue_counts
 from tarsy.views import system, system_warnings
 
 
@@ -48,7 +48,7 @@ class Overview:
 
     async def queue(self) -> system.Queue:
         """Read the queue, and the runs of each worker."""
-        counts = await backlog.count(self.database)
+        counts = await queue_counts.count(self.database)
         return system.queue(counts, await catalogue.read(self.database, "process"), self.platform().queue)
 
     async def configurations(self) -> system.Configurations:
@@ -58,7 +58,7 @@ class Overview:
     async def warnings(self) -> system.Warnings:
         """Read all warnings. If the API server is away, that is one of them."""
         facts = await catalogue.read(self.database, "process", "server", "provider", "watch", "configuration")
-        unreadable = await backlog.unreadable(self.database, limit=system.ITEMS_MAX)
+        unreadable = await queue_counts.unreadable_investigations(self.database, limit=system.ITEMS_MAX)
         warnings = [*system_warnings.process_warnings(facts), *system_warnings.log_warnings(unreadable)]
         untaken = await unserved.read(self.database)
         namespace = self.cluster.served.own

@@ -19,7 +19,7 @@ import aiohttp
 from tarsy.config.model import platforms
 from tarsy.llm import registry
 from tarsy.process.runtime import platform_file, versions
-from tarsy.store.fleet import pins, throttles
+from tarsy.store.fleet import pins, rate_limits
 from tarsy.telemetry import standing
 from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
@@ -37,7 +37,7 @@ class Clients:
     """The models and tools of this process, as the platform file in force wants them."""
 
     in_force: platform_file.PlatformFile
-    throttle: throttles.Throttle
+    throttle: rate_limits.RateLimits
     pins: pins.Pins
     """The pins that tools are compared with."""
     open_stream: Callable[[ports.StreamedCall], AbstractContextManager[ports.Stream]]

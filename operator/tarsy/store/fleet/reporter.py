@@ -33,7 +33,7 @@ Source = Callable[[], Iterable[standing.Fact]]
 """Says what is so now; asked often, so it has to be cheap."""
 
 
-class Keeper:
+class Reporter:
     """Tells others what the parts of this process say."""
 
     def __init__(

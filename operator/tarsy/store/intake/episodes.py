@@ -20,7 +20,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigations, naming
-from tarsy.store.base import databases, notify, readable
+from tarsy.store.base import databases, notify, visibility
 from tarsy.store.queue import work
 
 MIN_COOLDOWN = timedelta(minutes=1)
@@ -215,7 +215,7 @@ _COUNT = text(f"""
   ), counted AS (
     UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing'
     FROM held WHERE id = held.investigation
-    RETURNING id, {readable.CONDITION} AS is_readable
+    RETURNING id, {visibility.VISIBLE} AS is_readable
   )
   UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id AND is_readable
 """)  # noqa: S608 - our own text
@@ -239,7 +239,7 @@ _RESOLVE = text(f"""
   ), resolved AS (
     UPDATE investigations SET alert_status = 'resolved'
     FROM held WHERE id = held.investigation
-    RETURNING id, name, on_resolved, {readable.CONDITION} AS is_readable
+    RETURNING id, name, on_resolved, {visibility.VISIBLE} AS is_readable
   ), shown AS (
     UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND is_readable
   )

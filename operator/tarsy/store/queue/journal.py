@@ -20,7 +20,7 @@ from tarsy import failpoints
 from tarsy.store import log
 from tarsy.store.base import databases, notify
 from tarsy.store.queue import work
-from tarsy.store.reads import conversations, history, snapshots
+from tarsy.store.reads import log_entries, snapshots, transcript_pages
 from tarsy.transcript import commit_queue, entries, nesting, ports, record
 from tarsy.transcript.kinds import registry
 
@@ -111,7 +111,7 @@ class PgJournal:
         """All of a result of which the log has a part. While the database is down, keep trying."""
         while True:
             try:
-                return await conversations.whole(self._database, self._claim.investigation, execution, call_id)
+                return await transcript_pages.full_result(self._database, self._claim.investigation, execution, call_id)
             except databases.StoreDownError as error:
                 logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
@@ -161,7 +161,7 @@ _FACTS = text("""
 async def load(database: databases.Database, claim: work.Claim) -> record.Record:
     """Fold what is stored of the claimed investigation into a record; an UnreadableError says what it cannot read."""
     (facts,) = await database.run(_FACTS, id=claim.investigation)
-    rows = await history.log(database, claim.investigation) if claim.log_seq else []
+    rows = await log_entries.load(database, claim.investigation) if claim.log_seq else []
     so_far = record.Record(snapshot=_snapshot(facts))
     if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
         raise snapshots.UnreadableError(f"the log does not hold the entries 1 to {claim.log_seq}, and nothing else")

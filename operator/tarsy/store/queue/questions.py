@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chains
-from tarsy.store.base import audit, databases, notify, readable
+from tarsy.store.base import audit, databases, notify, visibility
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
 from tarsy.transcript import entries
@@ -41,7 +41,7 @@ class Subject:
 
 _SUBJECT = text(f"""
   SELECT namespace, name, chain_name, chain_version, CAST(chain AS text) AS chain, gone_at
-  FROM investigations WHERE id = :id AND {readable.CONDITION}
+  FROM investigations WHERE id = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 
@@ -67,7 +67,7 @@ _ASK = text(f"""
   WITH held AS (
     SELECT work.investigation, run, state, gone_at IS NOT NULL AS gone
     FROM work JOIN investigations ON id = work.investigation
-    WHERE work.investigation = :investigation AND {readable.CONDITION}
+    WHERE work.investigation = :investigation AND {visibility.VISIBLE}
     FOR NO KEY UPDATE OF work, investigations
   ), queued AS (
     SELECT count(*) AS others FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL
@@ -136,7 +136,7 @@ class Cancelled:
 
 _LATEST = text(f"""
   SELECT run FROM work JOIN investigations ON id = investigation
-  WHERE investigation = :id AND {readable.CONDITION}
+  WHERE investigation = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 

@@ -23,8 +23,8 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.resources import investigations
 from tarsy.store import log
-from tarsy.store.base import audit, databases, notify, readable
-from tarsy.store.queue import selection
+from tarsy.store.base import audit, databases, notify, visibility
+from tarsy.store.queue import claim_filter
 from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries
 
@@ -64,7 +64,7 @@ class Claim:
     """The chain's name."""
 
 
-_CLAIMABLE = f"{selection.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({selection.PASSED_OVER})"
+_CLAIMABLE = f"{claim_filter.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({claim_filter.PASSED_OVER})"
 
 _SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
 """The changes of columns for everything that the status shows; it shows run 0, and no question."""
@@ -118,7 +118,7 @@ async def claim(
     lease: timedelta,
     build: str,
     max_running: int = 0,
-    chooses: selection.Choice | None = None,
+    chooses: claim_filter.ClaimFilter | None = None,
 ) -> Claim | None:
     """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
 
@@ -127,7 +127,7 @@ async def claim(
     short write. A worker that `chooses` passes over what it cannot run; a selection.UnjudgedError: it has to judge
     a snapshot first.
     """
-    values = {"owner": owner, "lease": lease, "build": build, **selection.values(chooses)}
+    values = {"owner": owner, "lease": lease, "build": build, **claim_filter.values(chooses)}
     row: Any
     if max_running:
         async with database.begin() as connection:
@@ -139,7 +139,7 @@ async def claim(
         (row,) = await database.run(_CLAIM, **values)
     if row.investigation is None:
         if row.unjudged is not None:
-            raise selection.UnjudgedError(row.unjudged)
+            raise claim_filter.UncheckedChainError(row.unjudged)
         if row.waits:
             raise BusyError("what waits is being written to")
         return None
@@ -182,12 +182,12 @@ _OBSERVE = text(f"""
     SELECT investigation, run, state FROM work
     WHERE investigation = :investigation
       AND EXISTS (
-        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND {readable.CONDITION}
+        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND {visibility.VISIBLE}
       )
     FOR NO KEY UPDATE
   ), seen AS (
     UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
-    FROM held WHERE id = held.investigation AND generation < :generation AND {readable.CONDITION}
+    FROM held WHERE id = held.investigation AND generation < :generation AND {visibility.VISIBLE}
     RETURNING id
   ), stopped AS (
     UPDATE runs SET suspended_at = coalesce(suspended_at, clock_timestamp())

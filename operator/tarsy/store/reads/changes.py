@@ -17,12 +17,12 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, readable
-from tarsy.store.reads import history
+from tarsy.store.base import databases, visibility
+from tarsy.store.reads import summaries
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class Position:
     """How far one investigation is."""
 
     log_seq: int
@@ -36,15 +36,15 @@ class Head:
 _HEADS = text(f"""
   SELECT investigation, log_seq, revision, run, state
   FROM work JOIN investigations ON id = investigation
-  WHERE investigation = ANY(CAST(:investigations AS uuid[])) AND {readable.CONDITION}
+  WHERE investigation = ANY(CAST(:investigations AS uuid[])) AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 
-async def heads(database: databases.Database, investigations: Collection[UUID]) -> Mapping[UUID, Head]:
+async def positions(database: databases.Database, investigations: Collection[UUID]) -> Mapping[UUID, Position]:
     """How far these are, by one statement; without those that are not there, or whose transcripts are not."""
     rows = await database.run(_HEADS, investigations=list(investigations))
     return {
-        row.investigation: Head(log_seq=row.log_seq, revision=row.revision, run=row.run, state=row.state)
+        row.investigation: Position(log_seq=row.log_seq, revision=row.revision, run=row.run, state=row.state)
         for row in rows
     }
 
@@ -53,7 +53,7 @@ async def heads(database: databases.Database, investigations: Collection[UUID]) 
 class Changes:
     """Investigations that have changed, in their newest form."""
 
-    summaries: Sequence[history.Summary]
+    summaries: Sequence[summaries.Summary]
     """By when they changed."""
     more: bool
     """Whether there may be others behind them, to be asked for at once."""
@@ -69,7 +69,7 @@ _OF_NAMESPACES = f"""
     FROM work JOIN investigations AS whose ON whose.id = investigation
     JOIN unnest(CAST(:namespaces AS text[]), CAST(:uids AS text[])) AS asked (namespace, uid)
       ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
-    WHERE {readable.CONDITION} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
+    WHERE {visibility.VISIBLE} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
 
 # What is settled comes page by page, and none ends inside a transaction, so that the next one begins behind it. What
 # others are still changing beside comes with the last page, and once more with each that follows, until all that began
@@ -84,7 +84,7 @@ _SINCE = text(f"""
     ORDER BY changed DESC LIMIT CAST(:limit AS bigint)
   ), found AS MATERIALIZED (
     SELECT *, true AS is_settled FROM settled UNION ALL SELECT *, false FROM beside
-  ), told AS ({history.SUMMARIES}
+  ), told AS ({summaries.SELECT_SUMMARIES}
     WHERE work.investigation = ANY(ARRAY(SELECT investigation FROM found))
   )
   SELECT settled_below, future, is_settled, changed, told.*
@@ -114,7 +114,7 @@ async def since(
         for column in ("settled_below", "future", "is_settled", "changed"):
             del row[column]
     return Changes(
-        summaries=[history.summarised(row) for row in rows if row["id"] is not None],
+        summaries=[summaries.from_row(row) for row in rows if row["id"] is not None],
         more=more,
         horizon=settled[-1] + 1 if more else horizon,
     )

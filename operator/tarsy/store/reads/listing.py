@@ -24,8 +24,8 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
-from tarsy.store.base import databases, readable
-from tarsy.store.reads import history, phase_rules
+from tarsy.store.base import databases, visibility
+from tarsy.store.reads import phase_rules, summaries
 
 SUMMARY_MAX = 1024
 """Characters of a summary that are told."""
@@ -108,7 +108,7 @@ class Listed:
     grounded: bool | None
     """Whether its result stands on what was looked at; None where there is no result that could."""
     duplicates: int
-    previous: history.Previous | None
+    previous: summaries.Previous | None
 
     def place(self, key: Key) -> Place:
         """Where it stands in a list that is sorted by `key`."""
@@ -240,7 +240,7 @@ _TOLD = f"""
     known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
     known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
     CASE WHEN known.ending IS NULL THEN (
-      SELECT {history.RETRYING} FROM executions
+      SELECT {summaries.SELECT_RETRYING} FROM executions
       WHERE executions.investigation = known.id AND executions.run = 0
     ) END AS retrying,
     runs.started_at, known.ended_at, runs.reason, left(coalesce(runs.message, ''), {base.MESSAGE_MAX}) AS message,
@@ -282,7 +282,7 @@ NEXT = 500
 LOOKED_INTO = 1000
 """How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
 _SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
-      AND {readable.CONDITION}"""
+      AND {visibility.VISIBLE}"""
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
 _PAGE_OF_FOUND = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
@@ -382,7 +382,7 @@ def _listed(row: Any) -> Listed:
         phase=phase,
         progress=phase_rules.progress(ends, stages=len(row.stage_names)),
         current_stage=running[0] if running and not row.ended_at else None,
-        previous=history.previous_of(row),
+        previous=summaries.previous_from_row(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
         grounded=phase_rules.is_grounded(row.grounds),
     )

@@ -16,8 +16,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chains
-from tarsy.store.base import databases, readable
-from tarsy.store.reads import history, snapshots
+from tarsy.store.base import databases, visibility
+from tarsy.store.reads import log_entries, snapshots
 from tarsy.transcript import entries, record
 
 EXECUTIONS_MAX = 500
@@ -27,7 +27,7 @@ ANSWERS_AT_ONCE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class StageProgress:
     """The stages of an investigation's run 0, and how they stand."""
 
     stage_names: tuple[str, ...]
@@ -78,16 +78,18 @@ _COURSES = text(f"""
     ) END AS last_call_at,
     clock_timestamp() AS now
   FROM investigations JOIN work ON investigation = id
-  WHERE id = ANY(CAST(:ids AS uuid[])) AND {readable.CONDITION}
+  WHERE id = ANY(CAST(:ids AS uuid[])) AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 _CHAIN = text(f"""
   SELECT CAST(chain AS text) AS chain, chain_version
-  FROM investigations WHERE id = :id AND {readable.CONDITION}
+  FROM investigations WHERE id = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 
-async def courses(database: databases.Database, ids: Collection[UUID], *, calls: bool = False) -> Mapping[UUID, Course]:
+async def stage_progress(
+    database: databases.Database, ids: Collection[UUID], *, calls: bool = False
+) -> Mapping[UUID, StageProgress]:
     """The courses of these investigations, but for those that are not there. `calls`: `last_call_at` is asked for.
 
     A chain is read once for all that run it, and one at a time: it may be large.
@@ -98,7 +100,7 @@ async def courses(database: databases.Database, ids: Collection[UUID], *, calls:
         if row.chain_hash not in specs:
             specs[row.chain_hash] = await _chain(database, row.id)
     return {
-        row.id: Course(
+        row.id: StageProgress(
             stage_names=tuple(row.stage_names),
             outcomes=dict(zip(row.started, row.outcomes, strict=True)),
             chain=specs[row.chain_hash],
@@ -123,7 +125,7 @@ async def _chain(database: databases.Database, investigation: UUID) -> chains.Sp
 
 _EXECUTIONS = text(f"""
   SELECT id, stage, kind, index, name, strategy, outcome, error, started_at, ended_at
-  FROM executions WHERE investigation = :id AND run = 0 AND {readable.BY_ID}
+  FROM executions WHERE investigation = :id AND run = 0 AND {visibility.VISIBLE_BY_ID}
   ORDER BY started_at, stage, kind <> 'agent', index LIMIT :rows
 """)  # noqa: S608 - our own text
 
@@ -137,12 +139,12 @@ _CONCLUDING = text(f"""
   SELECT max(seq) AS seq FROM entries
   JOIN executions ON executions.investigation = entries.investigation AND executions.id = execution
   WHERE entries.investigation = :id AND entries.run = 0 AND entries.kind = 'Answered' AND seq <= :upto
-    AND outcome = 'Completed' AND {readable.BY_ID}
+    AND outcome = 'Completed' AND {visibility.VISIBLE_BY_ID}
   GROUP BY execution ORDER BY 1 LIMIT :rows
 """)  # noqa: S608 - our own text
 _READ = text(f"""
-  SELECT {history.COLUMNS}, NULL FROM entries
-  WHERE investigation = :id AND seq = ANY(CAST(:seqs AS bigint[])) AND {readable.BY_ID}
+  SELECT {log_entries.COLUMNS}, NULL FROM entries
+  WHERE investigation = :id AND seq = ANY(CAST(:seqs AS bigint[])) AND {visibility.VISIBLE_BY_ID}
 """)  # noqa: S608 - our own text
 
 
@@ -161,7 +163,7 @@ async def conclusions(
 
 
 def _concluded(rows: Sequence[Any], strategies: Mapping[str, str], length: int) -> dict[str, str]:
-    logged_entries = (history.logged(row) for row in rows)
+    logged_entries = (log_entries.from_row(row) for row in rows)
     return {
         logged.execution: record.conclusion(
             logged.entry.messages[-1].text, strategy=strategies.get(logged.execution, "")

@@ -12,7 +12,7 @@ from tarsy.store.base import databases
 
 
 @dataclass(frozen=True, kw_only=True)
-class Open:
+class Reference:
     """An investigation of which something is open."""
 
     id: UUID
@@ -26,14 +26,14 @@ _ASKED_ABOUT = text("""
 """)
 
 
-async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
+async def list_open(database: databases.Database, *, namespace: str) -> Sequence[Reference]:
     """The investigations of a namespace that have not ended."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
+    return [Reference(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
 
 
-async def asked_about(database: databases.Database, *, namespace: str) -> Sequence[Open]:
+async def list_with_question(database: databases.Database, *, namespace: str) -> Sequence[Reference]:
     """The investigations of a namespace that have ended, and have a question that is open."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
+    return [Reference(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
 
 
 _SETTLED = text("""
@@ -44,7 +44,7 @@ _SETTLED = text("""
 """)
 
 
-async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
+async def ended_uids(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
     """Return those of these uids that have ended, and were last seen in this generation or a later one."""
     rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
     return {row.id for row in rows}

@@ -16,30 +16,23 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, readable
-from tarsy.store.reads import history
+from tarsy.store.base import databases, visibility
+from tarsy.store.reads import log_entries
 from tarsy.transcript import entries
-from tarsy.transcript.kinds import registry
 
-SAYING = registry.WITH_MESSAGES
-"""The kinds of entries that bring messages."""
-ASKING = registry.WITH_MODEL_CALLS
-"""The kinds that tell of model calls."""
-CALLING = registry.WITH_TOOL_CALLS
-"""The kinds that tell of tool calls."""
-FRAMING = ("ExecutionStarted", "FellBack", "ExecutionEnded")
+EXECUTION_BOUNDS = ("ExecutionStarted", "FellBack", "ExecutionEnded")
 """The kinds that say what an execution is, and how it ended."""
 
-WALKED = 500
+BATCH_ENTRIES = 500
 """Entries that are read at once for what tells the whole log."""
-WALKED_BYTES = 1024 * 1024
+BATCH_BYTES = 1024 * 1024
 """The bytes of a page: there may be many clients, and slow ones."""
 
 CallType = Literal["llm", "tool"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class NumberedEntry:
     """An entry, and what there was before it."""
 
     logged: entries.Logged
@@ -54,7 +47,7 @@ class Placed:
 class Page:
     """Some entries that follow each other, of those that were asked for."""
 
-    placed: Sequence[Placed]
+    placed: Sequence[NumberedEntry]
     last: int
     """The number of the last one; where there is none, `after`."""
     more: bool
@@ -62,7 +55,7 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
+class ExecutionOutline:
     """One execution in numbers: what it is, how far it is, and where in the log it stands."""
 
     id: str
@@ -97,7 +90,7 @@ class Outline:
 class Call:
     """The entry that tells of a call, and what its execution's log holds before it."""
 
-    placed: Placed
+    placed: NumberedEntry
     before: Sequence[entries.Logged]
     """The earlier entries of its execution, in order; of a tool call only the answer that asks for it, if any."""
     name: str
@@ -106,27 +99,27 @@ class Call:
     """The number of the model call whose answer asks for this tool call; else 0."""
 
 
-_END = text(f"SELECT log_seq FROM work WHERE investigation = :id AND {readable.BY_ID}")  # noqa: S608 - our own text
+_END = text(f"SELECT log_seq FROM work WHERE investigation = :id AND {visibility.VISIBLE_BY_ID}")  # noqa: S608 - our own text
 
 _WANTED = """investigation = :id AND seq > :after AND seq <= :upto
       AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))
       AND (CAST(:execution AS text) IS NULL OR execution = :execution)"""
-_PAGE = history.paged(_WANTED, columns=", messages, model_calls, tool_calls")
-_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED} AND {readable.BY_ID}) AS more")  # noqa: S608 - the same
+_PAGE = log_entries.paged(_WANTED, columns=", messages, model_calls, tool_calls")
+_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED} AND {visibility.VISIBLE_BY_ID}) AS more")  # noqa: S608 - the same
 _BETWEEN = text(f"""
   SELECT execution, CAST(sum(messages) AS bigint) AS messages, CAST(sum(model_calls) AS bigint) AS model_calls,
     CAST(sum(tool_calls) AS bigint) AS tool_calls
-  FROM entries WHERE investigation = :id AND seq <= :after AND {readable.BY_ID} GROUP BY execution
+  FROM entries WHERE investigation = :id AND seq <= :after AND {visibility.VISIBLE_BY_ID} GROUP BY execution
 """)  # noqa: S608 - our own text
 _AMONG = text(f"""
   SELECT seq, execution, messages, model_calls, tool_calls FROM entries
   WHERE investigation = :id AND seq > :after AND seq <= :upto AND messages + model_calls + tool_calls > 0
-    AND {readable.BY_ID}
+    AND {visibility.VISIBLE_BY_ID}
   ORDER BY seq
 """)  # noqa: S608 - our own text
 
 
-async def end(database: databases.Database, investigation: UUID) -> int | None:
+async def last_entry(database: databases.Database, investigation: UUID) -> int | None:
     """The number of the log's last entry; None where there is no such log."""
     rows = await database.run(_END, id=investigation)
     return rows[0].log_seq if rows else None
@@ -141,7 +134,7 @@ async def page(
     upto: int,
     limit: int,
     execution: str | None = None,
-    size: int = history.PAGE_BYTES,
+    size: int = log_entries.PAGE_BYTES,
 ) -> Page:
     """Up to `limit` entries of these kinds behind number `after`, and none behind `upto`.
 
@@ -160,7 +153,7 @@ async def page(
     return Page(placed=placed, last=last, more=follows.more)
 
 
-def _placed(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) -> list[Placed]:
+def _placed(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) -> list[NumberedEntry]:
     """The entries of `rows`, numbered by what is `before` them, and `among` them and not asked for."""
     messages_before: dict[str, int] = {row.execution: row.messages for row in before}
     asked, called = sum(row.model_calls for row in before), sum(row.tool_calls for row in before)
@@ -174,7 +167,9 @@ def _placed(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) ->
             counted = next(counting, None)
         *columns, _, _, _ = row
         own = messages_before.get(row.execution, 0)
-        placed.append(Placed(logged=history.logged(columns), messages=own, model_calls=asked, tool_calls=called))
+        placed.append(
+            NumberedEntry(logged=log_entries.from_row(columns), messages=own, model_calls=asked, tool_calls=called)
+        )
     return placed
 
 
@@ -186,7 +181,7 @@ async def walk(
     after: int = 0,
     upto: int,
     execution: str | None = None,
-) -> AsyncIterator[Sequence[Placed]]:
+) -> AsyncIterator[Sequence[NumberedEntry]]:
     """All entries of these kinds from behind number `after` up to `upto`, in pages; arguments as `page` has them."""
     more = True
     while more:
@@ -197,8 +192,8 @@ async def walk(
             after=after,
             upto=upto,
             execution=execution,
-            limit=WALKED,
-            size=WALKED_BYTES,
+            limit=BATCH_ENTRIES,
+            size=BATCH_BYTES,
         )
         if entries_page.placed:
             yield entries_page.placed
@@ -207,20 +202,22 @@ async def walk(
 
 _NAMES = text(f"""
   SELECT id, name FROM executions
-  WHERE investigation = :id AND id = ANY(CAST(:executions AS text[])) AND {readable.BY_ID}
+  WHERE investigation = :id AND id = ANY(CAST(:executions AS text[])) AND {visibility.VISIBLE_BY_ID}
 """)  # noqa: S608 - our own text
 
 
-async def names(database: databases.Database, investigation: UUID, executions: Iterable[str]) -> Mapping[str, str]:
+async def execution_names(
+    database: databases.Database, investigation: UUID, executions: Iterable[str]
+) -> Mapping[str, str]:
     """Return the names of these executions among their siblings, by id."""
     rows = await database.run(_NAMES, id=investigation, executions=sorted(set(executions)))
     return {row.id: row.name for row in rows}
 
 
-_NAME = text(f"SELECT namespace || '/' || name AS name FROM investigations WHERE id = :id AND {readable.CONDITION}")  # noqa: S608 - our own text
+_NAME = text(f"SELECT namespace || '/' || name AS name FROM investigations WHERE id = :id AND {visibility.VISIBLE}")  # noqa: S608 - our own text
 
 
-async def name(database: databases.Database, investigation: UUID) -> str:
+async def investigation_name(database: databases.Database, investigation: UUID) -> str:
     """An investigation's namespace and name, with a slash between them; "" where there is none."""
     rows = await database.run(_NAME, id=investigation)
     return rows[0].name if rows else ""
@@ -240,7 +237,7 @@ _OUTLINES = text(f"""
   JOIN executions ON executions.investigation = entries.investigation AND executions.id = entries.execution
   LEFT JOIN ended ON ended.execution = entries.execution
   WHERE entries.investigation = :id AND seq <= :upto AND entries.kind = 'ExecutionStarted'
-    AND {readable.BY_ID}
+    AND {visibility.VISIBLE_BY_ID}
     AND (CAST(:runs AS integer[]) IS NULL OR executions.run = ANY(CAST(:runs AS integer[])))
   ORDER BY executions.run, min(seq) OVER (PARTITION BY executions.run, executions.stage),
     executions.kind <> 'agent', executions.index, seq
@@ -250,13 +247,13 @@ _OUTLINES = text(f"""
 
 async def outlines(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int, runs: Sequence[int] | None = None
-) -> list[Outline]:
+) -> list[ExecutionOutline]:
     """The executions that had started by entry `upto`, `limit` at most; what they took is as of now.
 
     By run, stage as it began, and place in it. `runs`: those of these runs alone.
     """
     rows = await database.run(_OUTLINES, id=investigation, upto=upto, rows=limit, runs=runs and list(runs))
-    return [Outline(**row) for row in rows]
+    return [ExecutionOutline(**row) for row in rows]
 
 
 _COUNTED = {"llm": "model_calls", "tool": "tool_calls"}
@@ -264,23 +261,23 @@ _FOUND = {
     kind: text(f"""
       SELECT seq, execution FROM (
         SELECT seq, execution, {column} AS told, sum({column}) OVER (ORDER BY seq) AS so_far
-        FROM entries WHERE investigation = :id AND {readable.BY_ID}
+        FROM entries WHERE investigation = :id AND {visibility.VISIBLE_BY_ID}
       ) AS counted
       WHERE told > 0 AND so_far >= CAST(:number AS bigint) AND so_far - told < CAST(:number AS bigint)
     """)  # noqa: S608 - our own text
     for kind, column in _COUNTED.items()
 }
 _OF_EXECUTION = text(f"""
-  SELECT {history.COLUMNS}, NULL
+  SELECT {log_entries.COLUMNS}, NULL
   FROM entries
-  WHERE investigation = :id AND execution = :execution AND seq BETWEEN :first AND :last AND {readable.BY_ID}
+  WHERE investigation = :id AND execution = :execution AND seq BETWEEN :first AND :last AND {visibility.VISIBLE_BY_ID}
   ORDER BY seq
 """)  # noqa: S608 - the same
 _ASKED = text(f"""
   WITH asked AS (
     SELECT max(seq) AS seq FROM entries
     WHERE investigation = :id AND execution = :execution AND kind = 'Answered' AND seq < :before
-      AND {readable.BY_ID}
+      AND {visibility.VISIBLE_BY_ID}
   )
   SELECT seq, (
     SELECT CAST(sum(model_calls) AS bigint) FROM entries WHERE investigation = :id AND entries.seq <= asked.seq
@@ -302,10 +299,10 @@ async def call(database: databases.Database, investigation: UUID, *, kind: CallT
         (asked,) = await database.run(_ASKED, id=investigation, execution=execution, before=seq)
         first, last, asked_by = asked.seq or 0, asked.seq or 0, asked.number or 0
     rows = await database.run(_OF_EXECUTION, id=investigation, execution=execution, first=first, last=last)
-    called = await names(database, investigation, [execution])
+    called = await execution_names(database, investigation, [execution])
     return Call(
         placed=own.placed[0],
-        before=await asyncio.to_thread(lambda: [history.logged(row) for row in rows]),
+        before=await asyncio.to_thread(lambda: [log_entries.from_row(row) for row in rows]),
         name=called.get(execution, ""),
         asked_by=asked_by,
     )
@@ -313,30 +310,30 @@ async def call(database: databases.Database, investigation: UUID, *, kind: CallT
 
 _WHOLE = text(f"""
   SELECT whole FROM tool_results
-  WHERE investigation = :id AND execution = :execution AND call_id = :call_id AND {readable.BY_ID}
+  WHERE investigation = :id AND execution = :execution AND call_id = :call_id AND {visibility.VISIBLE_BY_ID}
 """)  # noqa: S608 - our own text
 
 
-async def whole(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
+async def full_result(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
     """All of the result of a tool call, masked; None where the log has all of it, or there is no such call."""
     rows = await database.run(_WHOLE, id=investigation, execution=execution, call_id=call_id)
     return rows[0].whole if rows else None
 
 
 _SUMMARY = text(f"""
-  SELECT {history.COLUMNS}, NULL
+  SELECT {log_entries.COLUMNS}, NULL
   FROM entries
   WHERE investigation = :id AND execution = :execution AND seq > :after AND kind = 'ToolSummarised'
-    AND body ->> 'call_id' = :call_id AND {readable.BY_ID}
+    AND body ->> 'call_id' = :call_id AND {visibility.VISIBLE_BY_ID}
 """)  # noqa: S608 - our own text
 
 
-async def summary(
+async def result_summary(
     database: databases.Database, investigation: UUID, answered: entries.Logged, call_id: str
 ) -> str | None:
     """Return the summary of one of the results in an entry; None if there is none so far."""
     wanted = {"id": investigation, "execution": answered.execution, "after": answered.seq, "call_id": call_id}
-    logged_entries = [history.logged(row).entry for row in await database.run(_SUMMARY, **wanted)]
+    logged_entries = [log_entries.from_row(row).entry for row in await database.run(_SUMMARY, **wanted)]
     return next(
         (entry.text for entry in logged_entries if isinstance(entry, entries.ToolSummarised) and entry.text), None
     )
@@ -345,17 +342,17 @@ async def summary(
 _UNKNOWN = text(f"""
   SELECT seq, kind, version FROM entries
   WHERE investigation = :id AND seq <= :upto AND NOT kind || '/' || version = ANY(CAST(:known AS text[]))
-    AND {readable.BY_ID}
+    AND {visibility.VISIBLE_BY_ID}
   ORDER BY seq LIMIT :rows
 """)  # noqa: S608 - our own text
 
 
-async def unknown(
+async def unknown_entries(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int
 ) -> list[tuple[int, entries.Unreadable]]:
     """The first entries whose kind or version this program does not know, by their numbers."""
-    readable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
-    rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=readable, rows=limit)
+    decodable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
+    rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=decodable, rows=limit)
     return [(row.seq, _unknown(row.kind, row.version)) for row in rows]
 
 

@@ -51,7 +51,7 @@ class Limits:
     requests: int | None
     tokens: int | None
 
-    def admit(self, past: Iterable[Granted], *, second: int, tokens: int) -> bool:
+    def admit(self, past: Iterable[Grant], *, second: int, tokens: int) -> bool:
         """Whether another request may be granted in that second, after those of the past."""
         counted = [usage for usage in past if usage.second >= second - SECONDS]
         return (self.requests is None or sum(usage.requests for usage in counted) < self.requests) and (
@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Granted:
+class Grant:
     """The grants of one second."""
 
     second: int
@@ -68,7 +68,7 @@ class Granted:
     tokens: int
 
 
-def until_admitted(limits: Limits, past: Iterable[Granted], *, now: float, tokens: int) -> float:
+def until_admitted(limits: Limits, past: Iterable[Grant], *, now: float, tokens: int) -> float:
     """How many seconds after `now` a request may be granted, if nothing else is until then; 0 where it may be now."""
     past = list(past)
     leaving = sorted(usage.second + SECONDS + 1 for usage in past)
@@ -135,7 +135,7 @@ def _limits(settings: Mapping[str, providers.Common]) -> dict[str, Limits]:
     }
 
 
-class Throttle:
+class RateLimits:
     """The limits a minute of a platform file's providers."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Throttle:
         self._corrections: dict[str, dict[int, int]] = defaultdict(dict)
         """Tokens by the second that they are added to, or taken from."""
 
-    def renewed(self, settings: Mapping[str, providers.Common]) -> Throttle:
+    def renewed(self, settings: Mapping[str, providers.Common]) -> RateLimits:
         """Return the limits of another platform file, for its users; both share the counts."""
         other = copy.copy(self)
         other._limits = _limits(settings)
@@ -221,5 +221,5 @@ class Throttle:
         now = float(row.now)
         if row.granted:
             return ports.Reservation(provider=provider, tokens=tokens, second=math.floor(now), at=time.monotonic())
-        past = map(Granted, row.seconds, row.requests, row.tokens)
+        past = map(Grant, row.seconds, row.requests, row.tokens)
         return self._second * until_admitted(limits, past, now=now, tokens=tokens)

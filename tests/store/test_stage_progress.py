@@ -20,7 +20,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
     refused = await queue.admit(database, chain=admission.Refusal(reason="ChainNotFound", message="none"))
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started())
-    found = await stage_rows.courses(database, [first, second, third, refused, UUID(int=7)])
+    found = await stage_rows.stage_progress(database, [first, second, third, refused, UUID(int=7)])
     assert found.keys() == {first, second, third, refused}
     assert found[first].chain == found[third].chain == queue.CHAIN.spec
     assert found[second].chain == other.spec
@@ -29,7 +29,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
     assert (found[first].owner, found[third].owner) == (queue.OWNER, None)
     assert found[first].last_call_at is None
     await writing.commit(stories.answers(), stories.ended(), stories.stage_ended(outcome="Failed"), stories.run_ended())
-    ended = (await stage_rows.courses(database, [first], calls=True))[first]
+    ended = (await stage_rows.stage_progress(database, [first], calls=True))[first]
     assert (ended.outcomes, ended.owner) == ({"analysis": "Failed"}, None)
     log = await queue.log(database, first)
     assert ended.last_call_at == log[2].at
@@ -39,7 +39,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
 async def test_a_chain_that_cannot_be_read_takes_nothing_else_along(database: databases.Database, broken: str) -> None:
     identity = await queue.admit(database)
     await queue.execute(database, f"UPDATE investigations SET chain = CAST({broken} AS json)")  # noqa: S608 - our own
-    found = (await stage_rows.courses(database, [identity]))[identity]
+    found = (await stage_rows.stage_progress(database, [identity]))[identity]
     assert (found.chain, found.stage_names) == (None, ("analysis",))
 
 
@@ -47,7 +47,7 @@ async def test_a_nul_in_a_chain_does_no_harm(database: databases.Database) -> No
     agent = chains.Agent(name="Mine", custom_instructions="a\x00b\\u0000")
     odd = queue.CHAIN.model_copy(update={"spec": queue.CHAIN.spec.model_copy(update={"agents": [agent]})})
     identity = await queue.admit(database, chain=odd)
-    assert (await stage_rows.courses(database, [identity]))[identity].chain == odd.spec
+    assert (await stage_rows.stage_progress(database, [identity]))[identity].chain == odd.spec
 
 
 async def test_what_each_agent_concluded_is_its_last_answer_in_whichever_dialect(
@@ -95,7 +95,7 @@ async def test_questions_are_no_part_of_it(database: databases.Database) -> None
     await asking.commit(answering, stories.answers("because", execution="two"))
     executions = await stage_rows.executions(database, identity)
     assert [one.id for one in executions] == ["one"]
-    found = (await stage_rows.courses(database, [identity], calls=True))[identity]
+    found = (await stage_rows.stage_progress(database, [identity], calls=True))[identity]
     calls = [one for one in await queue.log(database, identity) if isinstance(one.entry, entries.Answered)]
     assert (found.last_call_at, found.owner) == (calls[0].at, None)
     upto = calls[-1].seq

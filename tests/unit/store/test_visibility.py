@@ -14,16 +14,16 @@ import pytest
 import sqlalchemy
 import tarsy
 from tarsy.store import reads
-from tarsy.store.base import readable
+from tarsy.store.base import visibility
 from tarsy.store.queue import questions
-from tarsy.store.reads import backlog, listing
+from tarsy.store.reads import listing, queue_counts
 
 MODULES = [
     *(importlib.import_module(f"{reads.__name__}.{module.name}") for module in pkgutil.iter_modules(reads.__path__)),
     questions,
 ]
 TRANSCRIPT = re.compile(r"(?:FROM|JOIN|UPDATE) (?:entries|executions|investigations|runs|stages|tool_results|work)\b")
-QUEUE_ALONE = [backlog._COUNT]
+QUEUE_ALONE = [queue_counts._COUNT]
 """Statements that count what has not ended, and show nothing of it."""
 BUILDERS = {"paged", "_statement"}
 """The functions that build statements; module values and calls below stand for what they return."""
@@ -33,7 +33,7 @@ BUILT = [
     for key in listing._KEYS
 ]
 
-OWN = ("store/base/readable.py", "store/base/tables.py", "store/base/migrations/")
+OWN = ("store/base/visibility.py", "store/base/tables.py", "store/base/migrations/")
 NAMED_IN = {
     "purged_at": (*OWN, "store/operations/purge.py", "store/operations/retention.py", "store/intake/episodes.py"),
     "gone_at": (
@@ -42,7 +42,7 @@ NAMED_IN = {
         "store/intake/",
         "store/queue/work.py",  # writes it
         "store/queue/questions.py",  # nothing is asked without an object
-        "store/reads/history.py",  # a purge is repeated until the object is gone
+        "store/reads/summaries.py",  # a purge is repeated until the object is gone
     ),
 }
 
@@ -58,12 +58,12 @@ def statements(module: ModuleType) -> Iterator[sqlalchemy.TextClause]:
 def test_each_read_has_the_condition(module: ModuleType) -> None:
     for statement in statements(module):
         if statement not in QUEUE_ALONE and TRANSCRIPT.search(statement.text):
-            assert readable.CONDITION in statement.text
+            assert visibility.VISIBLE in statement.text
 
 
 def test_each_page_of_a_list_has_the_condition() -> None:
     for statement in BUILT:
-        assert readable.CONDITION in statement.text
+        assert visibility.VISIBLE in statement.text
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import queue
 from tarsy.config.model import providers
 from tarsy.store.base import databases
-from tarsy.store.fleet import throttles
+from tarsy.store.fleet import rate_limits
 from tarsy.transcript import memory, ports
 from tarsy_dev import proxy
 
@@ -37,10 +37,10 @@ def limited(
     name: str = "google",
     requests: int | None = None,
     tokens: int | None = None,
-    window: float = throttles.WINDOW,
-) -> throttles.Throttle:
+    window: float = rate_limits.WINDOW,
+) -> rate_limits.RateLimits:
     settings = {name: provider(requests=requests, tokens=tokens), "free": provider()}
-    return throttles.Throttle(database, settings, window=window)
+    return rate_limits.RateLimits(database, settings, window=window)
 
 
 @pytest.fixture
@@ -54,19 +54,19 @@ async def second(migrated_url: str) -> AsyncIterator[databases.Database]:
 # The pure part: against grants by their exact times, in a window that slides.
 
 
-def naive(granted: Sequence[tuple[float, int]], *, at: float, tokens: int, limits: throttles.Limits) -> bool:
+def naive(granted: Sequence[tuple[float, int]], *, at: float, tokens: int, limits: rate_limits.Limits) -> bool:
     """Whether a request may be granted at that moment, after those grants: their times and tokens."""
-    within = [spent for when, spent in granted if at - when <= throttles.SECONDS]
+    within = [spent for when, spent in granted if at - when <= rate_limits.SECONDS]
     fits = limits.tokens is None or sum(within) + min(tokens, limits.tokens) <= limits.tokens
     return fits and (limits.requests is None or len(within) < limits.requests)
 
 
-def counted(granted: Sequence[tuple[float, int]]) -> list[throttles.Granted]:
-    return [throttles.Granted(second=math.floor(when), requests=1, tokens=spent) for when, spent in granted]
+def counted(granted: Sequence[tuple[float, int]]) -> list[rate_limits.Grant]:
+    return [rate_limits.Grant(second=math.floor(when), requests=1, tokens=spent) for when, spent in granted]
 
 
 limits = st.builds(
-    throttles.Limits,
+    rate_limits.Limits,
     requests=st.none() | st.integers(1, 4),
     tokens=st.none() | st.integers(1, 100),
 )
@@ -75,12 +75,12 @@ arrivals = st.lists(st.tuples(st.floats(0, 40) | st.floats(59, 61), st.integers(
 
 @given(limits=limits, arrivals=arrivals, start=st.floats(0, 1000))
 def test_whoever_waits_as_told_is_granted_then_and_no_window_holds_more_than_may_be(
-    limits: throttles.Limits, arrivals: list[tuple[float, int]], start: float
+    limits: rate_limits.Limits, arrivals: list[tuple[float, int]], start: float
 ) -> None:
     now, granted = start, list[tuple[float, int]]()
     for after, tokens in arrivals:
         now += after
-        waited = throttles.until_admitted(limits, counted(granted), now=now, tokens=tokens)
+        waited = rate_limits.until_admitted(limits, counted(granted), now=now, tokens=tokens)
         again = now + waited
         assert limits.admit(counted(granted), second=round(again) if waited else math.floor(now), tokens=tokens)
         assert naive(granted, at=again, tokens=tokens, limits=limits), "more than may be"
@@ -92,12 +92,12 @@ def test_whoever_waits_as_told_is_granted_then_and_no_window_holds_more_than_may
 
 @given(limits=limits, arrivals=arrivals, now=st.floats(0, 1000))
 def test_where_nothing_is_to_be_waited_for_it_may_be_granted_and_else_not(
-    limits: throttles.Limits, arrivals: list[tuple[float, int]], now: float
+    limits: rate_limits.Limits, arrivals: list[tuple[float, int]], now: float
 ) -> None:
     past = counted([(now - age, tokens) for age, tokens in arrivals])
     for tokens in (0, 1, 50, 150):
-        waited = throttles.until_admitted(limits, past, now=now, tokens=tokens)
-        assert 0 <= waited <= throttles.SECONDS + 1
+        waited = rate_limits.until_admitted(limits, past, now=now, tokens=tokens)
+        assert 0 <= waited <= rate_limits.SECONDS + 1
         assert limits.admit(past, second=math.floor(now), tokens=tokens) == (waited == 0)
 
 
@@ -105,12 +105,12 @@ def test_where_nothing_is_to_be_waited_for_it_may_be_granted_and_else_not(
 
 
 async def hammered(
-    *takers: throttles.Throttle, name: str = "google", tokens: int = 0, times: int
+    *takers: rate_limits.RateLimits, name: str = "google", tokens: int = 0, times: int
 ) -> tuple[list[ports.Reservation], float]:
     """What is granted to eight at once of each process until it is as much, and in how many seconds at most."""
     granted: list[ports.Reservation] = []
 
-    async def keep_taking(taker: throttles.Throttle) -> None:
+    async def keep_taking(taker: rate_limits.RateLimits) -> None:
         while len(granted) < times:
             granted.append(await taker.take(name, tokens))
 
@@ -125,7 +125,7 @@ async def hammered(
 def most_within_a_window(granted: Sequence[ports.Reservation]) -> int:
     """The most requests whose seconds may lie in one window."""
     seconds = sorted(one.second for one in granted)
-    return max(bisect_right(seconds, second + throttles.SECONDS) - place for place, second in enumerate(seconds))
+    return max(bisect_right(seconds, second + rate_limits.SECONDS) - place for place, second in enumerate(seconds))
 
 
 async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
@@ -155,15 +155,15 @@ class Told(logging.Handler):
 
 @pytest.fixture
 async def told() -> AsyncIterator[Told]:
-    handler, level = Told(), throttles.log.level
-    throttles.log.addHandler(handler)
-    throttles.log.setLevel(logging.INFO)
+    handler, level = Told(), rate_limits.log.level
+    rate_limits.log.addHandler(handler)
+    rate_limits.log.setLevel(logging.INFO)
     yield handler
-    throttles.log.removeHandler(handler)
-    throttles.log.setLevel(level)
+    rate_limits.log.removeHandler(handler)
+    rate_limits.log.setLevel(level)
 
 
-async def refused(taker: throttles.Throttle, told: Told, tokens: int = 0) -> float:
+async def refused(taker: rate_limits.RateLimits, told: Told, tokens: int = 0) -> float:
     """Take, what has to wait; how many seconds it was told to. It is cancelled then."""
     waiting = asyncio.create_task(taker.take("google", tokens))
     async with asyncio.timeout(60):
@@ -214,7 +214,7 @@ async def test_what_waited_for_another_process_is_counted_when_it_had_its_turn(d
             waiting = asyncio.create_task(taker.take("google", 0))
             while await queue.rows(database, waits) != [(1,)]:
                 pass
-            released = await holder.scalar(clock, {"second": WINDOW / throttles.SECONDS})
+            released = await holder.scalar(clock, {"second": WINDOW / rate_limits.SECONDS})
         assert (await waiting).second >= math.floor(released)
 
 
@@ -319,7 +319,7 @@ async def test_a_provider_without_limits_costs_no_statement(name: str) -> None:
 async def test_who_takes_waits_while_the_database_is_away_and_can_be_cancelled(
     database: databases.Database, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttles, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(rate_limits, "RETRY_SECONDS", 0.01)
     parts = urlsplit(database.url)
     async with proxy.serve("127.0.0.1", parts.port or 0) as between:
         netloc = parts.netloc.replace(f":{parts.port}", f":{between.port}")

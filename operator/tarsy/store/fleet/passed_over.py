@@ -21,7 +21,7 @@ from sqlalchemy import text
 from tarsy.resources import chains
 from tarsy.store.base import databases, notify
 from tarsy.store.fleet import catalogue
-from tarsy.store.queue import selection, work
+from tarsy.store.queue import claim_filter, work
 from tarsy.store.reads import snapshots
 
 PATIENCE = timedelta(minutes=10)
@@ -83,10 +83,11 @@ def _passes(of: str = "true") -> str:
   ), waiting AS MATERIALIZED (
     SELECT about.id, about.chain_hash, about.chain, about.stage_names
     FROM work JOIN investigations AS about ON about.id = work.investigation
-    WHERE state <> 'ended' AND {selection.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL AND {of}
+    WHERE state <> 'ended' AND {claim_filter.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL AND {of}
   ), passed AS (
     SELECT about.id AS investigation, process, reason, problem
-    FROM waiting AS about JOIN passes ON hash = about.chain_hash WHERE {selection.UNFINISHED} AND {selection.IN_TIME}
+    FROM waiting AS about JOIN passes ON hash = about.chain_hash
+    WHERE {claim_filter.UNFINISHED} AND {claim_filter.IN_TIME}
   ), by_all AS (
     SELECT investigation FROM passed GROUP BY investigation
     HAVING count(DISTINCT process) = (SELECT count(*) FROM workers)

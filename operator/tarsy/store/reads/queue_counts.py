@@ -9,14 +9,14 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, readable
+from tarsy.store.base import databases, visibility
 
 MESSAGE_MAX = 1000
 """Characters of what a program could not read that are told."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backlog:
+class QueueCounts:
     """The queue in numbers, questions included."""
 
     queued: int
@@ -55,10 +55,10 @@ _COUNT = text("""
 """)
 
 
-async def count(database: databases.Database) -> Backlog:
+async def count(database: databases.Database) -> QueueCounts:
     """The queue as it is now."""
     (row,) = await database.run(_COUNT)
-    return Backlog(
+    return QueueCounts(
         queued=row.queued,
         running=row.running,
         cancelling=row.cancelling,
@@ -70,7 +70,7 @@ async def count(database: databases.Database) -> Backlog:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unreadable:
+class UnreadableInvestigation:
     """An investigation whose log waits for a version of TARSy that can read it."""
 
     id: UUID
@@ -86,13 +86,13 @@ _UNREADABLE = text(f"""
     coalesce(suspended_at, queued_at) AS since
   FROM work JOIN investigations ON id = work.investigation
   LEFT JOIN runs ON runs.investigation = work.investigation AND number = run
-  WHERE unreadable IS NOT NULL AND state <> 'ended' AND {readable.CONDITION}
+  WHERE unreadable IS NOT NULL AND state <> 'ended' AND {visibility.VISIBLE}
   ORDER BY since, id
   LIMIT :limit
 """)  # noqa: S608 - our own text
 
 
-async def unreadable(database: databases.Database, *, limit: int) -> Sequence[Unreadable]:
+async def unreadable_investigations(database: databases.Database, *, limit: int) -> Sequence[UnreadableInvestigation]:
     """The investigations that wait for another version, the longest waiting first."""
     rows = await database.run(_UNREADABLE, limit=limit, longest=MESSAGE_MAX)
-    return [Unreadable(id=row.id, name=row.name, message=row.message, since=row.since) for row in rows]
+    return [UnreadableInvestigation(id=row.id, name=row.name, message=row.message, since=row.since) for row in rows]

@@ -9,7 +9,7 @@ from uuid import UUID
 from tarsy.resources import chains
 
 
-class UnjudgedError(Exception):
+class UncheckedChainError(Exception):
     """The first investigation in the queue runs a snapshot of a chain that the worker has not judged yet."""
 
     def __init__(self, investigation: UUID) -> None:
@@ -18,7 +18,7 @@ class UnjudgedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passed:
+class UnrunnableAgent:
     """An agent that a worker cannot run."""
 
     hash: str
@@ -31,12 +31,12 @@ class Passed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ClaimFilter:
     """The investigations that a worker claims, by the snapshots of their chains (`passes`)."""
 
     judged: Collection[str] = ()
     """Hashes of the snapshots that the worker has judged; it claims no other."""
-    passed: Collection[Passed] = ()
+    passed: Collection[UnrunnableAgent] = ()
     """The agents that the worker cannot run."""
 
 
@@ -83,7 +83,7 @@ PASSED_OVER = f"""
 """Whether a choice (`values`) passes over a row of `work`. Questions are never passed over."""
 
 
-def values(choice: Choice | None) -> Mapping[str, object]:
+def values(choice: ClaimFilter | None) -> Mapping[str, object]:
     """Return the values that PASSED_OVER has, and `judged`: None where there is no choice, and everything is taken."""
     passed = list(choice.passed) if choice else []
     return {

@@ -7,8 +7,8 @@ the cluster, hides nothing.
 
 from __future__ import annotations
 
-CONDITION = "purged_at IS NULL"
+VISIBLE = "purged_at IS NULL"
 """Whether a row of `investigations`, which is in the statement once, has a transcript that can be read."""
 
-BY_ID = f"EXISTS (SELECT 1 FROM investigations AS its WHERE its.id = :id AND {CONDITION})"  # noqa: S608 - our own text
+VISIBLE_BY_ID = f"EXISTS (SELECT 1 FROM investigations AS its WHERE its.id = :id AND {VISIBLE})"  # noqa: S608 - our own text
 """The same of the investigation `:id`, for a statement without `investigations`."""

@@ -12,7 +12,7 @@ from support import manifests, queue, workers
 from tarsy.config.model import platforms, providers
 from tarsy.resources import chains
 from tarsy.store.base import databases
-from tarsy.store.fleet import catalogue, reporter, unrunnable
+from tarsy.store.fleet import catalogue, passed_over, reporter
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing
 from tarsy.telemetry import details
@@ -45,7 +45,7 @@ class Worker:
         self.eligible = eligibility.Eligibility(platform=lambda: self.platform, unusable=lambda: self.unusable)
         self._database = database
         self._number = number
-        self._kept = reporter.Keeper(
+        self._kept = reporter.Reporter(
             database,
             process=UUID(int=number),
             host=f"worker-{number}",
@@ -72,11 +72,11 @@ class Worker:
 
 async def wait_ten_minutes(database: databases.Database) -> None:
     """As if what is passed over now had been so for ten minutes."""
-    await unrunnable.sweep(database)
+    await passed_over.sweep(database)
     await queue.execute(database, "UPDATE work SET passed_over_since = passed_over_since - CAST('10 min' AS interval)")
 
 
-async def passed_over(database: databases.Database) -> list[UUID]:
+async def marked(database: databases.Database) -> list[UUID]:
     return [
         row[0] for row in await queue.rows(database, "SELECT investigation FROM work WHERE passed_over_since > 'epoch'")
     ]
@@ -91,7 +91,7 @@ async def waits(database: databases.Database, identity: UUID) -> None:
     (listed,) = (await listing.page(database, query, limit=10)).items
     assert listed.message == found.shown_message
     await work.projected(database, identity, revision=found.revision)
-    await unrunnable.sweep(database)
+    await passed_over.sweep(database)
     assert not (await queue.summary(database, identity)).stale, "it is told once"
 
 
@@ -280,7 +280,7 @@ async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
     assert problem.startswith("stage '")
     assert f"references unknown {missing}" in problem
     await wait_ten_minutes(database)
-    assert await unrunnable.sweep(database) == 1
+    assert await passed_over.sweep(database) == 1
     found = await queue.summary(database, identity)
     assert (found.phase, found.reason) == ("Failed", "ReferenceNotFound")
     assert problem in found.message
@@ -311,12 +311,12 @@ async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_r
     fine = await queue.admit(database)
     workers = [Worker(database, 1, other=KEY), Worker(database, 2, other=KEY, only=KEY)]
     assert [await worker.claim() for worker in workers] == [fine, None]
-    assert await unrunnable.sweep(database) == 0
-    assert await passed_over(database) == [identity], "what runs is passed over by nobody"
+    assert await passed_over.sweep(database) == 0
+    assert await marked(database) == [identity], "what runs is passed over by nobody"
     await waits(database, identity)
-    assert await unrunnable.sweep(database) == 0
+    assert await passed_over.sweep(database) == 0
     await wait_ten_minutes(database)
-    assert await unrunnable.sweep(database) == 1
+    assert await passed_over.sweep(database) == 1
     found = await queue.summary(database, identity)
     assert (found.phase, found.reason, found.stale) == ("Failed", "ProviderUnusable", True)
     needs = ("'judge': LLM provider 'only'", "'judge': LLM provider 'other'", "'look': LLM provider 'only'")
@@ -327,7 +327,7 @@ async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_r
     )
     (entry,) = await queue.log(database, identity)
     assert isinstance(entry.entry, entries.RunEnded)
-    assert await unrunnable.sweep(database) == 0
+    assert await passed_over.sweep(database) == 0
 
 
 async def test_a_takeover_that_nobody_can_do_ends_with_all_that_is_open_in_it(database: databases.Database) -> None:
@@ -335,7 +335,7 @@ async def test_a_takeover_that_nobody_can_do_ends_with_all_that_is_open_in_it(da
     await commit(database, *LOOKED, JUDGES)
     assert await Worker(database, only=KEY, other=KEY).claim() is None
     await wait_ten_minutes(database)
-    assert await unrunnable.sweep(database, patience=timedelta(minutes=10)) == 1
+    assert await passed_over.sweep(database, patience=timedelta(minutes=10)) == 1
     found = await queue.summary(database, identity)
     assert [(stage.name, stage.outcome) for stage in found.stages] == [("look", "Completed"), ("judge", "Failed")]
     assert "'look'" not in found.message, "that stage has ended"
@@ -347,20 +347,20 @@ async def test_the_time_ends_and_begins_anew_with_who_is_there(database: databas
     await gone.report()
     await gone.vanish()
     await keyless.claim()
-    await unrunnable.sweep(database)
-    assert await passed_over(database) == [identity], "who is gone could have been anything"
+    await passed_over.sweep(database)
+    assert await marked(database) == [identity], "who is gone could have been anything"
     await wait_ten_minutes(database)
     await starting.report()
-    assert await unrunnable.sweep(database) == 0, "one that has not looked yet may be able to"
-    assert await passed_over(database) == []
+    assert await passed_over.sweep(database) == 0, "one that has not looked yet may be able to"
+    assert await marked(database) == []
     await starting.claim()
-    assert await unrunnable.sweep(database) == 0
-    assert await passed_over(database) == [identity]
+    assert await passed_over.sweep(database) == 0
+    assert await marked(database) == [identity]
     await wait_ten_minutes(database)
     await keyless.vanish()
     await starting.vanish()
-    assert await unrunnable.sweep(database) == 0, "without a worker it waits"
-    assert await passed_over(database) == []
+    assert await passed_over.sweep(database) == 0, "without a worker it waits"
+    assert await marked(database) == []
 
 
 async def test_a_worker_that_gets_its_key_at_the_last_moment_runs_it(database: databases.Database) -> None:
@@ -370,7 +370,7 @@ async def test_a_worker_that_gets_its_key_at_the_last_moment_runs_it(database: d
     await wait_ten_minutes(database)
     worker.unusable = {}
     assert await worker.claim() == identity
-    assert await unrunnable.sweep(database) == 0
+    assert await passed_over.sweep(database) == 0
     found = await queue.summary(database, identity)
     assert (found.phase, found.shown_message) == ("Running", "")
 
@@ -385,9 +385,9 @@ async def test_time_in_which_it_is_suspended_is_not_time_in_which_it_is_passed_o
     metadata = subject.metadata.model_copy(update={"generation": 2})
     spec = subject.spec.model_copy(update={"suspend": True})
     await work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
-    assert await unrunnable.sweep(database) == 0
+    assert await passed_over.sweep(database) == 0
     assert (await queue.summary(database, identity)).phase == "Suspended"
-    assert await passed_over(database) == []
+    assert await marked(database) == []
 
 
 async def test_judged_snapshots_are_forgotten_once_nothing_open_runs_them(
@@ -439,7 +439,7 @@ async def test_a_takeover_whose_deadline_is_over_is_ended_by_any_worker(
     await queue.execute(database, "UPDATE runs SET started_at = started_at - make_interval(mins => :m)", m=minutes)
     assert await worker.claim() == (identity if is_claimed else None)
     await wait_ten_minutes(database)
-    assert await unrunnable.sweep(database) == (0 if is_claimed else 1)
+    assert await passed_over.sweep(database) == (0 if is_claimed else 1)
 
 
 async def test_a_suspension_is_no_part_of_the_time_after_which_any_worker_ends_a_takeover(

@@ -6,7 +6,6 @@ for.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +13,16 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import text
 
 from tarsy.resources import investigations
-from tarsy.store.base import databases, readable
-from tarsy.store.reads import phase_rules
-from tarsy.transcript import entries, messages, timeline_events
-
-PAGE_BYTES = 4 * 1024 * 1024
-"""Bytes of entries that are read at once for one page, beyond its first entry."""
+from tarsy.store.base import databases, visibility
+from tarsy.store.reads import log_entries, phase_rules
+from tarsy.transcript import entries, messages
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class StageSummary:
     """One stage in numbers."""
 
     name: str
@@ -80,7 +76,7 @@ class Summary:
     """The chain's stages, those that have not started too."""
     stage_agents: tuple[int, ...]
     """How many agents each of them has."""
-    stages: tuple[Stage, ...]
+    stages: tuple[StageSummary, ...]
     """Those that have started, or were skipped, in the chain's order."""
     admitted_at: datetime
     started_at: datetime | None
@@ -153,7 +149,7 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whereabouts:
+class Location:
     """The namespace and name of an investigation."""
 
     namespace: str
@@ -164,22 +160,20 @@ class Whereabouts:
 
 _WHEREABOUTS = text(f"""
   SELECT namespace, namespace_uid, name FROM investigations
-  WHERE id = :id AND ({readable.CONDITION} OR (:purging AND gone_at IS NULL))
+  WHERE id = :id AND ({visibility.VISIBLE} OR (:purging AND gone_at IS NULL))
 """)  # noqa: S608 - our own text
 
 
-async def whereabouts(
-    database: databases.Database, investigation: UUID, *, purging: bool = False
-) -> Whereabouts | None:
+async def location(database: databases.Database, investigation: UUID, *, purging: bool = False) -> Location | None:
     """Return namespace and name; None if there is none of that id, or its transcript was purged.
 
     With `purging`, a purged one counts as long as its object is not known to be gone.
     """
     rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
-    return Whereabouts(**rows[0]) if rows else None
+    return Location(**rows[0]) if rows else None
 
 
-RETRYING = """
+SELECT_RETRYING = """
       coalesce(array_agg(retrying || to_char(retry_at AT TIME ZONE 'UTC',
         '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
         FILTER (WHERE executions.ended_at IS NULL AND retry_claim = work.claims AND work.state = 'running'
@@ -188,7 +182,7 @@ RETRYING = """
 
 # Lists sort by `investigations.ended_at`; older versions wrote that of run 0 some microseconds apart.
 # What `work` says is of run 0 for as long as that is open, and of a question later.
-SUMMARIES = f"""
+SELECT_SUMMARIES = f"""
   SELECT work.revision, work.stale, runs.attempts,
     CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
     CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
@@ -222,7 +216,7 @@ SUMMARIES = f"""
       GROUP BY stages.investigation, stages.run, stages.name
     ) AS stages
   FROM work
-  JOIN investigations AS known ON known.id = work.investigation AND {readable.CONDITION}
+  JOIN investigations AS known ON known.id = work.investigation AND {visibility.VISIBLE}
   JOIN runs ON runs.investigation = work.investigation AND runs.number = 0
   CROSS JOIN LATERAL (
     SELECT CAST(coalesce(sum(input_tokens), 0) AS bigint) AS input_tokens,
@@ -232,23 +226,23 @@ SUMMARIES = f"""
       CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
       CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
       sum(cost) AS cost,
-{RETRYING} AS retrying
+{SELECT_RETRYING} AS retrying
     FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
   ) AS used"""  # noqa: S608 - our own texts
-"""Each investigation in numbers, as `summarised` reads it."""
-_SUMMARY = text(f"{SUMMARIES} WHERE work.investigation = :id")
+"""Each investigation in numbers, as `from_row` reads it."""
+_SUMMARY = text(f"{SELECT_SUMMARIES} WHERE work.investigation = :id")
 
 
-async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
+async def load(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
     rows = await database.run(_SUMMARY, id=investigation)  # one statement: what it reads is of one moment
-    return summarised(rows[0]) if rows else None
+    return from_row(rows[0]) if rows else None
 
 
 _CANCELLED: dict[str, str] = {reason: why for why, reason in phase_rules.CANCELLED_REASONS.items()}
 
 
-def summarised(facts: Mapping[str, Any]) -> Summary:
+def from_row(facts: Mapping[str, Any]) -> Summary:
     """An investigation in numbers, from its row."""
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
@@ -257,7 +251,7 @@ def summarised(facts: Mapping[str, Any]) -> Summary:
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
         retrying=tuple(facts["retrying"]),
-        previous=previous_of(facts),
+        previous=previous_from_row(facts),
         cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
@@ -265,16 +259,16 @@ def summarised(facts: Mapping[str, Any]) -> Summary:
     )
 
 
-def previous_of(facts: Mapping[str, Any]) -> Previous | None:
+def previous_from_row(facts: Mapping[str, Any]) -> Previous | None:
     """The investigation that another one follows, from the other's row; None if there is none, or none any more."""
     name = facts["previous_name"]
     return None if name is None else Previous(id=facts["previous"], name=name)
 
 
-def _stage(stored: str) -> Stage:
+def _stage(stored: str) -> StageSummary:
     stage = json.loads(stored)
     times = {key: stage[key] and datetime.fromisoformat(stage[key]) for key in ("started_at", "ended_at")}
-    return Stage(**stage | times)
+    return StageSummary(**stage | times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +292,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
+class Details:
     """An investigation without its log."""
 
     summary: Summary
@@ -317,7 +311,7 @@ class Head:
     """The alert's selection of tools."""
 
 
-async def head(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Head | None:
+async def details(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Details | None:
     """Return the facts of an investigation without its log; None if there is none of that id.
 
     `runs` limits its runs: its own and the newest questions.
@@ -329,9 +323,9 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
         facts = (await connection.execute(_FACTS, {"id": investigation})).one()
         asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
         numbers = {"id": investigation, "runs": [row.number for row in asked]}
-        asked_for = [logged(row) for row in await connection.execute(_ASKED, numbers)]
-    return Head(
-        summary=summarised(dict(summary_row)),
+        asked_for = [log_entries.from_row(row) for row in await connection.execute(_ASKED, numbers)]
+    return Details(
+        summary=from_row(dict(summary_row)),
         runs=_runs([row._mapping for row in asked], asked_for),
         alert_data=facts.alert_data,
         severity=facts.severity,
@@ -347,7 +341,7 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
 
 _FACTS = text(f"""
   SELECT alert_data, severity, fingerprint, runbook_url, CAST(chain AS text) AS chain, log_seq
-  FROM investigations JOIN work ON work.investigation = id WHERE id = :id AND {readable.CONDITION}
+  FROM investigations JOIN work ON work.investigation = id WHERE id = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 _RUNS = text(f"""
@@ -364,7 +358,7 @@ _RUNS = text(f"""
     UNION ALL
     (SELECT number FROM runs WHERE investigation = :id AND number > 0
      ORDER BY number DESC LIMIT CAST(:runs AS bigint) - 1)
-  ) AND {readable.BY_ID}
+  ) AND {visibility.VISIBLE_BY_ID}
   ORDER BY number
 """)  # noqa: S608 - our own text
 
@@ -383,151 +377,10 @@ def _object(stored: str | None) -> dict[str, Any] | None:
     return messages.storable_json(document) if isinstance(document, dict) and messages.is_plain_json(document) else None
 
 
-COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
-"""The columns of an entry, as `logged` reads them; the final analysis follows, if it has one."""
-_LOG = text(f"""
-  SELECT {COLUMNS},
-    (SELECT final_analysis FROM runs
-     WHERE entries.kind = 'RunEnded' AND runs.investigation = entries.investigation AND number = entries.run)
-  FROM entries WHERE investigation = :id AND {readable.BY_ID} ORDER BY seq
-""")  # noqa: S608 - our own text
-
-
 _ASKED = text(f"""
-  SELECT {COLUMNS}, NULL
+  SELECT {log_entries.COLUMNS}, NULL
   FROM entries
   WHERE investigation = :id AND kind IN ('RunStarted', 'ToolsSelected') AND run = ANY(CAST(:runs AS integer[]))
-    AND {readable.BY_ID}
+    AND {visibility.VISIBLE_BY_ID}
   ORDER BY seq
 """)  # noqa: S608 - our own text
-
-
-async def log(database: databases.Database, investigation: UUID) -> list[entries.Logged]:
-    """The whole log, decoded, in order."""
-    return [logged(row) for row in await database.run(_LOG, id=investigation)]
-
-
-def logged(row: Any) -> entries.Logged:
-    """An entry from its row."""
-    seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
-    stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
-    return entries.Logged(
-        seq=seq,
-        at=at,
-        claim=claim,
-        run=run,
-        stage=stage,
-        execution=execution,
-        entry=entries.decode(stored, run=run, stage=stage, execution=execution),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogPage:
-    """Some entries that follow each other, and what their events cannot be told without."""
-
-    log: Sequence[entries.Logged]
-    """In order. Beside the page's own entries there are earlier and later ones of the same executions: the answer whose
-    calls an entry is about, and those that are about the calls of the page's last answers."""
-    last: int
-    """The number of the page's last entry; where it is empty, `after`."""
-    claims: Mapping[int, int]
-    """Which claim wrote the entry before the page, by its number, if there is one."""
-    executions: Mapping[str, timeline_events.ExecutionTraits]
-    """The kinds of the executions that its entries belong to."""
-    more: bool
-    """Whether entries follow."""
-
-
-def paged(wanted: str, *, columns: str = "") -> TextClause:
-    """The first `:rows` entries that are `wanted`, fewer where they are large: `:bytes` beyond the first.
-
-    Their COLUMNS, and then `columns`.
-    """
-    return text(f"""
-  SELECT {COLUMNS}, NULL{columns}
-  FROM (
-    SELECT *, row_number() OVER in_order AS place,
-      sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE {wanted} AND {readable.BY_ID} ORDER BY seq LIMIT :rows) AS following
-    WINDOW in_order AS (ORDER BY seq)
-  ) AS sized
-  WHERE place = 1 OR bytes <= :bytes
-  ORDER BY seq
-""")  # noqa: S608 - our own text
-
-
-_PAGE = paged("investigation = :id AND seq > :after AND seq <= :upto")
-
-_AROUND = text(f"""
-  WITH concerned AS MATERIALIZED (
-    SELECT name,
-      (SELECT max(seq) FROM entries
-       WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
-      (SELECT min(seq) FROM entries
-       WHERE investigation = :id AND execution = name AND kind IN ('Answered', 'Unanswered') AND seq > :last) AS up_to
-    FROM unnest(CAST(:executions AS text[])) AS name
-  )
-  SELECT {COLUMNS}, NULL
-  FROM entries JOIN concerned ON execution = name
-  WHERE investigation = :id AND seq <= :upto AND {readable.BY_ID}
-    AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
-  ORDER BY seq
-""")  # noqa: S608 - our own text
-
-_KINDS = text(f"""
-  SELECT id, kind, strategy FROM executions
-  WHERE investigation = :id AND id = ANY(CAST(:executions AS text[])) AND {readable.BY_ID}
-""")  # noqa: S608 - our own text
-
-_LAST_ENTRY = text(f"""
-  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND {readable.CONDITION}
-""")  # noqa: S608 - our own text
-
-_CLAIM_BEFORE = text(f"""
-  SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after AND {readable.BY_ID}
-""")  # noqa: S608 - our own text
-
-
-_LAST = 2**63 - 1
-"""The greatest number that an entry could have."""
-
-
-async def log_page(
-    database: databases.Database,
-    investigation: UUID,
-    *,
-    after: int,
-    limit: int,
-    upto: int | None = None,
-    size: int | None = None,
-) -> LogPage | None:
-    """Up to `limit` entries behind number `after`, fewer where they are large; None where there is no such log.
-
-    `upto`: the log as it stood when that was its last entry; `size`: the bytes of a page beyond its first entry. What
-    is decoded, in a thread, is bounded by the page, not by the log.
-    """
-    async with database.snapshot() as connection:
-        last_entry = await connection.scalar(_LAST_ENTRY, {"id": investigation})
-        if last_entry is None:
-            return None
-        values = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
-        own = (await connection.execute(_PAGE, {**values, "rows": limit, "bytes": size or PAGE_BYTES})).all()
-        last = own[-1].seq if own else after
-        concerned = sorted({row.execution for row in own if row.execution})
-        at = {**values, "last": last, "executions": concerned}
-        around = (await connection.execute(_AROUND, at)).all() if concerned else []
-        claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, values)}
-        kinds = (await connection.execute(_KINDS, at)).all()
-    log = await asyncio.to_thread(_decoded, [*own, *around])
-    return LogPage(
-        log=sorted(log, key=lambda row: row.seq),
-        last=last,
-        claims=claims,
-        executions={row.id: timeline_events.ExecutionTraits(kind=row.kind, strategy=row.strategy) for row in kinds},
-        more=last < (last_entry if upto is None else upto),
-    )
-
-
-def _decoded(rows: Iterable[Any]) -> list[entries.Logged]:
-    return [logged(row) for row in rows]
