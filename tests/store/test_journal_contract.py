@@ -20,7 +20,7 @@ from support import exports
 from tarsy.agent import loop
 from tarsy.config import resolve
 from tarsy.config.model import platforms
-from tarsy.llm import model, provider
+from tarsy.llm import limited_model, provider
 from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
@@ -526,7 +526,7 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
-    poisoned = model.LimitedModel("google-default", Poisoner(), limits=platforms.Limits())
+    poisoned = limited_model.LimitedModel("google-default", Poisoner(), limits=platforms.Limits())
     await loop.Loop(
         execution=journal.record.executions["collect/1"],
         model=lambda _: poisoned,

@@ -11,8 +11,7 @@ from typing import Any
 import aiohttp
 from support import leases
 from tarsy.config.model import platforms, providers
-from tarsy.llm import anthropic, provider, registry
-from tarsy.llm import model as models
+from tarsy.llm import anthropic, limited_model, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model
 
@@ -38,7 +37,7 @@ class Asked:
 
     server: model.Server
     source: provider.Provider
-    limited: models.LimitedModel
+    limited: limited_model.LimitedModel
 
     async def ask(self, request: ports.Request = REQUEST) -> messages.Message:
         """The answer, within the limits."""
@@ -72,7 +71,7 @@ async def asking(
     answering = script if callable(script) else model.answers(script)
     async with model.serve(answering) as server, registry.session() as session:
         source = built(session, server.url, settings)
-        limited = models.LimitedModel(NAME, source, limits=platforms.Limits.model_validate(limits or {}))
+        limited = limited_model.LimitedModel(NAME, source, limits=platforms.Limits.model_validate(limits or {}))
         yield Asked(server, source, limited)
 
 

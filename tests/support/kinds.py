@@ -11,7 +11,7 @@ from typing import Any
 
 from langchain_openai.chat_models import _client_utils
 from tarsy.config.model import platforms, providers
-from tarsy.llm import names, provider, registry
+from tarsy.llm import provider, registry, tool_calls
 from tarsy.transcript import messages, ports
 from tarsy_dev import model
 
@@ -26,7 +26,7 @@ TOOLS = (
 REQUEST = ports.Request(tools=TOOLS, messages=PROMPT)
 CALLS = (
     model.Call(name="kubernetes-server__pods_list", args={"namespace": "shöp", "deep": {"a": [1, None]}}),
-    model.Call(name=names.wire_name("kubernetes-server__events.list"), args={}),
+    model.Call(name=tool_calls.accepted_name("kubernetes-server__events.list"), args={}),
 )
 
 
@@ -88,7 +88,7 @@ async def events(source: provider.Provider, request: ports.Request = REQUEST) ->
 
 
 async def refusal(source: provider.Provider) -> provider.ProviderError:
-    """What stands in the way of an answer: an error, or that it ends before it is whole, as `llm.model` has it."""
+    """The error of an answer; an incomplete one is an error as in `llm.limited_model`."""
     try:
         found = await events(source)
     except provider.ProviderError as error:

@@ -16,8 +16,7 @@ import pytest
 from aiohttp import test_utils, web
 from support import leases
 from tarsy.config.model import platforms, providers
-from tarsy.llm import gemini, provider, registry, vertexai
-from tarsy.llm import model as models
+from tarsy.llm import gemini, limited_model, provider, registry, vertexai
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, ports
 from tarsy_dev import loopback, model
@@ -42,7 +41,9 @@ def no_garbage_collector() -> Iterator[None]:
 class Limited(Protocol):
     """Gemini at an address, within limits."""
 
-    def __call__(self, url: str, **limits: object) -> contextlib.AbstractAsyncContextManager[models.LimitedModel]: ...
+    def __call__(
+        self, url: str, **limits: object
+    ) -> contextlib.AbstractAsyncContextManager[limited_model.LimitedModel]: ...
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
     settings = {"type": kind, "model": name or "gemini-2.5-flash", "thinking": thinking}
 
     @contextlib.asynccontextmanager
-    async def asked(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
+    async def asked(url: str, **limits: object) -> AsyncIterator[limited_model.LimitedModel]:
         http = registry.session()
         source: provider.Provider
         if kind == "google":
@@ -71,7 +72,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
             vertex = providers.VertexAIProvider.model_validate(found)
             source = vertexai.build("ours", vertex, key=None, session=http, environment={})
         try:
-            yield models.LimitedModel("ours", source, limits=platforms.Limits.model_validate(limits))
+            yield limited_model.LimitedModel("ours", source, limits=platforms.Limits.model_validate(limits))
         finally:
             await source.close()
             await http.close()

@@ -25,8 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kinds, leases
 from tarsy.config.model import platforms
-from tarsy.llm import http, provider
-from tarsy.llm import model as models
+from tarsy.llm import http, limited_model, provider
 from tarsy.transcript import ports
 from tarsy_dev import loopback, model
 from tarsy_dev.model import tokens
@@ -303,7 +302,7 @@ FIELDS = st.sampled_from(
 @given(
     st.lists(FIELDS, min_size=4, max_size=4),
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
-    st.sampled_from([b"", http._MARK]),
+    st.sampled_from([b"", http._BYTE_ORDER_MARK]),
     st.booleans(),
     st.lists(st.integers(0, 300), max_size=8).map(sorted),
 )
@@ -349,7 +348,7 @@ async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_
         for answer in TRICKLES.values():
             server.answer = answer
             with pytest.raises(ports.ModelError) as error:
-                await models.LimitedModel(name, source, limits=limits).ask(kinds.REQUEST, leases.SCOPE)
+                await limited_model.LimitedModel(name, source, limits=limits).ask(kinds.REQUEST, leases.SCOPE)
             assert error.value.failure.kind == "timeout"
 
 

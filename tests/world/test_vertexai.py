@@ -14,8 +14,7 @@ import pytest
 from google.auth.compute_engine import _metadata
 from support import leases
 from tarsy.config.model import platforms, providers
-from tarsy.llm import model as models
-from tarsy.llm import provider, registry, vertexai
+from tarsy.llm import limited_model, provider, registry, vertexai
 from tarsy.transcript import messages, ports
 from tarsy_dev import model
 from tarsy_dev.model import tokens
@@ -51,10 +50,10 @@ async def asking(
     environment: dict[str, str] | None = None,
     limits: Mapping[str, object] | None = None,
     **settings: Any,
-) -> AsyncIterator[models.LimitedModel]:
+) -> AsyncIterator[limited_model.LimitedModel]:
     """The same, within limits."""
     async with speaking(server, key_file, environment=environment, **settings) as source:
-        yield models.LimitedModel("vertex", source, limits=platforms.Limits.model_validate(limits or {}))
+        yield limited_model.LimitedModel("vertex", source, limits=platforms.Limits.model_validate(limits or {}))
 
 
 async def said(source: provider.Provider) -> str:
@@ -104,7 +103,7 @@ async def test_a_token_that_is_nearly_over_is_fetched_anew(tmp_path: Path) -> No
 
 
 async def failure(
-    asked: models.LimitedModel, kind: str = "fatal", *, attempts: int = 0
+    asked: limited_model.LimitedModel, kind: str = "fatal", *, attempts: int = 0
 ) -> tuple[messages.Failure, ports.ModelError]:
     with pytest.raises(ports.ModelError) as error:
         await asked.ask(REQUEST, leases.SCOPE)

@@ -1,6 +1,6 @@
-"""Gemini through google-genai: the stream, and what goes wrong with it.
+"""Gemini through google-genai: its client, the stream of an answer, and the translation of errors.
 
-`gemini_requests` says what is asked, `gemini_answers` reads what is answered, and `vertexai` asks the same elsewhere.
+`gemini_requests` writes requests, `gemini_answers` reads answers, and `vertexai` does the same on Google Cloud.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from google import genai
 from google.genai import errors, types
 
 from tarsy.config.model import providers
-from tarsy.llm import gemini_answers, gemini_requests, http, names, provider
+from tarsy.llm import gemini_answers, gemini_requests, http, provider, tool_calls
 from tarsy.transcript import ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = frozenset({401, 403})
-_SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+_UNEXPECTED_BODY = (errors.UnknownApiResponseError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """The exceptions of the SDK for a body that is no JSON, or JSON of an unexpected shape.
 
 Their messages quote the whole body.
 """
 _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only supports up to)", re.DOTALL)
-"""How the Gemini API says it, and how Vertex AI does."""
+"""The words of the Gemini API and of Vertex AI for a request that is too large."""
 _HIDDEN = "***"
 _UNKNOWN = "http://unknown.invalid"
-"""Stands for the server until the SDK has said where it goes."""
+"""The server's address until the SDK has chosen it."""
 
 
 def build(
     name: str, settings: providers.GoogleProvider, *, key: str | None, session: aiohttp.ClientSession
 ) -> provider.Provider:
-    """The provider `name`, speaking over `session`, which stays the caller's."""
+    """Build the provider `name` over `session`, which stays the caller's."""
     return Gemini(name, settings, api_key=key or "", http=session)
 
 
-class Speaker:
-    """One Gemini model, reached by a client of the SDK; subclasses supply address and credentials.
+class GeminiModel:
+    """One Gemini model, over a client of the SDK; subclasses supply address and credentials.
 
     Of the SDK this uses the low-level client: addresses, keys and tokens, the stream and its errors. The SDK's models
-    of requests and answers are left out: they would be built anew for each request and each chunk, and take three times
-    the processor time of all the rest. So requests are written, and chunks read, in their wire format.
+    of requests and answers would be built anew for each request and each chunk, and take three times the processor time
+    of all the rest. So requests are written, and chunks read, in their wire format.
     """
 
     def __init__(
@@ -60,30 +60,30 @@ class Speaker:
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
-        wire_names = {spec.name: names.wire(spec.name) for spec in request.tools}
-        reading = gemini_answers.Reading({wire: name for name, wire in wire_names.items()})
+        tools = {tool_calls.wire_name(spec.name): spec.name for spec in request.tools}
+        answer = gemini_answers.Answer(tools)
         path = await self._path()
         try:
-            body = gemini_requests.body(
-                request, provider=self._name, model=self.model, thinking=self._thinking, wire_names=wire_names
-            )
-            asked = self._api._build_request("post", path, body)
+            body = gemini_requests.body(request, provider=self._name, model=self.model, thinking=self._thinking)
+            sent = self._api._build_request("post", path, body)
             async with http.closing():
-                response = await self._api._async_request(http_request=asked, stream=True)
+                response = await self._api._async_request(http_request=sent, stream=True)
                 async for received in response:
                     if isinstance(received, dict) and "error" in received:
                         code: Any = received["error"].get("code")
                         await errors.APIError.raise_error_async(code, received, response)
-                    for event in reading.add(received):
+                    for event in answer.add(received):
                         yield event
         except errors.APIError as error:
             raise self._translated(error) from error
-        except _SHAPELESS as error:
-            why = f"the stream is not the API's: {type(error).__name__}"
-            raise provider.RetryableError(why, code="protocol") from error
+        except _UNEXPECTED_BODY as error:
+            problem = f"the stream is not the API's: {type(error).__name__}"
+            raise provider.RetryableError(problem, code="protocol") from error
         except (httpx2.HTTPError, OSError) as error:
-            raise provider.RetryableError(f"the connection broke: {_broken(error)}", code="connection") from error
-        for event in reading.end():
+            raise provider.RetryableError(
+                f"the connection broke: {_connection_problem(error)}", code="connection"
+            ) from error
+        for event in answer.end():
             yield event
 
     async def close(self) -> None:
@@ -92,33 +92,33 @@ class Speaker:
         self._client.close()
 
     async def _path(self) -> str:
-        """Where on the server an answer is asked for; awaited until it can be."""
+        """The path of requests, once the credentials are there."""
         raise NotImplementedError
 
     def _secrets(self) -> Sequence[str]:
-        """Return the secrets that the server knows; errors must not show them."""
+        """The secrets that the server knows, and errors must not show."""
         raise NotImplementedError
 
-    def _unauthorized(self) -> str:
-        """Return the remedy for a refused credential."""
+    def _credentials_remedy(self) -> str:
+        """The remedy for a refused credential."""
         raise NotImplementedError
 
-    def _unknown(self) -> str:
-        """Return the remedy for an unknown model."""
+    def _model_remedy(self) -> str:
+        """The remedy for an unknown model."""
         return f"check model of llm_providers.{self._name}: '{self.model}'"
 
     def _translated(self, error: errors.APIError) -> provider.ProviderError:
-        message = str(error.message)[: http.TOLD_MAX]
-        text = f"{error.code} {str(error.status or '')[: http.TOLD_MAX]}: {message}"
+        message = str(error.message)[: http.ERROR_TEXT_MAX]
+        text = f"{error.code} {str(error.status or '')[: http.ERROR_TEXT_MAX]}: {message}"
         for secret in self._secrets():
             text = text.replace(secret, _HIDDEN)
         code = str(error.code or "")
         if error.code in _RETRYABLE:
             return provider.RetryableError(text, after=_retry_after(error), code=code)
         if error.code in _UNAUTHORIZED or any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(error)):
-            text = f"{text}; {self._unauthorized()}"
+            text = f"{text}; {self._credentials_remedy()}"
         elif error.code == 404:
-            text = f"{text}; {self._unknown()}"
+            text = f"{text}; {self._model_remedy()}"
         elif _OVERFLOW.search(message):
             return provider.ContextOverflowError(
                 f"{text}; set context_tokens of llm_providers.{self._name} to what it takes"
@@ -126,15 +126,16 @@ class Speaker:
         return provider.FatalError(text, code=code)
 
 
-class Gemini(Speaker):
-    """One model of the Gemini API, by a key."""
+class Gemini(GeminiModel):
+    """One model of the Gemini API, with an API key."""
 
     def __init__(
         self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
         """`http` stays the caller's."""
-        made = client(http, base_url=settings.base_url, vertexai=False, api_key=api_key)
-        super().__init__(name, settings, client=made)
+        super().__init__(
+            name, settings, client=client(http, base_url=settings.base_url, vertexai=False, api_key=api_key)
+        )
         self._api_key = api_key
         self._key = "api_key_env" if settings.api_key_file is None else "api_key_file"
 
@@ -144,17 +145,17 @@ class Gemini(Speaker):
     def _secrets(self) -> Sequence[str]:
         return (self._api_key,)  # Google names the key that it has suspended
 
-    def _unauthorized(self) -> str:
+    def _credentials_remedy(self) -> str:
         return f"check {self._key} of llm_providers.{self._name}, and what the key may do"
 
 
 def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:
-    """Return the SDK's client over `session`; `access` supplies address and credentials.
+    """The SDK's client over `session`; `access` supplies address and credentials.
 
     The SDK's timeout is off, because it would be a deadline for each read. Its retries are off too: `attempts=1` also
     stops the hidden one after a refused connection.
     """
-    made = genai.Client(
+    sdk = genai.Client(
         **access,
         http_options=types.HttpOptions(
             base_url=base_url,
@@ -162,22 +163,22 @@ def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: An
             httpx_async_client=http.client(_UNKNOWN, session, only_data=True),
         ),
     )
-    api = made._api_client
+    api = sdk._api_client
     api._async_httpx_client = http.client(api._http_options.base_url or _UNKNOWN, session, only_data=True)
-    return made
+    return sdk
 
 
-def _broken(error: Exception) -> str:
-    """Return the problem of a connection, without the memory address of its TLS settings."""
+def _connection_problem(error: Exception) -> str:
+    """The problem of a connection, without the memory address of its TLS settings."""
     below = error.__cause__
     if isinstance(below, aiohttp.ClientConnectorError):
-        why = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's own words have the address again
-        return f"cannot connect to {below.host}:{below.port}: {why}"
+        problem = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's text has the address too
+        return f"cannot connect to {below.host}:{below.port}: {problem}"
     return str(error) or type(error).__name__
 
 
 def _retry_after(error: errors.APIError) -> float | None:
-    """Seconds that the provider asks us to wait: the Retry-After header, else the RetryInfo detail."""
+    """The seconds that the provider asks us to wait: its Retry-After header, else its RetryInfo detail."""
     headers = getattr(error.response, "headers", None) or {}
     if str(after := headers.get("Retry-After", "")).isdecimal():
         return float(after)

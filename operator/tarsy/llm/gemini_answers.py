@@ -1,4 +1,4 @@
-"""Answers of Gemini: the chunks of a stream, read into our own events.
+"""Answers of Gemini: the chunks of a stream as our own events.
 
 Sources: Gemini API reference, "GenerateContentResponse"; documentation, "Code execution", "Grounding", "URL context".
 """
@@ -12,12 +12,12 @@ from typing import Any
 import pydantic
 from pydantic import alias_generators
 
-from tarsy.llm import names, provider
+from tarsy.llm import provider, tool_calls
 from tarsy.transcript import messages
 
-_WHOLE = frozenset({"STOP", "MAX_TOKENS"})
-_READ = "URL_RETRIEVAL_STATUS_SUCCESS"
-_LARGEST = 64 * 1024 * 1024
+_COMPLETE = frozenset({"STOP", "MAX_TOKENS"})
+_PAGE_READ = "URL_RETRIEVAL_STATUS_SUCCESS"
+_SIZE_MAX = 64 * 1024 * 1024
 """Characters of the parts and sources of one answer, which are kept until its end."""
 _PARTS_MAX = 100_000
 """Parts and sources of one answer."""
@@ -43,17 +43,13 @@ class _CodeExecutionResult(_Wire):
 
 
 class _Part(_Wire):
-    """A part of an answer, with all that we do not know of it: it goes back as it came."""
+    """A part of an answer, with its unknown fields: it goes back as it came."""
 
     text: str | None = None
     thought: bool | None = None
     function_call: _FunctionCall | None = None
     executable_code: _ExecutableCode | None = None
     code_execution_result: _CodeExecutionResult | None = None
-
-    def whole(self) -> dict[str, Any]:
-        """The part as it came."""
-        return self.model_dump(by_alias=True, exclude_none=True)
 
 
 class _Content(_Wire):
@@ -110,23 +106,23 @@ class _Chunk(_Wire):
     usage_metadata: _UsageMetadata | None = None
 
 
-class Reading:
-    """One answer as its chunks come in; what it is not is a ProviderError, or one of pydantic's or json's."""
+class Answer:
+    """One answer as its chunks arrive; a malformed one raises ProviderError, or an error of pydantic or json."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        """`names` are the tools' own, by those on the wire."""
-        self._names = names
+    def __init__(self, tools: Mapping[str, str]) -> None:
+        """`tools` are the names of the request's tools, by their names on the wire."""
+        self._tools = tools
         self._parts: list[dict[str, Any]] = []
-        """Those that say something, as they came: to be sent back as they are. What is empty may be signed."""
+        """The parts with content, as they came, to be sent back. A part without text may have a signature."""
         self._finish: str | None = None
         self._code: _ExecutableCode | None = None
         self._queries: dict[str, None] = {}
-        self._found: dict[str, provider.Source] = {}
-        self._read: dict[str, provider.Source] = {}
+        self._search_results: dict[str, provider.Source] = {}
+        self._pages: dict[str, provider.Source] = {}
         self._size = 0
 
     def add(self, received: object) -> Iterator[provider.StreamEvent]:
-        """Yield what the next chunk, as JSON, says."""
+        """Yield the events of the next chunk, which is JSON."""
         chunk = _Chunk.model_validate(received)
         candidate = chunk.candidates[0] if chunk.candidates else _Candidate()
         for part in (candidate.content and candidate.content.parts) or ():
@@ -142,20 +138,20 @@ class Reading:
 
     def end(self) -> Iterator[provider.StreamEvent]:
         """Yield the last events of a stream; without a `Finish` the answer was cut."""
-        if self._finish is not None and self._finish not in _WHOLE:
+        if self._finish is not None and self._finish not in _COMPLETE:
             raise provider.RejectedError(f"the model stopped with {self._finish}", code=self._finish)
         if self._finish is None:
             return
-        yield from self._ran(_CodeExecutionResult())
-        if self._queries or self._found:
-            yield provider.Grounding("google_search", tuple(self._found.values()), tuple(self._queries))
-        if self._read:
-            yield provider.Grounding("url_context", tuple(self._read.values()))
+        yield from self._code_execution(_CodeExecutionResult())
+        if self._queries or self._search_results:
+            yield provider.Grounding("google_search", tuple(self._search_results.values()), tuple(self._queries))
+        if self._pages:
+            yield provider.Grounding("url_context", tuple(self._pages.values()))
         yield provider.Finish(self._parts)
 
     def _keep(self, part: _Part) -> None:
         try:
-            wire_part = part.whole()
+            wire_part = part.model_dump(by_alias=True, exclude_none=True)
             if others := wire_part.keys() - {"text", "thought"}:
                 self._size += sum(len(json.dumps(wire_part[key])) for key in others)
         except (ValueError, RecursionError) as error:
@@ -166,27 +162,27 @@ class Reading:
             self._check()
 
     def _check(self) -> None:
-        if self._size > _LARGEST:
-            raise provider.RejectedError(f"the answer is longer than {_LARGEST} characters", code="too_long")
-        if len(self._parts) + len(self._queries) + len(self._found) + len(self._read) > _PARTS_MAX:
+        if self._size > _SIZE_MAX:
+            raise provider.RejectedError(f"the answer is longer than {_SIZE_MAX} characters", code="too_long")
+        if len(self._parts) + len(self._queries) + len(self._search_results) + len(self._pages) > _PARTS_MAX:
             raise provider.RejectedError(f"the answer has more than {_PARTS_MAX} parts", code="too_many")
 
     def _events(self, part: _Part) -> Iterator[provider.StreamEvent]:
         if part.function_call is not None:
             wire = part.function_call.name or ""
-            name = self._names.get(wire, names.inner(wire))
+            name = self._tools.get(wire, tool_calls.tool_name(wire))
             yield provider.Call(name, json.dumps(part.function_call.args or {}, ensure_ascii=False))
         elif part.executable_code is not None:
-            yield from self._ran(_CodeExecutionResult())  # one that no result came of
+            yield from self._code_execution(_CodeExecutionResult())  # earlier code without a result
             self._code = part.executable_code
         elif part.code_execution_result is not None:
             self._code = self._code or _ExecutableCode()
-            yield from self._ran(part.code_execution_result)
+            yield from self._code_execution(part.code_execution_result)
         elif part.text:
             yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
 
-    def _ran(self, result: _CodeExecutionResult) -> Iterator[provider.StreamEvent]:
-        """The code that waits for this, if any does."""
+    def _code_execution(self, result: _CodeExecutionResult) -> Iterator[provider.StreamEvent]:
+        """Yield the code that this is the result of, if there is any."""
         code, self._code = self._code, None
         if code is not None:
             yield provider.CodeExecution(
@@ -197,20 +193,20 @@ class Reading:
             )
 
     def _ground(self, candidate: _Candidate) -> None:
-        """Collect what was searched for and read: it comes in pieces, and again with later ones."""
+        """Collect search results and pages: they come in pieces, and repeatedly."""
         if searched := candidate.grounding_metadata:
             self._queries |= dict.fromkeys(searched.web_search_queries or ())
             self._size += sum(map(len, searched.web_search_queries or ()))
             for chunk in searched.grounding_chunks or ():
                 if chunk.web is not None and chunk.web.uri:
-                    self._found[chunk.web.uri] = provider.Source(chunk.web.title or "", chunk.web.uri)
+                    self._search_results[chunk.web.uri] = provider.Source(chunk.web.title or "", chunk.web.uri)
                     self._size += len(chunk.web.uri) + len(chunk.web.title or "")
         context = candidate.url_context_metadata
         for read in (context and context.url_metadata) or ():
             if read.retrieved_url:
                 status = read.url_retrieval_status or ""
-                status = "" if status == _READ else status
-                self._read[read.retrieved_url] = provider.Source("", read.retrieved_url, status)
+                status = "" if status == _PAGE_READ else status
+                self._pages[read.retrieved_url] = provider.Source("", read.retrieved_url, status)
                 self._size += len(read.retrieved_url) + len(status)
 
 

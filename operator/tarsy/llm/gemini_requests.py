@@ -1,10 +1,10 @@
 """Requests to Gemini in their wire format.
 
-The raw parts of each answer are its provider state: thought signatures hold only if parts go back whole, unchanged and
-in one content. The text and calls that are stored beside them are for people, and for other providers.
+The raw parts of each answer are its provider state: thought signatures are valid only if parts go back complete,
+unchanged and in one content. The text and calls that are stored beside them are for people, and for other providers.
 
 Results of native tools are not passed to other providers: the text of an answer already contains their conclusion, and
-a note of ours within it, in the model's own voice, would teach the next model to write such notes itself.
+a note of ours within it, as if the model had written it, would teach the next model to write such notes itself.
 
 Source: Gemini API documentation, "Function calling", "Thought signatures" and "Thinking".
 """
@@ -12,12 +12,11 @@ Source: Gemini API documentation, "Function calling", "Thought signatures" and "
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarsy.config.model import providers
-from tarsy.llm import names
+from tarsy.llm import tool_calls
 from tarsy.resources import chains
 from tarsy.transcript import messages, ports
 
@@ -28,25 +27,18 @@ _NATIVE: dict[chains.NativeTool, str] = {
     "code_execution": "codeExecution",
     "url_context": "urlContext",
 }
-_MIXED = {"functionCallingConfig": {"mode": "VALIDATED"}, "includeServerSideToolInvocations": True}
+_MIXED_TOOLS = {"functionCallingConfig": {"mode": "VALIDATED"}, "includeServerSideToolInvocations": True}
 """The settings for native tools beside functions: the server then shows its own calls, and needs them back."""
-_MOST_THOUGHT = {"gemini-2.5-pro": 32_768}
-_USUAL_THOUGHT = 24_576
-"""Tokens: the most that Gemini 2.5 Flash takes, and what a model that we do not know is asked for."""
+_THINKING_MAX = {"gemini-2.5-pro": 32_768}
+_THINKING_DEFAULT = 24_576
+"""Tokens for thinking: the limit of Gemini 2.5 Flash, and the budget for unknown models."""
 
 
-def body(
-    request: ports.Request,
-    *,
-    provider: str,
-    model: str,
-    thinking: providers.Thinking | None,
-    wire_names: Mapping[str, str],
-) -> dict[str, Any]:
-    """One request, as the SDK's models would put it on the wire; `thinking` as the file has it."""
+def body(request: ports.Request, *, provider: str, model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
+    """The body of a request, as the SDK's models would write it; `thinking` is the platform file's."""
     declarations = [
         {
-            "name": wire_names[spec.name],
+            "name": tool_calls.wire_name(spec.name),
             "description": spec.description,
             **({"parameters_json_schema": spec.parameters} if spec.parameters else {}),
         }
@@ -61,17 +53,17 @@ def body(
         "contents": list(_contents(request.messages, provider=provider)),
         **({"systemInstruction": {"parts": [{"text": system}], "role": "user"}} if system else {}),
         **({"tools": tools} if tools else {}),
-        **({"toolConfig": _MIXED} if is_mixed else {}),
+        **({"toolConfig": _MIXED_TOOLS} if is_mixed else {}),
         "generationConfig": _generation_config(model, thinking),
     }
 
 
 def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
-    """Gemini 2.5 takes a budget, 3 and newer a level; earlier ones do not think."""
+    """The settings for thinking: Gemini 2.5 takes a budget, 3 and newer a level; earlier models do not think."""
     generation = providers.gemini_generation(model)
     if generation is not None and generation < providers.THINKING_SINCE:
         return {}
-    if thinking is not None and thinking.budget == 0:  # and then there are no thoughts to include
+    if thinking is not None and thinking.budget == 0:  # without thoughts to include
         return {"thinkingConfig": {"thinking_budget": 0}}
     config: dict[str, Any] = {"include_thoughts": True}
     if thinking is not None and thinking.level is not None:
@@ -81,18 +73,18 @@ def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[
     elif generation is not None and generation >= providers.LEVELS_SINCE:
         config["thinking_level"] = "HIGH"
     else:
-        most = (tokens for prefix, tokens in _MOST_THOUGHT.items() if model.startswith(prefix))
-        config["thinking_budget"] = next(most, _USUAL_THOUGHT)
+        most = (tokens for prefix, tokens in _THINKING_MAX.items() if model.startswith(prefix))
+        config["thinking_budget"] = next(most, _THINKING_DEFAULT)
     return {"thinkingConfig": config}
 
 
 def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Iterator[dict[str, Any]]:
-    """The conversation as contents: one for each message, the results of one answer's calls together."""
+    """Yield the conversation as contents: one for each message, with the results of one answer's calls together."""
     results: list[dict[str, Any]] = []
-    made: dict[str, dict[str, Any]] = {}
+    calls: dict[str, dict[str, Any]] = {}
     for message in conversation:
         if message.role == "tool":
-            results.append(_result(message, made[message.call_id]))
+            results.append(_result(message, calls[message.call_id]))
             continue
         if results:
             yield {"role": "user", "parts": results}
@@ -102,17 +94,17 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
                 yield {"role": "user", "parts": [{"text": message.text}]}
             case "assistant":
                 parts = _parts(message, provider=provider)
-                called = [part["functionCall"] for part in parts if "functionCall" in part]
-                made = {ours.id: call for ours, call in zip(message.calls, called, strict=True)}
+                sent = [part["functionCall"] for part in parts if "functionCall" in part]
+                calls = {call.id: part for call, part in zip(message.calls, sent, strict=True)}
                 yield {"role": "model", "parts": parts}
     if results:
         yield {"role": "user", "parts": results}
 
 
 def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
-    """An answer as parts: the provider's own where it gave them, else its text and its calls.
+    """An answer as parts: the provider's own if it gave them, else its text and its calls.
 
-    A call of another provider's has no signature, and Gemini refuses one without: the documented stand-in says so.
+    A call of another provider has no signature. Gemini refuses calls without one, so it gets the documented stand-in.
     """
     state = message.provider_state
     if state is not None and state.provider == provider and _are_parts_of(message, state.data):
@@ -120,15 +112,20 @@ def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
         return own
     parts: list[dict[str, Any]] = [{"text": message.text}] if message.text else []
     for index, call in enumerate(message.calls):
-        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": names.wire(call.name), "args": _args(call)}}
+        function = {
+            "id": call.id,
+            "name": tool_calls.wire_name(call.name),
+            "args": tool_calls.arguments(call.arguments) or {},
+        }
+        part: dict[str, Any] = {"functionCall": function}
         parts.append(part if index else part | {"thoughtSignature": _NO_SIGNATURE})
     return parts
 
 
 def _are_parts_of(message: messages.Message, state: Any) -> bool:
-    """Whether `state` are the parts of that answer: a provider of this name may have had another type then.
+    """Whether `state` are the parts of that answer: a provider of this name may have had another type before.
 
-    Blocks of other protocols are objects too, and say their type.
+    Blocks of other protocols are objects too, with a `type`.
     """
     if not isinstance(state, list) or not all(isinstance(part, dict) and "type" not in part for part in state):
         return False
@@ -136,17 +133,8 @@ def _are_parts_of(message: messages.Message, state: Any) -> bool:
     return len(called) == len(message.calls) and all(isinstance(call, dict) for call in called)
 
 
-def _args(call: messages.ToolCall) -> dict[str, Any]:
-    """Its arguments as an object; {} where they are none, as its result will have told."""
-    try:
-        loaded = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return loaded if isinstance(loaded, dict) else {}
-
-
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
     response = {"error" if message.failed else "output": message.text, "reference": f"[tool {message.call_id}]"}
-    # An answer may leave its calls without ids; their results have none then.
+    # Calls may have no ids; then their results have none either.
     named = {key: call[key] for key in ("id", "name") if key in call}
     return {"functionResponse": {**named, "response": response}}

@@ -1,7 +1,7 @@
-"""HTTP of the models' SDKs: over the session that all share, to one address, and bounded before anything is parsed.
+"""HTTP for the SDKs of models: over one shared session, to one origin, with bounds on answers before they are parsed.
 
-SDKs put a line, an event and the body of a refusal together before they look at them, and make objects of all that is
-in it. So bytes, lines and JSON values are counted here, event by event, and what is too much is a ProviderError.
+SDKs put a line, an event and the body of a refusal together before they look at them, and make objects of all values in
+it. So bytes, lines and JSON values are counted here, event by event; too many of them are a ProviderError.
 """
 
 from __future__ import annotations
@@ -25,62 +25,66 @@ EVENT_MAX = 8 * 1024 * 1024
 PIECE = 8 * 1024
 """Bytes of events that are handed on at once: each event of a few bytes costs an SDK 0.1 ms."""
 LINES_MAX = 256
-"""Lines of one event, for each of which SDKs copy those before it."""
+"""Lines of one event: SDKs copy the lines before each of them."""
 OTHER_MAX = 1024 * 1024
-"""Bytes of a stream's lines that are no field's of an event: google-genai looks at each of their characters."""
-TOLD_MAX = 8 * 1024
-"""Characters of what a server says of an error that are looked at."""
+"""Bytes of a stream's lines that are no field of an event: google-genai looks at each of their characters."""
+ERROR_TEXT_MAX = 8 * 1024
+"""Characters of a server's error that are read."""
 VALUES_MAX = 100_000
 """JSON values of one event, or of a refusal: each is an object in memory."""
 BODY_MAX = 256 * 1024 * 1024
-"""Bytes of an answer, of which most are not its text."""
+"""Bytes of an answer, most of which are not its text."""
 REFUSAL_MAX = 1024 * 1024
-"""Bytes of a redirect's body or of a refusal's: SDKs hold it whole."""
-CONNECT = 30.0
-"""Seconds for a connection; how long an answer may take is said elsewhere."""
-AGAIN = frozenset({408, 409, 425, 429})
-"""The statuses below 500 behind which the same request may work later."""
+"""Bytes of the body of a redirect or refusal: SDKs hold it whole."""
+CONNECT_SECONDS = 30.0
+"""The limit for a connection; `llm.limited_model` limits the answer."""
+RETRYABLE = frozenset({408, 409, 425, 429})
+"""The statuses below 500 after which the same request may work later."""
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _END = re.compile(b"|".join(_ENDS))
-_BREAK = re.compile(rb"\r\n|\n|\r")
-_MARK = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DATA = b"data:"
 _IGNORED = (b":", b"event:", b"id:", b"retry:")
-"""How lines begin that say nothing to who reads data alone."""
+"""The beginnings of lines without data."""
 _LONGEST_END = max(map(len, _ENDS))
 
 _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
-"""The responses of the stream that is asked for: the SDKs keep them to themselves."""
+"""The responses of the current stream: the SDKs keep them to themselves."""
 
 
 def client(url: str, session: aiohttp.ClientSession, *, only_data: bool = False) -> httpx2.AsyncClient:
-    """A client for requests to `url`; it needs no closing, `session` is its caller's.
+    """A client for requests to `url`; it needs no closing, and `session` stays the caller's.
 
-    With `only_data` nothing but the data of an answer's events is handed on.
+    With `only_data` it hands on nothing but the data of an answer's events.
     """
-    origin = transport.origin(httpx2.URL(url))
+    base = httpx2.URL(url)
 
-    async def stays(request: httpx2.Request) -> None:
-        """Refuse a redirect to another origin.
-
-        Httpx2 removes only `Authorization`, so key and conversation would go along.
-        """
-        if transport.origin(request.url) != origin:
-            raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
+    async def stay(request: httpx2.Request) -> None:
+        refuse_other_origin(request.url, base)
 
     return httpx2.AsyncClient(
         transport=transport.Transport(url, session),
-        timeout=httpx2.Timeout(None, connect=CONNECT),
+        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
         follow_redirects=True,
         trust_env=False,
         headers={"Accept-Encoding": "identity"},
-        event_hooks={"request": [stays], "response": [bounded, *([_leave_data] if only_data else [])]},
+        event_hooks={"request": [stay], "response": [bounded, *([_keep_only_data] if only_data else [])]},
     )
+
+
+def refuse_other_origin(url: Any, base: Any) -> None:
+    """Raise FatalError for a redirect to another origin than that of `base`; both are URLs of httpx or httpx2.
+
+    The clients remove only `Authorization` on the way, so key and conversation would go along.
+    """
+    if transport.origin(url) != transport.origin(base):
+        raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
 
 
 @asynccontextmanager
 async def closing() -> AsyncIterator[None]:
-    """Close at its end what was opened in it: a stream that is left early must not wait for a garbage collector."""
+    """Close all responses of the block at its end, so that no abandoned stream waits for a garbage collector."""
     responses: list[httpx2.Response] = []
     _responses.set(responses)
     try:
@@ -91,44 +95,46 @@ async def closing() -> AsyncIterator[None]:
 
 
 async def bounded(response: httpx2.Response) -> None:
-    """Put bounds on the body of a response that is not read yet, and note it for `closing`.
+    """Bound the body of a response that is not read yet, and remember the response for `closing`.
 
-    A compressed body is an error: what is unpacked of it would be beyond the bounds.
+    A compressed body is an error, because its contents would circumvent the bounds.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     response.stream = _Events(response.stream) if response.status_code == 200 else _Refusal(response.stream, response)
-    response.encoding = "utf-8"  # whatever it says: some of Python's encodings unpack what is compressed
+    response.encoding = "utf-8"  # whatever its header says: some of Python's encodings unpack compressed text
     _responses.get([]).append(response)
     refuse_compressed(response)
 
 
-async def _leave_data(response: httpx2.Response) -> None:
-    """Leave of a stream of events, which `bounded` has bounded, their data, for an SDK that takes all else for data.
+async def _keep_only_data(response: httpx2.Response) -> None:
+    """Reduce a bounded stream of events to their data, for an SDK that takes everything else for data.
 
-    Source: WHATWG HTML, section 9.2.6. Lines that are no field stay as they are: Google tells errors so.
+    Source: WHATWG HTML, section 9.2.6. Lines that are no field stay as they are: Google sends errors so.
     """
     if isinstance(response.stream, _Events):
         response.stream = _Data(response.stream)
 
 
 def refuse_compressed(response: Any) -> None:
-    """Raise a ProviderError for a response, of httpx or httpx2, whose server has compressed it."""
+    """Raise a ProviderError for a compressed response of httpx or httpx2."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        what = "the server sent a compressed answer, which was not asked for"
-        raise _refusal(response, what) if response.is_error else provider.FatalError(what, code="compressed")
+        problem = "the server sent a compressed answer, which was not asked for"
+        raise (
+            _unread_refusal(response, problem) if response.is_error else provider.FatalError(problem, code="compressed")
+        )
 
 
-def _refusal(response: Any, what: str) -> provider.ProviderError:
-    """Return the error of a refusal whose body cannot be read because of `what`: it is told by its status alone."""
+def _unread_refusal(response: Any, problem: str) -> provider.ProviderError:
+    """The error for a refusal whose body cannot be read because of a `problem`; only the status tells about it."""
     status, after = response.status_code, response.headers.get("Retry-After", "")
-    text = f"{status} {response.reason_phrase}: {what}"
-    if status in AGAIN or status >= 500:
+    text = f"{status} {response.reason_phrase}: {problem}"
+    if status in RETRYABLE or status >= 500:
         return provider.RetryableError(text, after=float(after) if after.isdecimal() else None, code=str(status))
     return provider.FatalError(text, code=str(status))
 
 
 class _Events(httpx2.AsyncByteStream):
-    """The events of a stream. Only whole ones go on, each within its bounds."""
+    """The complete events of a stream, each within its bounds."""
 
     def __init__(self, stream: httpx2.AsyncByteStream) -> None:
         self._stream = stream
@@ -148,7 +154,7 @@ class _Events(httpx2.AsyncByteStream):
                 for piece in _pieces(_checked(bytes(begun[:ready]))):
                     yield piece
                     if ready > PIECE:
-                        await asyncio.sleep(0)  # of small events there may be thousands
+                        await asyncio.sleep(0)  # there may be thousands of small events
                 del begun[:ready]
         if begun:
             yield _checked(bytes(begun))
@@ -158,15 +164,15 @@ class _Events(httpx2.AsyncByteStream):
 
 
 class _Data(httpx2.AsyncByteStream):
-    """The data of events that come whole, each field of it written in the one way."""
+    """The data of complete events, each field written as `data: ...`."""
 
     def __init__(self, events: _Events) -> None:
         self._events = events
         self._others = 0
-        """Bytes of the lines that are no field's: google-genai keeps them until their braces match."""
+        """Bytes of lines that are no field: google-genai keeps them until their braces match."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        mark = _MARK
+        mark = _BYTE_ORDER_MARK
         async for piece in self._events:
             payload = b"\n".join(self._lines(piece.removeprefix(mark)))
             mark = b""
@@ -177,7 +183,7 @@ class _Data(httpx2.AsyncByteStream):
         await self._events.aclose()
 
     def _lines(self, events: bytes) -> Iterator[bytes]:
-        for line in _BREAK.split(events):
+        for line in _LINE_END.split(events):
             if line.startswith(_DATA):
                 yield _DATA + b" " + line.removeprefix(_DATA).removeprefix(b" ")
             elif not line.startswith(_IGNORED):
@@ -188,7 +194,7 @@ class _Data(httpx2.AsyncByteStream):
 
 
 class _Refusal(httpx2.AsyncByteStream):
-    """The body of an answer that is no stream: whole, and nothing of it where SDKs would stumble over it."""
+    """The complete body of an answer that is no stream; empty if SDKs would fail at it."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
         self._stream = stream
@@ -199,15 +205,16 @@ class _Refusal(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             body += chunk
             if len(body) > REFUSAL_MAX:
-                raise _refusal(self._response, f"the server sent more than {REFUSAL_MAX // 2**20} MiB with it")
+                problem = f"the server sent more than {REFUSAL_MAX // 2**20} MiB with it"
+                raise _unread_refusal(self._response, problem)
         payload = body.decode("utf-8", "replace").encode()
         if rawjson.has_more_values(payload, VALUES_MAX):
-            raise _refusal(self._response, f"the server sent more than {VALUES_MAX} values with it")
+            raise _unread_refusal(self._response, f"the server sent more than {VALUES_MAX} values with it")
         try:
             json.loads(payload)
-        except json.JSONDecodeError:  # a proxy's words
+        except json.JSONDecodeError:  # the text of a proxy
             yield payload
-        except (ValueError, RecursionError):  # numbers or levels that no SDK has thought of
+        except (ValueError, RecursionError):  # numbers or levels that no SDK expects
             yield b""
         else:
             yield payload
@@ -234,5 +241,5 @@ def _checked(events: bytes) -> bytes:
     return events
 
 
-def _too_much(what: str) -> provider.RejectedError:
-    return provider.RejectedError(f"the server sent more than {what}", code="too_much")
+def _too_much(amount: str) -> provider.RejectedError:
+    return provider.RejectedError(f"the server sent more than {amount}", code="too_much")

@@ -1,8 +1,8 @@
-"""Every other chat model that LangChain has an integration of: text and tools, over the integration's own HTTP.
+"""Every other chat model with an integration in LangChain: text and tools, over the integration's own HTTP.
 
-What it does not do: show thoughts that it has to be asked for, send signatures back, offer tools of the provider's own.
-How it closes its connections is the integration's; where it shows its HTTP client, that follows no redirect to another
-origin and takes no compressed answer. Only the answers of an httpx2 client are bounded before they are parsed.
+It does not ask for thoughts, send signatures back, or offer tools of the provider's own. Each integration closes its
+connections in its own way; if it shows its HTTP client, that follows no redirect to another origin and accepts no
+compressed answer. Only the answers of an httpx2 client are bounded before they are parsed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tarsy.llm import http, langchain, provider
 from tarsy.transcript import ports
 
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
-"""The options that are set where an integration has them: retries and timeouts are ours, and tokens are counted."""
+"""The options that are set if an integration has them: retries and timeouts are ours, and tokens are counted."""
 CLIENTS = ("root_async_client", "async_client", "_async_client")
-"""Where integrations have the SDK's client, if they show it."""
+"""The attributes of integrations that hold the SDK's client, if they show it."""
 
 for _variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2"):
     os.environ.pop(_variable, None)  # prompts go to no third party
@@ -38,28 +38,25 @@ def build(
     settings: providers.LangChainProvider,
     *,
     key: str | None,
-    session: aiohttp.ClientSession,  # noqa: ARG001 - the others'
+    session: aiohttp.ClientSession,  # noqa: ARG001 - integrations have HTTP of their own
 ) -> provider.Provider:
-    """The provider `name`; a `provider.UnusableError` says what is wrong with its settings."""
+    """Build the provider `name`; an UnusableError says what is wrong with its settings."""
     options = settings.options | ({"api_key": key} if key else {})
     chat = _chat(settings, options)
-    option = {option for field, field_info in type(chat).model_fields.items() for option in (field, field_info.alias)}
-    if unknown := sorted(settings.options.keys() - option):
+    names = {name for field, about in type(chat).model_fields.items() for name in (field, about.alias)}
+    if unknown := sorted(settings.options.keys() - names):
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
-    if more := {name: value for name, value in DEFAULTS.items() if name in option and name not in options}:
+    if more := {key: value for key, value in DEFAULTS.items() if key in names and key not in options}:
         chat = _chat(settings, options | more)
     _guard_clients(chat)
     return Integration(name, chat, model=settings.model, secret=key or "")
 
 
 def _guard_clients(chat: core.BaseChatModel) -> None:
-    """Have the HTTP clients that an integration shows follow no redirect to another origin, and bound their answers.
-
-    Key and conversation would go there.
-    """
+    """Make the HTTP clients of an integration refuse redirects to another origin and, if possible, bound answers."""
     for name in CLIENTS:
         client: Any = getattr(chat, name, None)
-        while client is not None and not hasattr(client, "event_hooks"):  # httpx's, below what the SDK makes of it
+        while client is not None and not hasattr(client, "event_hooks"):  # the client of httpx, within the SDK's
             client = getattr(client, "_client", None)
         if client is None:
             continue
@@ -68,22 +65,18 @@ def _guard_clients(chat: core.BaseChatModel) -> None:
         hooks = client.event_hooks
         client.event_hooks = {
             **hooks,
-            "request": [*hooks["request"], functools.partial(_stays, client.base_url)],
-            "response": [*hooks["response"], http.bounded if isinstance(client, httpx2.AsyncClient) else _is_plain],
+            "request": [*hooks["request"], functools.partial(_stay, client.base_url)],
+            "response": [*hooks["response"], http.bounded if isinstance(client, httpx2.AsyncClient) else _check_plain],
         }
 
 
-async def _stays(base: Any, request: Any) -> None:
-    if base.host and _origin(request.url) != _origin(base):
-        raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
+async def _stay(base: Any, request: Any) -> None:
+    if base.host:
+        http.refuse_other_origin(request.url, base)
 
 
-async def _is_plain(response: Any) -> None:
+async def _check_plain(response: Any) -> None:
     http.refuse_compressed(response)
-
-
-def _origin(url: Any) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
 
 
 def _chat(settings: providers.LangChainProvider, options: dict[str, Any]) -> core.BaseChatModel:
@@ -93,12 +86,12 @@ def _chat(settings: providers.LangChainProvider, options: dict[str, Any]) -> cor
 
 
 class Integration(langchain.ChatModel):
-    """A model of an integration that is known by LangChain's words alone."""
+    """A model of an integration, used only by LangChain's common interface."""
 
     async def chunks(
         self, conversation: list[lc.BaseMessage], request: ports.Request
     ) -> AsyncGenerator[ChatGenerationChunk]:
-        """Ask, and stream; an integration that does not stream answers whole."""
+        """Stream one answer, in one piece if the integration does not stream."""
         asked: Any = self.chat
         if request.tools:
             try:
@@ -110,12 +103,12 @@ class Integration(langchain.ChatModel):
             yield ChatGenerationChunk(message=message)
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
-        """Why the model stopped; many do not say it, and LangChain ends what has ended well."""
+        """The reason why the model stopped; many have none, and LangChain then marks the last chunk."""
         last = getattr(chunk.message, "chunk_position", "last") == "last"
         return super().finish(chunk) or ("stop" if last else None)
 
     async def close(self) -> None:
-        """Close the SDK's client, where the integration shows it."""
+        """Close the SDK's client, if the integration shows it."""
         for name in CLIENTS:
             close = getattr(getattr(self.chat, name, None), "close", None)
             if inspect.iscoroutinefunction(close):

@@ -1,12 +1,12 @@
-"""The interface of a provider: it streams one answer as our own events, or raises one of our own errors.
+"""The interface of a provider: a stream of events for one answer, and the errors that it may raise.
 
     ProviderError
     ├── RetryableError        the same request may work later (429, 5xx, a cut connection)
-    ├── RejectedError         this answer is none; another may be (malformed call, cut by a filter, in circles)
-    └── FatalError            asking again cannot help (key, model, request, blocked prompt)
+    ├── RejectedError         the answer is unusable, another may not be (malformed call, filtered, repetitive)
+    └── FatalError            another request cannot help (key, model, request, blocked prompt)
         └── ContextOverflowError  the request is larger than the model takes
 
-SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.
+SDK retries are off everywhere: the only retry policy is that of `llm.limited_model`, and the transcript shows it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tarsy.resources import chains
 from tarsy.transcript import messages, ports
 
 SHORTEST_KEY = 8
-"""Characters from which a key is looked for in what is told."""
+"""Characters of the shortest key that is removed from error texts; shorter ones are parts of many words."""
 
 
 class ProviderError(Exception):
-    """A request brought no answer; `code` is what the provider calls that: an HTTP status or a word, or ""."""
+    """A request without an answer; `code` is the provider's HTTP status or word for the reason, or ""."""
 
     def __init__(self, text: str, *, code: str = "") -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class ProviderError(Exception):
 
 
 class RetryableError(ProviderError):
-    """The same request may work later; `after` is how many seconds the provider asks us to wait, if it does."""
+    """The same request may work later: `after` so many seconds, if the provider names a wait."""
 
     def __init__(self, text: str, *, after: float | None = None, code: str = "") -> None:
         super().__init__(text, code=code)
@@ -39,11 +39,11 @@ class RetryableError(ProviderError):
 
 
 class RejectedError(ProviderError):
-    """The answer is unusable; another request may bring a usable one."""
+    """An unusable answer; another request may bring a usable one."""
 
 
 class FatalError(ProviderError):
-    """Asking again cannot help."""
+    """Another request cannot help."""
 
 
 class ContextOverflowError(FatalError):
@@ -62,14 +62,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Thinking:
-    """A piece of the thoughts that the provider shows."""
+    """A piece of the visible thoughts."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call: the tool's name as the request had it, and its arguments as JSON text."""
+    """A tool call: the tool's name as in the request, and its arguments as JSON text."""
 
     name: str
     arguments: str
@@ -77,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CodeExecution:
-    """Code that the provider ran for the model, and what it printed."""
+    """Code that the provider ran for the model, and its output."""
 
     code: str
     output: str
@@ -88,17 +88,17 @@ class CodeExecution:
 
 @dataclass(frozen=True)
 class Source:
-    """Where something was found."""
+    """A web page that the provider found or read."""
 
     title: str
     url: str
     problem: str = ""
-    """Why it was not read, in the provider's word; "" where it was."""
+    """The provider's word for the reason why the page was not read; "" if it was."""
 
 
 @dataclass(frozen=True)
 class Grounding:
-    """The web pages that the model read, by a tool of its provider."""
+    """The web pages that the model used through a tool of its provider."""
 
     tool: chains.NativeTool
     sources: Sequence[Source]
@@ -107,14 +107,14 @@ class Grounding:
 
 @dataclass(frozen=True)
 class Usage:
-    """Token counts so far; the last one counts."""
+    """Token counts so far; the last event counts."""
 
     usage: messages.Usage
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The answer is whole; `state` is what the provider wants back with it, as JSON."""
+    """The end of a complete answer; `state` is JSON that the provider wants back with it."""
 
     state: Any
 
@@ -128,7 +128,7 @@ class Provider(Protocol):
     model: str
 
     def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:
-        """Stream one answer; it is whole only with `Finish`. Cancelling the consuming task closes the socket."""
+        """Stream one answer, complete only with `Finish`. Cancelling the consuming task closes the socket."""
         ...
 
     async def close(self) -> None:
@@ -137,24 +137,24 @@ class Provider(Protocol):
 
 
 def without(secret: str | None, text: str) -> str:
-    """`text` without the key, which others may repeat; what is too short for one stands in many words."""
+    """`text` without the key, which servers may repeat in errors."""
     return text.replace(secret, "***") if secret and len(secret) >= SHORTEST_KEY else text
 
 
 class UnusableError(Exception):
-    """A provider cannot be used as it is configured; the message says why."""
+    """A provider cannot be used with its settings; the message says why."""
 
 
 class Unusable:
-    """A provider that cannot be used as it is configured: every request fails with why."""
+    """A provider that cannot be used with its settings: each request fails with the reason."""
 
-    def __init__(self, model: str, why: str) -> None:
+    def __init__(self, model: str, reason: str) -> None:
         self.model = model
-        self._why = why
+        self._reason = reason
 
-    def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:  # noqa: ARG002 - `Provider`'s
-        """Refuse, without a stream."""
-        raise FatalError(f"the provider cannot be used: {self._why}")
+    def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:  # noqa: ARG002 - a `Provider` has it
+        """Raise FatalError."""
+        raise FatalError(f"the provider cannot be used: {self._reason}")
 
     async def close(self) -> None:
         """Close nothing."""

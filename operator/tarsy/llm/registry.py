@@ -1,30 +1,25 @@
-"""Builds the models of the platform file. An SDK is imported only where a provider needs it: they are heavy."""
+"""The types of providers, and the models of a platform file. An SDK is imported only if a provider needs it."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import importlib.util
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 import pydantic
 
-from tarsy.config.load import loader, secret_files
+from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
 from tarsy.config.redact import view
-from tarsy.llm import keyfiles, model, provider
+from tarsy.llm import credentials, limited_model, provider
 from tarsy.telemetry import details, standing
 from tarsy.transcript import ports
-
-LIKE_A_KEY = 16
-"""Characters from which capitals and digits without an underscore may be a key (AWS has such) and are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +27,11 @@ class Type:
     """A `type` of provider."""
 
     module: str
-    """Where its `build(name, settings, key, session)` is."""
+    """The module with its `build(name, settings, key, session)`."""
     packages: Mapping[str, str]
-    """The package of each module that has to be installed."""
+    """The required modules, and the package that contains each."""
     extra: str
-    """By which extra of ours."""
+    """The extra of `tarsy` that installs the packages."""
 
 
 TYPES = {
@@ -60,11 +55,11 @@ INTEGRATIONS = {
     "langsmith": "langchain_openai",
     "nvidia": "langchain_nvidia_ai_endpoints",
 }
-"""The integrations whose module is not called like their provider. Source: `init_chat_model` of LangChain."""
+"""The modules of integrations that are not named after their provider. Source: `init_chat_model` of LangChain."""
 
 
 def session() -> aiohttp.ClientSession:
-    """Return the session for all SDKs that use aiohttp; their own would read ~/.netrc for each request."""
+    """The HTTP session of all SDKs; a session of their own would read ~/.netrc for each request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
@@ -72,18 +67,18 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, kw_only=True)
-class Source:
-    """A provider as it is asked, by as many as have it."""
+class SharedProvider:
+    """A provider that the models of several platform files may share."""
 
     provider: provider.Provider
-    made_of: object = None
-    """The settings that it was built from; a provider with the same settings shares this source."""
+    built_from: object = None
+    """Its settings and the digest of its key file; a later file with the same ones shares the provider."""
 
     async def close(self) -> None:
         """Close its SDK's client."""
         try:
             await self.provider.close()
-        except Exception as error:  # noqa: BLE001 - the SDK's, of whatever class: nothing is lost that anybody has
+        except Exception as error:  # noqa: BLE001 - SDKs raise any class; nothing depends on the client any more
             log.warning("a client was not closed: %s", type(error).__name__, extra={"action": "provider_not_closed"})
 
 
@@ -92,92 +87,93 @@ class Models:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        shared: Mapping[str, SharedProvider],
         *,
         settings: platforms.Platform,
         throttle: ports.Throttle | None = None,
         before: Models | None = None,
     ) -> None:
-        """`throttle`: what providers' limits a minute are kept by; `before`: those of an earlier file."""
-        self.sources = sources
+        """`throttle` keeps the limits a minute; `before` are the models of an earlier file."""
+        self.shared = shared
         self._limits = settings.limits
-        self._problem = {
-            name: {**view.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
-            for name in sources
+        self._details = {
+            name: {**view.provider(settings.llm_providers[name]), "named": is_configured(name, settings)}
+            for name in shared
         }
-        self._models: dict[str, model.LimitedModel] = {}
-        for name, source in sources.items():
+        self._models: dict[str, limited_model.LimitedModel] = {}
+        for name, shared_provider in shared.items():
             own = settings.llm_providers[name]
-            is_limited = own.requests_per_minute is not None or own.tokens_per_minute is not None
-            self._models[name] = model.LimitedModel(
+            is_throttled = own.requests_per_minute is not None or own.tokens_per_minute is not None
+            self._models[name] = limited_model.LimitedModel(
                 name,
-                source.provider,
+                shared_provider.provider,
                 limits=self._limits,
                 price=own.price,
-                throttle=throttle if is_limited else None,
+                throttle=throttle if is_throttled else None,
                 before=before._models.get(name) if before else None,
             )
 
-    def hold_at_once(self) -> None:
-        """Have as many calls at once from now on as its file says, those for earlier files counted."""
-        for asked in self._models.values():
-            asked.slots.set_limit(self._limits.provider_calls)
+    def apply_limits(self) -> None:
+        """Apply this file's limit of simultaneous calls, which also counts the calls for earlier files."""
+        for limited in self._models.values():
+            limited.slots.set_limit(self._limits.provider_calls)
 
-    def __getitem__(self, name: str) -> model.LimitedModel:
-        """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
+    def __getitem__(self, name: str) -> limited_model.LimitedModel:
+        """The model of provider `name`; if the platform file no longer has it, a model that fails each call."""
         if name in self._models:
             return self._models[name]
-        lost = provider.Unusable("", "the platform file has it no longer")
-        return model.LimitedModel(name, lost, limits=self._limits)
+        removed = provider.Unusable("", "the platform file has it no longer")
+        return limited_model.LimitedModel(name, removed, limits=self._limits)
 
     def unusable(self, problems: Mapping[str, str]) -> Mapping[str, str]:
-        """The providers that cannot be used: those `problems` so when the file was read, and not answering since."""
+        """Those of the `problems`, found when the file was read, whose providers have not answered since."""
         return {
-            name: why
-            for name, why in problems.items()
-            if name not in self._models or self._models[name].standing.state != "answering"
+            name: problem
+            for name, problem in problems.items()
+            if name not in self._models or self._models[name].state.state != "answering"
         }
 
-    def facts(self, unusable: Mapping[str, str]) -> Iterator[standing.Fact]:
-        """How the providers stand; `unusable` are those that could not be used when the file was read, and why."""
-        problems = self.unusable(unusable)
-        for name, asked in self._models.items():
+    def facts(self, problems: Mapping[str, str]) -> Iterator[standing.Fact]:
+        """The states of the providers; `problems` are those of unusable providers, found when the file was read."""
+        problems = self.unusable(problems)
+        for name, limited in self._models.items():
             problem = problems.get(name, "")
-            failed = asked.standing.failure
+            failed = limited.state.failure
             failure = details.Failure(kind=failed.kind, code=_word(failed.code)) if failed else None
             yield standing.Fact(
                 kind="provider",
                 name=name,
-                state="unusable" if problem else asked.standing.state,
-                since=asked.standing.since,
-                detail=details.Provider(**self._problem[name], problem=problem, failure=failure),
+                state="unusable" if problem else limited.state.state,
+                since=limited.state.since,
+                detail=details.Provider(**self._details[name], problem=problem, failure=failure),
             )
 
 
 def _word(code: str) -> str:
-    """A failure's code, if it is one: providers may say anything."""
+    """The code of a failure if it is a word: providers may send anything."""
     return code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", code) else ""
 
 
 def unusable(settings: platforms.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
-    """The providers that cannot be used, and why; nothing heavy is imported to find out."""
+    """The problems of the providers that cannot be used, by name; finds them without heavy imports."""
     problems = {}
     for name, provider_settings in settings.llm_providers.items():
         try:
             _check_packages(provider_settings)
-            _key(provider_settings, environment)
+            credentials.api_key(provider_settings, environment)
         except provider.UnusableError as error:
             problems[name] = str(error)
     return problems
 
 
-def is_worth_telling(name: str, settings: platforms.Platform) -> bool:
-    """Whether anybody is to hear, before a chain names it, that provider `name` cannot be used.
-
-    Not of what is there without a platform file, and which nothing in one refers to.
-    """
+def is_configured(name: str, settings: platforms.Platform) -> bool:
+    """Whether the platform file changes provider `name` or refers to it; the others are only built in."""
+    defaults = settings.defaults
+    agents = (agent.llm_provider for agent in settings.agents.values())
+    summaries = (server.summarization.llm_provider for server in settings.mcp_servers.values())
+    referred = {defaults.llm_provider, *defaults.fallback_providers, *agents, *summaries}
     builtin = loader.platform_file(None).llm_providers
-    return name in _named(settings) or settings.llm_providers[name] != builtin.get(name)
+    return name in referred or settings.llm_providers[name] != builtin.get(name)
 
 
 def build(
@@ -188,113 +184,80 @@ def build(
     throttle: ports.Throttle | None = None,
     before: Models | None = None,
 ) -> Models:
-    """Build what defaults and agents name, to speak over `http`; the others are built when a chain first asks them.
+    """Build the models of a platform file, over `http`.
 
-    One that cannot be used answers every question with why. `throttle` is what limits a minute are kept by. What is as
-    it was `before`, its key too, is taken from there.
+    Providers that defaults and agents name are built at once, the others at their first request. A provider that cannot
+    be used fails each request with the reason. A provider with the same settings and key as `before` is shared.
     """
     first = {settings.defaults.llm_provider, *(agent.llm_provider for agent in settings.agents.values())}
-    sources: dict[str, Source] = {}
+    shared: dict[str, SharedProvider] = {}
     for name, provider_settings in settings.llm_providers.items():
-        made_of = (provider_settings, _digest(key_file(provider_settings, environment)))
-        former = before.sources.get(name) if before else None
-        if former is not None and former.made_of == made_of:
-            sources[name] = former
+        built_from = (provider_settings, credentials.key_digest(provider_settings, environment))
+        former = before.shared.get(name) if before else None
+        if former is not None and former.built_from == built_from:
+            shared[name] = former
             continue
-        making = functools.partial(_source, name, provider_settings, environment, http)
-        made = making() if name in first else _Later(provider_settings.model, making)
-        sources[name] = Source(provider=made, made_of=made_of)
-    return Models(sources, settings=settings, throttle=throttle, before=before)
+        build_it = functools.partial(_provider, name, provider_settings, environment, http)
+        built = build_it() if name in first else _LazyProvider(provider_settings.model, build_it)
+        shared[name] = SharedProvider(provider=built, built_from=built_from)
+    return Models(shared, settings=settings, throttle=throttle, before=before)
 
 
-def key_files(settings: platforms.Platform, environment: Mapping[str, str]) -> set[Path]:
-    """The files that hold what providers show who we are by."""
-    paths = (key_file(provider_settings, environment) for provider_settings in settings.llm_providers.values())
-    return {path for path in paths if path is not None}
+class _LazyProvider:
+    """A provider that a thread builds at the first request: the import of some SDKs takes seconds."""
 
-
-def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Path | None:
-    """The one of a provider, if it has one."""
-    if isinstance(settings, providers.VertexAIProvider):
-        named = environment.get(keyfiles.ENVIRONMENT)
-        return settings.credentials_file or (Path(named) if named else None)
-    return settings.api_key_file
-
-
-def _digest(path: Path | None) -> bytes | None:
-    """Return a digest of a file, which may be missing."""
-    if path is None:
-        return None
-    try:
-        return hashlib.sha256(secret_files.read(path)).digest()
-    except secret_files.UnreadableError:
-        return b""
-
-
-class _Later:
-    """A provider that is built when it is first asked, by a thread: the import of some SDKs takes seconds."""
-
-    def __init__(self, model: str, making: Callable[[], provider.Provider]) -> None:
+    def __init__(self, model: str, build_it: Callable[[], provider.Provider]) -> None:
         self.model = model
-        self._making = making
-        self._made: asyncio.Task[provider.Provider] | None = None
+        self._build = build_it
+        self._building: asyncio.Task[provider.Provider] | None = None
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
-        self._made = self._made or asyncio.create_task(asyncio.to_thread(self._making))
-        source = await asyncio.shield(self._made)  # a cancelled caller was not the only one that waits
-        if isinstance(source, provider.Unusable):  # until the next question: a file may be there by then
-            self._made = None
-        async with aclosing(source.stream(request)) as events:
+        self._building = self._building or asyncio.create_task(asyncio.to_thread(self._build))
+        built = await asyncio.shield(self._building)  # other callers may wait for it, if this one is cancelled
+        if isinstance(built, provider.Unusable):  # build it again at the next request: its key file may be there then
+            self._building = None
+        async with aclosing(built.stream(request)) as events:
             async for event in events:
                 yield event
 
     async def close(self) -> None:
-        """Close the SDK's client, if there is one."""
-        if self._made is not None:
-            await (await self._made).close()
+        """Close the SDK's client, if it was built."""
+        if self._building is not None:
+            await (await self._building).close()
 
 
-def _source(
+def _provider(
     name: str, settings: providers.Provider, environment: Mapping[str, str], http: aiohttp.ClientSession
 ) -> provider.Provider:
+    """Build a provider; a log line and the provider itself tell what is wrong with its settings."""
+    key = None
     try:
         _check_packages(settings)
-        return _made(name, settings, _key(settings, environment), http)
+        key = credentials.api_key(settings, environment)
     except provider.UnusableError as error:
         return provider.Unusable(settings.model, str(error))
-
-
-def _made(name: str, settings: providers.Provider, key: str | None, http: aiohttp.ClientSession) -> provider.Provider:
     try:
         module = importlib.import_module(TYPES[settings.type].module)
-        made: provider.Provider = module.build(name, settings, key=key, session=http)
-    except Exception as error:  # of whatever class: it is the SDK's
+        built: provider.Provider = module.build(name, settings, key=key, session=http)
+    except Exception as error:  # noqa: BLE001 - SDKs raise any class
         text = str(error) if isinstance(error, provider.UnusableError) else provider.without(key, _problem(error))
         log.warning("llm_providers.%s cannot be used: %s", name, text, extra={"action": "provider_unusable"})
-        raise provider.UnusableError(text) from error
-    return made
+        return provider.Unusable(settings.model, text)
+    return built
 
 
 def _problem(error: Exception) -> str:
-    """Return the problem, without the values of settings."""
+    """The message of an error, without the values of settings."""
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    first_line, _, _ = first["msg"].partition("\n")  # what follows may tell what was given
+    first_line, _, _ = first["msg"].partition("\n")  # further lines may quote values
     return f"{'.'.join(map(str, first['loc']))}: {first_line}"
 
 
-def _named(settings: platforms.Platform) -> set[str | None]:
-    """The providers that defaults, agents and MCP servers name."""
-    defaults = settings.defaults
-    agents = (agent.llm_provider for agent in settings.agents.values())
-    summaries = (server.summarization.llm_provider for server in settings.mcp_servers.values())
-    return {defaults.llm_provider, *defaults.fallback_providers, *agents, *summaries}
-
-
 def _check_packages(settings: providers.Provider) -> None:
-    """Raise where a package is not installed; it is looked for without an import."""
+    """Raise UnusableError if a package is not installed, which is found without an import."""
     provider_type = TYPES[settings.type]
     for module, package in provider_type.packages.items():
         if not _is_installed(module):
@@ -302,8 +265,8 @@ def _check_packages(settings: providers.Provider) -> None:
                 f"the package {package} is not installed: install tarsy[{provider_type.extra}]"
             )
     if isinstance(settings, providers.LangChainProvider):
-        named = settings.model_provider.replace("-", "_").lower()  # as LangChain reads it
-        module = INTEGRATIONS.get(named, f"langchain_{named}")
+        integration = settings.model_provider.replace("-", "_").lower()  # as LangChain reads it
+        module = INTEGRATIONS.get(integration, f"langchain_{integration}")
         if not _is_installed(module):
             package = module.replace("_", "-")
             raise provider.UnusableError(f"the package {package} of model_provider is not installed: install it")
@@ -312,36 +275,5 @@ def _check_packages(settings: providers.Provider) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # what it would be a part of is not there; no name of a module's
+    except (ImportError, ValueError):  # its parent package is missing, or this is no module's name
         return False
-
-
-def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str | None:
-    """The key; None where there is to be none."""
-    if isinstance(settings, providers.VertexAIProvider):
-        if problem := keyfiles.problem(settings, environment):
-            raise provider.UnusableError(problem)
-        return None
-    if settings.api_key_file is not None:
-        try:
-            read = secret_files.text(settings.api_key_file)
-        except secret_files.UnreadableError as error:
-            raise provider.UnusableError(f"api_key_file: {error}") from error
-        if not read:
-            raise provider.UnusableError("api_key_file: the file is empty")
-        return _sendable(read, of="api_key_file")
-    named = settings.api_key_env
-    if named is None:
-        return None
-    if key := environment.get(named, "").strip():
-        return _sendable(key, of="api_key_env")
-    if "_" not in named and len(named) >= LIKE_A_KEY:
-        named = "that api_key_env names"
-    raise provider.UnusableError(f"environment variable {named} is not set")
-
-
-def _sendable(key: str, *, of: str) -> str:
-    """A key that a header can hold."""
-    if not (key.isascii() and key.isprintable()):
-        raise provider.UnusableError(f"{of}: the key has characters that no key has")
-    return key

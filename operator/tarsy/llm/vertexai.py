@@ -1,4 +1,4 @@
-"""Gemini on Google Cloud: the same requests and answers at another address, by a token that we fetch."""
+"""Gemini on Google Cloud: the same requests and answers at another address, with tokens that we fetch."""
 
 from __future__ import annotations
 
@@ -7,36 +7,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import aiohttp
-from google.auth import credentials
+from google.auth import credentials as auth
 
 from tarsy.config.model import providers
-from tarsy.llm import gemini, keyfiles, provider, tokens
+from tarsy.llm import credentials, gemini, google_tokens, provider
 
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _NOT_YET_KNOWN = "-"
-"""Stands for a project where the SDK wants one; it would ask the machine for it, and block."""
+"""A project for the SDK, which would otherwise ask the machine for one, and block."""
 
 
 def build(
     name: str,
     settings: providers.VertexAIProvider,
     *,
-    key: str | None,  # noqa: ARG001 - of other types: this one has credentials
+    key: str | None,  # noqa: ARG001 - Google Cloud has no API keys
     session: aiohttp.ClientSession,
     environment: Mapping[str, str] = os.environ,
 ) -> provider.Provider:
-    """Return the provider `name` over `session`; an unusable key file is reported with each request.
-
-    `environment` may name a project, for providers that name none themselves.
-    """
-    try:
-        account = None if settings.credentials_file is None else keyfiles.read(settings.credentials_file)
-    except keyfiles.KeyFileError as error:
-        return provider.Unusable(settings.model, str(error))
+    """Build the provider `name` over `session`; `environment` may name a project for a provider without one."""
+    path = settings.credentials_file
+    account = None if path is None else credentials.service_account(path)
     return VertexAI(name, settings, key=account, project=environment.get(_PROJECT, ""), http=session)
 
 
-class VertexAI(gemini.Speaker):
+class VertexAI(gemini.GeminiModel):
     """One model of Vertex AI."""
 
     def __init__(
@@ -48,13 +43,15 @@ class VertexAI(gemini.Speaker):
         project: str,
         http: aiohttp.ClientSession,
     ) -> None:
-        """`key` is a service account's, None what the environment offers; `project` the one where none is set."""
+        """`key` is a service account's, None uses the environment's credentials; `project` is the default."""
         self._project = settings.project or project
         self._location = settings.location
-        whose = f"credentials_file of llm_providers.{name}"
-        self._tokens = tokens.Tokens(http, key=key, advice=f"check {whose}" if key is not None else f"set {whose}")
+        setting = f"credentials_file of llm_providers.{name}"
+        self._tokens = google_tokens.Tokens(
+            http, key=key, advice=f"check {setting}" if key is not None else f"set {setting}"
+        )
         self._bearer = _Bearer()
-        made = gemini.client(
+        sdk = gemini.client(
             http,
             base_url=settings.base_url,
             vertexai=True,
@@ -62,36 +59,36 @@ class VertexAI(gemini.Speaker):
             location=self._location,
             credentials=self._bearer,
         )
-        super().__init__(name, settings, client=made)
+        super().__init__(name, settings, client=sdk)
 
     async def _path(self) -> str:
         self._bearer.use(await self._tokens.fresh(), quota_project=self._tokens.quota_project)
         project = self._project or self._tokens.project
         if not project:
-            why = f"the credentials name no project; set project of llm_providers.{self._name}"
-            raise provider.FatalError(why, code="project")
+            problem = f"the credentials name no project; set project of llm_providers.{self._name}"
+            raise provider.FatalError(problem, code="project")
         parent = f"projects/{project}/locations/{self._location}/publishers/google"
         return f"{parent}/models/{self.model}:streamGenerateContent?alt=sse"
 
     def _secrets(self) -> Sequence[str]:
         return (self._bearer.token,) if self._bearer.token else ()
 
-    def _unauthorized(self) -> str:
-        whose = f"project of llm_providers.{self._name}"
-        return f"check {whose}, and that its credentials may use Vertex AI there (role Vertex AI User)"
+    def _credentials_remedy(self) -> str:
+        setting = f"project of llm_providers.{self._name}"
+        return f"check {setting}, and that its credentials may use Vertex AI there (role Vertex AI User)"
 
-    def _unknown(self) -> str:
-        return f"{super()._unknown()}, and location: '{self._location}'"
+    def _model_remedy(self) -> str:
+        return f"{super()._model_remedy()}, and location: '{self._location}'"
 
 
-class _Bearer(credentials.Credentials):
-    """Credentials for the SDK with a token that is never old, so that it fetches none itself."""
+class _Bearer(auth.Credentials):
+    """Credentials for the SDK with a token that never expires, so that it fetches none itself."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     def use(self, token: str, *, quota_project: str | None) -> None:
-        """Be this one."""
+        """Replace the token."""
         self.token, self._quota_project_id = token, quota_project
 
     def refresh(self, request: object) -> None:

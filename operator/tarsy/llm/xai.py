@@ -9,20 +9,19 @@ from tarsy.config.model import providers
 from tarsy.llm import openai, provider
 
 ADDRESS = "https://api.x.ai/v1"
-"""Where LangChain goes by itself, unless the environment says otherwise."""
+"""LangChain's own default, unless the environment says otherwise."""
 
 
 def build(
     name: str, settings: providers.XAIProvider, *, key: str | None, session: aiohttp.ClientSession
 ) -> provider.Provider:
-    """The provider `name`, speaking over `session`, which stays the caller's."""
-    address = settings.base_url or ADDRESS
+    """Build the provider `name` over `session`, which stays the caller's."""
     chat = langchain_xai.ChatXAI(
         model=settings.model,
         use_responses_api=False,
         stream_usage=True,
         reasoning_effort=settings.thinking.level if settings.thinking else None,
-        **openai.client(address, key=key, session=session),
+        **openai.connection_options(settings.base_url or ADDRESS, key=key, session=session),
     )
-    chat.async_client = openai.Completions(chat.root_async_client)
+    chat.async_client = openai.CompletionsClient(chat.root_async_client)
     return openai.Chat(name, chat, model=settings.model, secret=key or "")

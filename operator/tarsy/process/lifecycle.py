@@ -118,7 +118,7 @@ async def _serve(shared: Shared, *, token: str | None) -> None:
 
 def _tell_unusable(now: platform_file.PlatformFile) -> None:
     for name, why in now.unusable.items():
-        if registry.is_worth_telling(name, now.platform):
+        if registry.is_configured(name, now.platform):
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
-from tarsy.llm import model, provider
+from tarsy.llm import limited_model, provider
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -44,7 +44,7 @@ class Provider:
 
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.0)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def equipped(runtime: ports.Runtime, *sources: Provider, retries: int) -> ports.
     """A runtime with these providers, and so many retries."""
     limits = platforms.Limits(retries=retries)
     models = {
-        name: model.LimitedModel(name, source, limits=limits)
+        name: limited_model.LimitedModel(name, source, limits=limits)
         for name, source in zip(("first", "second"), sources, strict=False)
     }
     platform = runtime.platform.model_copy(update={"limits": limits})
@@ -102,7 +102,7 @@ async def test_it_counts_the_repeats_to_all_providers_and_beyond_it_none_is_aske
 ) -> None:
     first, second = Provider(overloaded=1000), Provider(overloaded=1000)
     await investigation.run(runtime=equipped(runtime, first, second, retries=AGENTS * 3 + 2), journal=journal)
-    assert first.requests == AGENTS * model.ATTEMPTS_BEFORE_FALLBACK
+    assert first.requests == AGENTS * limited_model.ATTEMPTS_BEFORE_FALLBACK
     assert second.requests == AGENTS + 2
     assert journal.record.runs[0].retries == AGENTS * 3 + 2
     assert {error.partition(" ")[0] for error in errors(journal)} == {"second"}

@@ -12,8 +12,7 @@ import pytest
 from support import leases
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
-from tarsy.llm import model as models
-from tarsy.llm import provider
+from tarsy.llm import limited_model, provider
 from tarsy.transcript import entries, memory, messages, ports, record, streams, timeline
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
@@ -60,14 +59,14 @@ class Provider:
 
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "FIRST_BACKOFF", 0.0)
-    monkeypatch.setattr(models, "EMPTY_WAIT", 0.0)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(limited_model, "EMPTY_WAIT", 0.0)
 
 
 async def ask(*tries: tuple[Step, ...], **limits: object) -> list[tuple[str, str]]:
     """What the stream is told of a call with these tries."""
     stream = Told()
-    limited = models.LimitedModel("first", Provider(*tries), limits=platforms.Limits.model_validate(limits))
+    limited = limited_model.LimitedModel("first", Provider(*tries), limits=platforms.Limits.model_validate(limits))
     try:
         await limited.ask(REQUEST, ports.Scope(execution="e", ensure_lease=leases.clear, stream=stream))
     except ports.ModelError as error:

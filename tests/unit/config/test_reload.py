@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tarsy.config.load import loader, reload
 from tarsy.config.model import platforms
-from tarsy.llm import registry
+from tarsy.llm import credentials
 from tarsy.resources import files
 
 
@@ -22,7 +22,7 @@ def text(iterations: int = 5, *, more: str = "") -> str:
 
 
 def watching(path: Path, **environment: str) -> reload.Watch:
-    beside: Callable[[platforms.Platform], set[Path]] = lambda found: registry.key_files(found, environment)  # noqa: E731
+    beside: Callable[[platforms.Platform], set[Path]] = lambda found: credentials.key_files(found, environment)  # noqa: E731
     return reload.Watch(path, environment=environment, beside=beside)
 
 

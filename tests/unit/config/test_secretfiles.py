@@ -11,7 +11,7 @@ import pytest
 from tarsy.config.load import reload, secret_files, settings
 from tarsy.config.model import platforms
 from tarsy.config.redact import secret_values
-from tarsy.llm import keyfiles, registry
+from tarsy.llm import credentials, provider, registry
 
 NOT_A_FILE = "not a file: a pipe or a device cannot be read again and again"
 
@@ -61,7 +61,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
 
     def read() -> None:
         told.update(registry.unusable(found, environment={}))
-        registry._digest(path)
+        credentials.key_digest(found.llm_providers["google"], {})
         reload.Watch(None, environment={}, beside=lambda _: [path])
         secret_values.values(found, environment)
         secret_values.pepper(environment)
@@ -70,8 +70,8 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
         except settings.SecretError as error:
             told["url"] = str(error)
         try:
-            keyfiles.read(path)
-        except keyfiles.KeyFileError as error:
+            credentials.service_account(path)
+        except provider.UnusableError as error:
             told["account"] = str(error)
 
     reading = threading.Thread(target=read, daemon=True)

@@ -23,7 +23,7 @@ def chunk(*parts: JSON, finish: str | None = None, **fields: Any) -> JSON:
 
 
 def read(chunks: Iterable[JSON]) -> list[provider.StreamEvent]:
-    reading = gemini_answers.Reading({})
+    reading = gemini_answers.Answer({})
     events = [event for one in chunks for event in reading.add(json.loads(json.dumps(one)))]
     return [*events, *reading.end()]
 
@@ -134,7 +134,7 @@ def test_tokens_that_native_tools_read_are_input() -> None:
 
 
 def test_what_nobody_counts_has_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemini_answers, "_LARGEST", 1000)
+    monkeypatch.setattr(gemini_answers, "_SIZE_MAX", 1000)
     unknown = chunk({"thoughtSignature": "cw" * 100})
     with pytest.raises(provider.RejectedError, match="longer than 1000 characters"):
         read([unknown] * 100)

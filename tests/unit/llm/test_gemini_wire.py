@@ -13,7 +13,7 @@ import pytest
 from google.genai import _api_client, errors, types
 from support import leases
 from tarsy.config.model import platforms, providers
-from tarsy.llm import gemini, model, provider, registry
+from tarsy.llm import gemini, limited_model, provider, registry
 from tarsy.transcript import messages, ports
 
 JSON = dict[str, Any]
@@ -124,7 +124,7 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
         messages.Message(role="system", text="You are an SRE."),
         messages.Message(role="user", text="Why is web-0 crashing?"),
     )
-    asked = model.LimitedModel("google-default", source("gemini-3-pro"), limits=platforms.Limits())
+    asked = limited_model.LimitedModel("google-default", source("gemini-3-pro"), limits=platforms.Limits())
     wire.answers = [chunks, [STOP]]
     answer = await asked.ask(ports.Request(tools=tools, messages=opening), SCOPE)
     assert (answer.message.thinking, answer.message.text) == ("**Looking at the pod**\n", "I will check the pod.")
@@ -302,7 +302,7 @@ async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, sourc
     tools = (messages.ToolSpec(name="k8s.get"),)
     part: JSON = {"functionCall": {"name": wire_name, "args": {}}}
     wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
-    asked = model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platforms.Limits())
+    asked = limited_model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platforms.Limits())
     message = (await asked.ask(request(tools=tools), SCOPE)).message
     assert message.calls[0].name == messages.storable(message.calls[0].name)
     said = replace(message, calls=(replace(message.calls[0], id="0.0"),))

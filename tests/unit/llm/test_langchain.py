@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from langchain_core import exceptions
 from langchain_core.messages import content as types_of_content
 from support import pace
-from tarsy.llm import failures, langchain, names, provider
+from tarsy.llm import answers, langchain_answers, langchain_failures, provider, tool_calls
 from tarsy.transcript import messages, ports
 
 
 @given(st.text(max_size=100))
 def test_every_name_is_sent_as_one_that_every_provider_takes(name: str) -> None:
-    sent = names.wire_name(names.wire(name))
+    sent = tool_calls.accepted_name(tool_calls.wire_name(name))
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent)
-    assert names.wire_name(sent) == sent
-    assert names.table([name]) == {sent: name}
+    assert tool_calls.accepted_name(sent) == sent
+    assert tool_calls.tools_by_sent_name([name]) == {sent: name}
 
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
 def test_two_names_are_sent_as_two(one: str, other: str) -> None:
-    same = names.wire_name(names.wire(one)) == names.wire_name(names.wire(other))
-    assert same == (names.wire(one) == names.wire(other))
+    same = tool_calls.accepted_name(tool_calls.wire_name(one)) == tool_calls.accepted_name(tool_calls.wire_name(other))
+    assert same == (tool_calls.wire_name(one) == tool_calls.wire_name(other))
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_two_names_are_sent_as_two(one: str, other: str) -> None:
 )
 def test_thoughts_are_counted_apart_and_once(reported: dict[str, Any], usage: tuple[int, ...]) -> None:
     reported["output_token_details"] = {"reasoning": reported.pop("reasoning", 0)}
-    found = langchain.usage(reported)
+    found = langchain_answers.usage(reported)
     assert (found.input_tokens, found.output_tokens, found.thinking_tokens, found.total_tokens) == usage
 
 
 def test_a_block_is_put_together_from_its_pieces() -> None:
-    block = langchain.Block()
+    block = langchain_answers.Block()
     for piece in (
         {"type": "reasoning", "id": "rs", "summary": [], "index": 0},
         {"type": "reasoning", "summary": [{"index": 0, "type": "summary_text", "text": "Wh"}], "index": 0},
@@ -59,7 +59,7 @@ def test_a_block_is_put_together_from_its_pieces() -> None:
         {"type": "reasoning", "id": "rs", "encrypted_content": "xyz", "status": None, "index": 0},
     ):
         block.add(piece)
-    assert block.whole() == {
+    assert block.to_json() == {
         "type": "reasoning",
         "id": "rs",
         "summary": [{"type": "summary_text", "text": "Why"}, {"type": "summary_text", "text": "So"}],
@@ -69,18 +69,18 @@ def test_a_block_is_put_together_from_its_pieces() -> None:
 
 @given(st.lists(st.text(max_size=5)), st.lists(st.dictionaries(st.sampled_from(["url", "title"]), st.text())))
 def test_text_grows_and_lists_get_longer(pieces: list[str], notes: list[dict[str, str]]) -> None:
-    block = langchain.Block()
+    block = langchain_answers.Block()
     for piece in pieces:
         block.add({"type": "text", "text": piece})
     for note in notes:
         block.add({"type": "text", "annotations": [note]})
-    whole = block.whole()
+    whole = block.to_json()
     assert whole.get("text", "") == "".join(pieces)
     assert whole.get("annotations", []) == notes
 
 
 def calls_of(*chunks: dict[str, Any]) -> list[tuple[str, str, str]]:
-    answer = langchain.Answer()
+    answer = langchain_answers.Answer()
     for chunk in chunks:
         answer.add_calls([chunk])
     return [(call.name, call.id, "".join(call.pieces)) for call in answer.calls.values()]
@@ -101,11 +101,11 @@ def test_pieces_of_calls_go_by_their_place_or_else_behind_the_last() -> None:
 
 def test_an_answer_of_many_pieces_takes_time_by_its_length() -> None:
     def put_together(count: int) -> None:
-        answer = langchain.Answer()
+        answer = langchain_answers.Answer()
         for _ in range(count):
             answer.add_blocks([{"type": "text", "text": "abcd", "index": 0}])
             answer.add_calls([{"index": 0, "args": "abcd"}])
-        assert len(answer.blocks[0].whole()["text"]) == 4 * count
+        assert len(answer.blocks[0].to_json()["text"]) == 4 * count
 
     assert pace.grows_linearly(lambda: put_together(20_000), lambda: put_together(200_000), limit=3, times=15)
 
@@ -158,7 +158,7 @@ def body(message: str = "No.", **fields: str) -> dict[str, Any]:
     ids=lambda value: str(value) if isinstance(value, Exception) else None,
 )
 def test_errors_are_told_apart(error: Exception, raised: type, code: str | None, words: str) -> None:
-    found = failures.translated(error, name="mine")
+    found = langchain_failures.translated(error, name="mine")
     assert type(found) is raised
     assert found.code == (messages.CONTEXT_OVERFLOW if code is None else code)
     assert words in str(found)
@@ -168,7 +168,7 @@ def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
     ours = provider.FatalError("to another origin")
     error = RuntimeError("Connection error.")
     error.__cause__ = ours
-    assert failures.translated(error, name="mine") is ours
+    assert langchain_failures.translated(error, name="mine") is ours
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,15 @@ def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
     ],
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
-    found = failures.translated(StatusError(429, **headers), name="mine")
+    found = langchain_failures.translated(StatusError(429, **headers), name="mine")
     assert isinstance(found, provider.RetryableError)
     assert found.after == after
 
 
 def test_a_date_to_wait_for_is_so_many_seconds_away() -> None:
-    found = failures.translated(StatusError(503, retry_after=email.utils.formatdate(time.time() + 60)), name="mine")
+    found = langchain_failures.translated(
+        StatusError(503, retry_after=email.utils.formatdate(time.time() + 60)), name="mine"
+    )
     assert isinstance(found, provider.RetryableError)
     assert found.after == pytest.approx(60, abs=10)
 
@@ -214,13 +216,13 @@ def test_a_date_to_wait_for_is_so_many_seconds_away() -> None:
     ],
 )
 def test_arguments_are_an_object_that_can_be_sent(text: str, found: dict[str, Any] | None) -> None:
-    assert langchain.arguments(messages.ToolCall(id="0.0", name="k8s.get", arguments=text)) == found
+    assert tool_calls.arguments(text) == found
 
 
 @pytest.mark.parametrize("finish", ["error", "failed", "cancelled", "content_filter", "SAFETY"])
 def test_a_stream_that_ends_with_a_failure_is_no_answer(finish: str) -> None:
     with pytest.raises(provider.RejectedError, match=f"the model stopped with {finish}"):
-        langchain.Answer(finish=finish).is_whole()
+        langchain_answers.Answer(finish=finish).is_complete()
 
 
 def test_an_integrations_client_is_guarded_where_only_a_private_name_shows_it() -> None:
@@ -255,26 +257,26 @@ def test_names_of_block_types_are_gathered_once() -> None:
 
 
 def test_a_citation_whose_url_is_no_text_is_told_all_the_same() -> None:
-    from tarsy.llm import native, openai
+    from tarsy.llm import openai
 
-    answer = langchain.Answer()
+    answer = langchain_answers.Answer()
     answer.add_blocks([{"type": "text", "text": "so", "annotations": [{"url": 123, "title": None}], "index": 0}])
     responses = openai.Responses("mine", None, model="m")  # type: ignore[arg-type]
-    (found,) = responses.ended(answer)
+    (found,) = responses.native_results(answer)
     assert isinstance(found, provider.Grounding)
-    assert native.result(found).content == "123"
+    assert answers.native_result(found).content == "123"
 
 
 def test_an_answer_of_many_blocks_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(langchain, "_BLOCKS_MAX", 10_000)
-    answer = langchain.Answer()
+    monkeypatch.setattr(langchain_answers, "_BLOCKS_MAX", 10_000)
+    answer = langchain_answers.Answer()
     with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
         answer.add_blocks([{"index": number, "type": "text"} for number in range(1000)])
     with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
-        langchain.Answer().add_blocks([{"type": "text", "annotations": ["x" * 10_000]}])
+        langchain_answers.Answer().add_blocks([{"type": "text", "annotations": ["x" * 10_000]}])
 
 
 def test_an_answer_of_many_calls_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(langchain, "_ARGUMENTS_MAX", 10_000)
+    monkeypatch.setattr(langchain_answers, "_ARGUMENTS_MAX", 10_000)
     with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
-        langchain.Answer().add_calls([{"index": number} for number in range(1000)])
+        langchain_answers.Answer().add_calls([{"index": number} for number in range(1000)])

@@ -17,7 +17,7 @@ import pytest
 from support import leases
 from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
-from tarsy.llm import provider, registry, vertexai
+from tarsy.llm import credentials, provider, registry, vertexai
 from tarsy.process.runtime import versions
 from tarsy.telemetry import details
 from tarsy.transcript import messages, ports
@@ -89,7 +89,7 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
         models = registry.build(settings(), environment={}, http=http)
         with pytest.raises(ports.ModelError) as error:
             await models["google"].ask(REQUEST, SCOPE)
-        for one in models.sources.values():
+        for one in models.shared.values():
             await one.close()
     why = "the provider cannot be used: environment variable GOOGLE_API_KEY is not set"
     assert error.value.failure.kind == "fatal"
@@ -148,7 +148,7 @@ async def test_options_that_an_integration_does_not_take_make_it_unusable(option
         models = registry.build(found, environment={"KEY": "k"}, http=http)
         with pytest.raises(ports.ModelError) as error:
             await models["mine"].ask(REQUEST, SCOPE)
-        for one in models.sources.values():
+        for one in models.shared.values():
             await one.close()
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
@@ -162,7 +162,7 @@ def test_of_what_is_built_in_and_named_by_nobody_the_log_says_nothing(tmp_path: 
         loaded = loader.platform_file(file)
         unusable = registry.unusable(loaded, environment={})
         assert {"google-default", "openai-default", "anthropic-default", "xai-default"} <= unusable.keys()
-        return {name for name in unusable if registry.is_worth_telling(name, loaded)}
+        return {name for name in unusable if registry.is_configured(name, loaded)}
 
     assert told("") == {"google-default"}
     assert told("defaults: {fallback_providers: [xai-default]}") == {"google-default", "xai-default"}
@@ -210,7 +210,7 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
         impatient.cancel()
         go_on.set()
         assert [answer.message.text for answer in await asyncio.gather(*others)] == ["Yes.", "Yes."]
-        for one in models.sources.values():
+        for one in models.shared.values():
             await one.close()
     ((name, thread),) = built
     assert (name, thread == threading.main_thread().name) == ("mine", False)
@@ -223,7 +223,7 @@ def test_what_nothing_names_is_not_imported() -> None:
         "async def main():\n"
         "    async with registry.session() as http:\n"
         "        models = registry.build(loader.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
-        "        for one in models.sources.values():\n"
+        "        for one in models.shared.values():\n"
         "            await one.close()\n"
         "asyncio.run(main())\n"
         "assert 'google.genai' in sys.modules\n"
@@ -387,7 +387,7 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
         }
     )
     models = registry.Models(
-        {name: registry.Source(provider=provider.Unusable("m", "no key")) for name in ("own", "lost")},
+        {name: registry.SharedProvider(provider=provider.Unusable("m", "no key")) for name in ("own", "lost")},
         settings=settings,
     )
     codes = {
@@ -397,8 +397,8 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
         "x" * 65: "",
     }
     for code, told in codes.items():
-        models["own"].standing.be("failing")
-        models["own"].standing.failure = messages.Failure(kind="fatal", text="canary", code=code)
+        models["own"].state.be("failing")
+        models["own"].state.failure = messages.Failure(kind="fatal", text="canary", code=code)
         own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
         assert isinstance(own.detail, details.Provider)
         assert isinstance(lost.detail, details.Provider)
@@ -409,7 +409,7 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
     assert (own.detail.price, own.detail.limits["requests_per_minute"]) == ({"input": 1.0, "output": 2.0}, 9)
     assert (lost.state, lost.detail.problem) == ("unusable", "environment variable GOOGLE_API_KEY is not set")
     assert "canary" not in f"{own} {lost}"
-    models["lost"].standing.be("answering")  # the key came later
+    models["lost"].state.be("answering")  # the key came later
     assert [fact.state for fact in models.facts({"lost": "no key"})] == ["failing", "answering"]
 
 
@@ -455,18 +455,18 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         same, other = made
         await first["same"].ask(REQUEST, SCOPE)
         second = registry.build(file(same="m", other="n", calls=1), environment={}, http=http, before=first)
-        second.hold_at_once()
+        second.apply_limits()
         assert len(made) == 3, "what is as before is not built again"
         assert second["same"].slots is first["same"].slots
         assert (first["other"].slots.limit, second["other"].slots is first["other"].slots) == (1, True)
-        assert (second["same"].standing.state, second["other"].standing.state) == ("answering", "usable")
+        assert (second["same"].state.state, second["other"].state.state) == ("answering", "usable")
         known = versions.Versions(
-            ports.Runtime(platform=file(), model=first.__getitem__, toolbox=no_tools), first.sources.values()
+            ports.Runtime(platform=file(), model=first.__getitem__, toolbox=no_tools), first.shared.values()
         )
 
         async def exchange(models: registry.Models) -> None:
             former = known._in_force
-            known.exchange(known.prepared(models.sources.values()), replace(former.runtime, model=models.__getitem__))
+            known.exchange(known.prepared(models.shared.values()), replace(former.runtime, model=models.__getitem__))
             await known._end(known._unused.get_nowait())
 
         await exchange(second)
@@ -495,9 +495,9 @@ def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
             }
         }
     )
-    assert registry.key_files(found, {}) == {Path("/run/a"), Path("/run/c")}
+    assert credentials.key_files(found, {}) == {Path("/run/a"), Path("/run/c")}
     offered = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/b"}
-    assert registry.key_files(found, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
+    assert credentials.key_files(found, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
 
 
 class Failing:
@@ -528,17 +528,17 @@ async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptu
     def build() -> provider.Provider:
         raise LookupError("what nobody expected")
 
-    later = registry._Later("m", build)
+    later = registry._LazyProvider("m", build)
     with pytest.raises(LookupError):
         await anext(later.stream(REQUEST))
     sources = {
-        "a": registry.Source(provider=first),
-        "b": registry.Source(provider=later),
-        "c": registry.Source(provider=second),
+        "a": registry.SharedProvider(provider=first),
+        "b": registry.SharedProvider(provider=later),
+        "c": registry.SharedProvider(provider=second),
     }
     everything = platforms.Platform(llm_providers=dict.fromkeys(sources, google))
     models = registry.Models(sources, settings=everything)
-    for one in models.sources.values():
+    for one in models.shared.values():
         await one.close()
     assert (first.closed, second.closed) == (1, 1)
     told = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "provider_not_closed"]

@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.llm import repetition
+from tarsy.llm import answers
 
 PASSAGES = strategies.text(strategies.characters(), min_size=30, max_size=500)
 FEW_LETTERS = strategies.text("ab \n", min_size=30, max_size=500)
@@ -18,7 +18,7 @@ FEW_LETTERS = strategies.text("ab \n", min_size=30, max_size=500)
 
 def found_at(text: str, *, cuts: list[int] | None = None) -> int | None:
     """Behind how many characters `text`, cut into pieces there, is found to repeat itself."""
-    watch = repetition.Watch()
+    watch = answers.RepetitionWatch()
     pieces: Iterable[int] = range(0, len(text), 5) if cuts is None else cuts
     places = {0, len(text), *pieces}
     for start, end in itertools.pairwise(sorted(places)):
@@ -66,13 +66,13 @@ def test_a_text_in_circles_is_found(text: str) -> None:
 def test_any_passage_is_found_soon_after_it_fills_the_tail(passage: str, before: str) -> None:
     at = found_at(before + repeated(passage, 7000))
     assert at is not None
-    assert at <= len(before) + repetition.TAIL + 500
+    assert at <= len(before) + answers.REPEATED_TAIL + 500
 
 
 @hypothesis.given(
     passage=PASSAGES | FEW_LETTERS,
-    size=strategies.integers(repetition.TAIL, repetition.TAIL + 500),
-    at=strategies.integers(500, repetition.TAIL - 1),
+    size=strategies.integers(answers.REPEATED_TAIL, answers.REPEATED_TAIL + 500),
+    at=strategies.integers(500, answers.REPEATED_TAIL - 1),
 )
 def test_one_character_that_differs_is_enough(passage: str, size: int, at: int) -> None:
     hypothesis.assume("\x01" not in passage)
@@ -82,15 +82,15 @@ def test_one_character_that_differs_is_enough(passage: str, size: int, at: int) 
 
 @pytest.mark.parametrize("length", [1, 30, 499, 500])
 def test_wherever_it_differs(length: int) -> None:
-    tail = repeated("".join(chr(0x4E00 + letter) for letter in range(length)), repetition.TAIL)
-    assert repetition.passage(tail) == length
-    assert not any(repetition.passage(f"{tail[:at]}x{tail[at + 1 :]}") for at in range(repetition.TAIL))
+    tail = repeated("".join(chr(0x4E00 + letter) for letter in range(length)), answers.REPEATED_TAIL)
+    assert answers.passage_length(tail) == length
+    assert not any(answers.passage_length(f"{tail[:at]}x{tail[at + 1 :]}") for at in range(answers.REPEATED_TAIL))
 
 
 @hypothesis.given(text=strategies.text("ab", min_size=1, max_size=1100).map(lambda text: repeated(text, 6000)))
 def test_it_is_the_shortest_passage_up_to_the_longest_and_no_other(text: str) -> None:
-    lengths = [length for length in range(1, repetition.LONGEST + 1) if text[length:] == text[:-length]]
-    assert repetition.passage(text) == min(lengths, default=0)
+    lengths = [length for length in range(1, answers.PASSAGE_MAX + 1) if text[length:] == text[:-length]]
+    assert answers.passage_length(text) == min(lengths, default=0)
 
 
 @hypothesis.given(

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from tarsy.config.model import platforms
 from tarsy.engine import investigation, timeouts
-from tarsy.llm import model, provider
+from tarsy.llm import limited_model, provider
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, ports, record
 
@@ -75,7 +75,7 @@ def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
 async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Provider, *, iteration: str) -> None:
     """Run the investigation with that provider and its few slots."""
     limits = platforms.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
-    limited = model.LimitedModel("first", source, limits=limits)
+    limited = limited_model.LimitedModel("first", source, limits=limits)
     await investigation.run(
         runtime=replace(runtime, model=lambda _: limited, toolbox=lambda *_: memory.DictToolbox({})), journal=journal
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from tarsy.config.model import platforms
-from tarsy.llm import model, provider
+from tarsy.llm import limited_model, provider
 from tarsy.transcript import memory, messages, ports
 
 pytestmark = pytest.mark.leaps
@@ -53,7 +53,7 @@ class Throttle(memory.NoThrottle):
 async def test_each_request_is_taken_by_its_estimate_and_corrected_by_what_was_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.0)
     steps: list[str] = []
 
     async def ensure_lease() -> None:
@@ -67,7 +67,7 @@ async def test_each_request_is_taken_by_its_estimate_and_corrected_by_what_was_c
 
     throttle = Throttle(steps)
     limits = platforms.Limits.model_validate({"iteration": "100ms"})
-    asked = model.LimitedModel("first", Provider(steps), limits=limits, throttle=throttle)
+    asked = limited_model.LimitedModel("first", Provider(steps), limits=limits, throttle=throttle)
     await asked.ask(REQUEST, ports.Scope(execution="e", ensure_lease=ensure_lease, pause_time=waiting))
     once = ["waits", "goes on", "waits", "taken", "goes on", "lease", "sent"]
     assert steps == once + once

@@ -67,7 +67,7 @@ class Clients:
         self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         read = await asyncio.to_thread(self._runbooks, now.platform)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
-        self.living = versions.Versions(first, [*self.models.sources.values(), *self.pool.tools.servers.values()])
+        self.living = versions.Versions(first, [*self.models.shared.values(), *self.pool.tools.servers.values()])
         stack.push_async_callback(self.living.close)
 
     async def run(self) -> None:
@@ -85,7 +85,7 @@ class Clients:
     async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> platform_file.Prepared:
         """Build what is new in a platform, and connect to it."""
         models = await asyncio.to_thread(self._models, platform, before=self.models)
-        version = self.living.prepared(models.sources.values())
+        version = self.living.prepared(models.shared.values())
         with ExitStack() as undo:
             undo.callback(self.living.release, version)
             tools = self.pool.prepared(platform)
@@ -96,7 +96,7 @@ class Clients:
 
         def exchange() -> None:
             self.models = models
-            models.hold_at_once()
+            models.apply_limits()
             self.pool.exchange(tools)
             self.living.exchange(version, self._runtime(models, tools, platform, unusable, read))
 

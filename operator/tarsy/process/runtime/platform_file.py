@@ -20,7 +20,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.load import loader, reload, server_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
-from tarsy.llm import registry
+from tarsy.llm import credentials
 from tarsy.resources import chains
 from tarsy.telemetry import details, standing
 
@@ -181,7 +181,7 @@ class PlatformFile:
 def files_beside(loaded: platforms.Platform) -> set[Path]:
     """The files that a platform file names, and that are looked at with it."""
     token = loaded.runbooks.token_file
-    return registry.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
+    return credentials.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
 
 
 def _redacted(loaded: loader.Loaded) -> view.Shown:

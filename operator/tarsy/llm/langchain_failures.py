@@ -23,13 +23,13 @@ _OVERFLOW = re.compile(
     r"|request_too_large|Input tokens exceed|exceed context limit",
     re.IGNORECASE,
 )
-"""How providers, and servers that speak their protocols, say that a request is too large; there is no status for it."""
+"""The words for a request that is too large, of providers and servers with their protocols; there is no status."""
 _FATAL_WORDS = re.compile(
     r"invalid_request|invalid_prompt|invalid_image|authentication|permission|not_found|billing|insufficient_quota"
     r"|policy|model_not_found|invalid_api_key"
 )
-"""The types of errors within a stream after which another request cannot help."""
-_SHAPELESS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""The types of errors within a stream that another request cannot help."""
+_UNEXPECTED_BODY = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """The exceptions of SDKs and integrations for a body that is no JSON, or JSON of an unexpected shape."""
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (exceptions.ModelRateLimitError, 429),
@@ -38,59 +38,65 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (exceptions.ModelNotFoundError, 404),
     (exceptions.ModelInvalidRequestError, 400),
 )
-"""For integrations whose errors have no status."""
+"""The statuses for errors of integrations that have none."""
 
 
 def translated(error: Exception, *, name: str, secret: str = "", word: str = "") -> provider.ProviderError:
-    """Return our own error for `error` of provider `name`; `word` is its type, if only its text says so."""
-    behind = list(_causes(error))
-    own = next((cause for cause in behind if isinstance(cause, provider.ProviderError)), None)
+    """Our own error for `error` of provider `name`; `word` is its type, if only its text has that."""
+    causes = list(_causes(error))
+    own = next((cause for cause in causes if isinstance(cause, provider.ProviderError)), None)
     if own is not None:
         return own
-    status, word = _status(error), (word or _word(error))[: http.TOLD_MAX]
-    text = _text(error, status, secret)
+    body: Any = getattr(error, "body", None)
+    detail = body.get("error", body) if isinstance(body, dict) else None
+    detail = detail if isinstance(detail, dict) else {}
+    status, code = _status(error), detail.get("code") or detail.get("type")
+    own_word = str(code) if isinstance(code, str | int) else ""
+    message = detail.get("message")
+    text = f"{status or ''} {own_word}: {message}".strip() if message else str(error)
+    text = provider.without(secret, text[: http.ERROR_TEXT_MAX])
+    word = (word or own_word)[: http.ERROR_TEXT_MAX]
     too_large = isinstance(error, exceptions.ContextOverflowError)
     if too_large or ((status is None or 400 <= status < 500) and status != 429 and _OVERFLOW.search(text + word)):
         return provider.ContextOverflowError(f"{text}; set context_tokens of llm_providers.{name} to what it takes")
     if status is None:
-        return _without_status(error, behind, text, word, name)
-    code = str(status)
-    if status in http.AGAIN or status >= 500:
-        return provider.RetryableError(text, after=_retry_after(error), code=code)
-    return provider.FatalError(f"{text}; {_what_to_do(status, name)}", code=code)
+        return _without_status(error, causes, text, word, name)
+    if status in http.RETRYABLE or status >= 500:
+        return provider.RetryableError(text, after=_retry_after(error), code=str(status))
+    return provider.FatalError(f"{text}; {_remedy(status, name)}", code=str(status))
 
 
 def _without_status(
-    error: Exception, behind: list[BaseException], text: str, word: str, name: str
+    error: Exception, causes: list[BaseException], text: str, word: str, name: str
 ) -> provider.ProviderError:
     if word and _FATAL_WORDS.search(word):
-        return provider.FatalError(f"{text}; {_what_to_do(400, name)}", code=word)
+        return provider.FatalError(f"{text}; {_remedy(400, name)}", code=word)
     broken = (httpx2.TransportError, OSError, exceptions.ModelConnectionError, exceptions.ModelTimeoutError)
-    if connection := next((cause for cause in behind[::-1] if isinstance(cause, broken)), None):
+    if connection := next((cause for cause in causes[::-1] if isinstance(cause, broken)), None):
         is_quoting = isinstance(connection, httpx2.RemoteProtocolError)
         problem = transport.unquoted(str(connection)) if is_quoting else str(connection)
         return provider.RetryableError(f"the connection broke: {problem}", code=word or "connection")
-    if isinstance(error, _SHAPELESS) and not word:
+    if isinstance(error, _UNEXPECTED_BODY) and not word:
         problem = f"the stream is not the API's: {type(error).__name__}: {text}"
         return provider.RetryableError(problem, code="protocol")
     return provider.RetryableError(text or type(error).__name__, code=word)
 
 
-def _what_to_do(status: int, name: str) -> str:
-    of = f"of llm_providers.{name}"
+def _remedy(status: int, name: str) -> str:
+    settings = f"of llm_providers.{name}"
     match status:
         case 401 | 403:
-            return f"check api_key_env or api_key_file {of}"
+            return f"check api_key_env or api_key_file {settings}"
         case 404:
-            return f"check model and base_url {of}"
+            return f"check model and base_url {settings}"
         case 402:
-            return f"check the account behind the key {of}"
+            return f"check the account behind the key {settings}"
         case _:
-            return f"check model, thinking and native_tools {of}"
+            return f"check model, thinking and native_tools {settings}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """`error`, and what lies behind it."""
+    """Yield `error` and the chain of its causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -98,7 +104,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status of an error's; None within a stream, where one of 200 is none."""
+    """The HTTP status of an error; None for an error within a stream, whose response has status 200."""
     response = getattr(error, "response", None)
     for code in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
         if isinstance(code, int) and code >= 300:
@@ -106,24 +112,8 @@ def _status(error: Exception) -> int | None:
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
 
 
-def _word(error: Exception) -> str:
-    """Return the provider's name for the error."""
-    body: Any = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    code = inner.get("code") or inner.get("type") if isinstance(inner, dict) else None
-    return str(code) if isinstance(code, str | int) else ""
-
-
-def _text(error: Exception, status: int | None, secret: str) -> str:
-    body: Any = getattr(error, "body", None)
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    message = inner.get("message") if isinstance(inner, dict) else None
-    text = f"{status or ''} {_word(error)}: {message}".strip() if message else str(error)
-    return provider.without(secret, text[: http.TOLD_MAX])
-
-
 def _retry_after(error: Exception) -> float | None:
-    """Seconds that the provider asks us to wait."""
+    """The seconds that the provider asks us to wait: a number of them, or until a date."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     if _is_number(milliseconds := str(headers.get("retry-after-ms", ""))):
         return float(milliseconds) / 1000

@@ -1,8 +1,8 @@
-"""Access tokens for Google Cloud: google-auth's ways to one, over our own HTTP.
+"""Access tokens for Google Cloud: google-auth's sources of tokens, over our own HTTP.
 
-google-auth blocks, and the SDK gives it `requests`, which cannot be interrupted. Here it runs in a thread too, but each
-of its requests is made by the loop: a cancelled caller closes the socket, and the thread ends with it. Only `llm.model`
-retries, and no redirect is followed, because these requests carry credentials.
+google-auth blocks, and the SDK gives it `requests`, which cannot be interrupted. Here it runs in a thread too, but the
+loop sends each of its requests: a cancelled caller closes the socket, and the thread ends with it. The only retries are
+those of `llm.limited_model`, and no redirect is followed, because these requests carry credentials.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from tarsy.telemetry import logs
 T = TypeVar("T")
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-_LARGEST = 1024 * 1024  # bytes of an answer
-_LATER = frozenset({408, 429, 500, 502, 503, 504})
+_ANSWER_MAX = 1024 * 1024  # bytes
+_RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _METADATA = "metadata-flavor"
-"""The header of requests to the metadata server, which is on the machine itself and behind no proxy."""
+"""The header of requests to the metadata server, which runs on the machine itself and behind no proxy."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _LONG_WORD = re.compile(r"\S{60,}")
-"""Where a server quotes what it was sent, that is an assertion: for an hour as good as the key."""
+"""A word that may be a quoted assertion, which is as good as the key for an hour."""
 
 
 class Tokens:
     """The tokens of one provider."""
 
     def __init__(self, http: aiohttp.ClientSession, *, key: Mapping[str, Any] | None, advice: str) -> None:
-        """`key` is a service account's; None is what the environment offers. `advice`: what to do if it is refused."""
+        """`key` is a service account's; None uses the environment's credentials. `advice` is a refusal's remedy."""
         self.project = ""
-        """The project of the tokens, known with the first of them."""
+        """The project of the credentials, known with the first token."""
         self._http = http
         self._advice = advice
         self._lock = asyncio.Lock()
@@ -51,44 +51,43 @@ class Tokens:
 
     @property
     def quota_project(self) -> str | None:
-        """The project whose quota is used, where it is another than the one that is asked."""
+        """The project whose quota is used, if it is another than the requested one."""
         return None if self._source is None else self._source.quota_project_id
 
     async def fresh(self) -> str:
-        """A token that is good for minutes, fetched if need be; a ProviderError says why there is none."""
+        """A token that is valid for minutes, fetched if need be; a ProviderError says why there is none."""
         async with self._lock:
-            source = self._source or await self._of_environment()
+            source = self._source
+            if source is None:
+                offered = await self._run(_environment_credentials, may_retry=True)
+                source, self.project = offered[0], offered[1] or ""
+                self._source = source
             if not source.valid:
-                await self._do(source.refresh, patient=False)
+                await self._run(source.refresh, may_retry=False)
         token = source.token
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             source.token = None
             raise provider.RetryableError("the token server's answer has no token", code="token")
         return token
 
-    async def _of_environment(self) -> credentials.Credentials:
-        default_credentials, project = await self._do(_found, patient=True)
-        self._source, self.project = default_credentials, project or ""
-        return default_credentials
-
-    async def _do(self, work: Callable[[transport.Request], T], *, patient: bool) -> T:
+    async def _run(self, work: Callable[[transport.Request], T], *, may_retry: bool) -> T:
         """Run google-auth in a thread, for as long as a caller waits for it."""
-        requests = _Requests(self._http, patient=patient)
+        requests = _Requests(self._http, may_retry=may_retry)
         try:
             return await asyncio.to_thread(work, requests)
         except exceptions.DefaultCredentialsError as error:
             raise provider.FatalError(f"the environment offers no credentials; {self._advice}", code="token") from error
         except exceptions.RefreshError as error:
-            raise self._refused(error) from None  # it holds the whole answer, which may quote what was sent
+            raise self._refusal(error) from None  # it holds the whole answer, which may quote the request
         except exceptions.TransportError as error:
             raise provider.RetryableError(f"no token: {_first_line(error)}", code="token") from error
         except (exceptions.GoogleAuthError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-            why = f"the token server's answer is none: {type(error).__name__}"
-            raise provider.RetryableError(why, code="token") from error
+            problem = f"the token server's answer is none: {type(error).__name__}"
+            raise provider.RetryableError(problem, code="token") from error
         finally:
             requests.close()
 
-    def _refused(self, error: exceptions.RefreshError) -> provider.ProviderError:
+    def _refusal(self, error: exceptions.RefreshError) -> provider.ProviderError:
         answer = error.args[1] if len(error.args) > 1 else None
         code = str(answer.get("error", "")) if isinstance(answer, dict) else ""
         code = code if re.fullmatch("[a-z_]{1,40}", code) else "token"
@@ -97,19 +96,19 @@ class Tokens:
         return provider.FatalError(f"the credentials are refused: {_first_line(error)}; {self._advice}", code=code)
 
 
-def _found(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
-    """Return the credentials that the environment offers: a file, or the machine's metadata server."""
-    credentials_found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
-    return credentials_found
+def _environment_credentials(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
+    """The environment's credentials and project: from a file, or the machine's metadata server."""
+    found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
+    return found
 
 
 class _Requests(transport.Request):
-    """google-auth's HTTP, called in its thread and done on the loop; closed, it does no more."""
+    """HTTP for google-auth: called in its thread, sent by the loop, until it is closed."""
 
-    def __init__(self, http: aiohttp.ClientSession, *, patient: bool) -> None:
-        """`patient`: google-auth may ask again by itself, as it does to find the metadata server."""
+    def __init__(self, http: aiohttp.ClientSession, *, may_retry: bool) -> None:
+        """With `may_retry` google-auth may retry by itself, as it does to find the metadata server."""
         self._http = http
-        self._patient = patient
+        self._may_retry = may_retry
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = None
         self._is_closed = False
@@ -123,12 +122,12 @@ class _Requests(transport.Request):
         timeout: float | None = None,
         **_: object,
     ) -> transport.Response:
-        """Send, and wait for the answer."""
-        sent = self._send(url, method=method, body=body, headers=headers or {}, timeout=timeout)
-        return asyncio.run_coroutine_threadsafe(sent, self._loop).result()
+        """Send a request, and wait for the answer."""
+        sending = self._send(url, method=method, body=body, headers=headers or {}, timeout=timeout)
+        return asyncio.run_coroutine_threadsafe(sending, self._loop).result()
 
     def close(self) -> None:
-        """End what is under way; called on the loop, as `_send` is."""
+        """Cancel the current request; called on the loop, like `_send`."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -154,22 +153,25 @@ class _Requests(transport.Request):
                 ) as answer:
                     content = await _body(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            why = f"the token server {server} cannot be reached: {error or type(error).__name__}"
-            why_not = exceptions.TransportError(why) if self._patient else _later(why)  # type: ignore[no-untyped-call]
-            raise why_not from error
+            problem = f"the token server {server} cannot be reached: {error or type(error).__name__}"
+            if self._may_retry:
+                raise exceptions.TransportError(problem) from error  # type: ignore[no-untyped-call]
+            raise _retryable(problem) from error
         finally:
             self._task = None
         if 300 <= answer.status < 400:
             raise provider.FatalError(
                 f"the token server {server} redirects, and credentials do not go along", code="redirect"
             )
-        if answer.status in _LATER:
-            raise _later(f"the token server {server} answers {answer.status}", after=answer.headers.get("Retry-After"))
+        if answer.status in _RETRYABLE:
+            raise _retryable(
+                f"the token server {server} answers {answer.status}", after=answer.headers.get("Retry-After")
+            )
         return _Response(answer.status, answer.headers, content)
 
 
 class _Response(transport.Response):
-    """An answer as google-auth wants it."""
+    """An answer in google-auth's form."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self._status, self._headers, self._data = status, headers, body
@@ -181,7 +183,7 @@ class _Response(transport.Response):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, in any case."""
+        """The headers, whatever the case of their names."""
         return self._headers
 
     @property
@@ -196,16 +198,16 @@ async def _body(answer: aiohttp.ClientResponse) -> bytes:
     body = b""
     async for piece in answer.content.iter_any():
         body += piece
-        if len(body) > _LARGEST:
-            raise ValueError(f"its answer is longer than {_LARGEST} bytes")
+        if len(body) > _ANSWER_MAX:
+            raise ValueError(f"its answer is longer than {_ANSWER_MAX} bytes")
     return body
 
 
-def _later(why: str, *, after: str | None = None) -> provider.RetryableError:
-    return provider.RetryableError(why, after=float(after) if after and after.isdecimal() else None, code="token")
+def _retryable(problem: str, *, after: str | None = None) -> provider.RetryableError:
+    return provider.RetryableError(problem, after=float(after) if after and after.isdecimal() else None, code="token")
 
 
 def _first_line(error: exceptions.GoogleAuthError) -> str:
-    """Return the first line of google-auth's error, mostly the server's words, with nothing that may be a secret."""
+    """The first line of google-auth's error, mostly the server's words, without words that may be secrets."""
     line = str(error.args[0] if error.args else error).split("\n", 1)[0]
     return _LONG_WORD.sub("[...]", line)[:300]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from support import leases
 from tarsy.config.model import platforms, providers
-from tarsy.llm import model, provider
+from tarsy.llm import answers, limited_model, provider
 from tarsy.transcript import entries, messages, ports, token_estimate
 
 pytestmark = pytest.mark.leaps
@@ -66,17 +66,17 @@ class Provider:
 
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.0)
-    monkeypatch.setattr(model, "EMPTY_WAIT", 0.0)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(limited_model, "EMPTY_WAIT", 0.0)
 
 
-def limited(source: Provider, **limits: object) -> model.LimitedModel:
-    return model.LimitedModel("first", source, limits=platforms.Limits.model_validate(limits))
+def limited(source: Provider, **limits: object) -> limited_model.LimitedModel:
+    return limited_model.LimitedModel("first", source, limits=platforms.Limits.model_validate(limits))
 
 
-def throttled(source: Provider, throttle: ports.Throttle, **limits: object) -> model.LimitedModel:
+def throttled(source: Provider, throttle: ports.Throttle, **limits: object) -> limited_model.LimitedModel:
     known = platforms.Limits.model_validate(limits)
-    return model.LimitedModel("first", source, limits=known, throttle=throttle)
+    return limited_model.LimitedModel("first", source, limits=known, throttle=throttle)
 
 
 async def failure(source: Provider, *, scope: ports.Scope = SCOPE, **limits: object) -> ports.ModelError:
@@ -149,7 +149,7 @@ async def test_an_outage_is_outlasted_for_eight_attempts_and_no_more() -> None:
 
 
 async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.01)
     source = Provider((provider.RetryableError("503 overloaded"),))
     error = await failure(source, iteration="300ms")
     assert error.failure.kind == "timeout"
@@ -161,7 +161,7 @@ async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.
 
 
 async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.02)
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.02)
     source = Provider(*[(provider.RetryableError("503", after=0),)] * 3, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
     assert 0.01 + 0.02 + 0.04 <= answer.call.seconds <= 2 * (0.01 + 0.02 + 0.04)
@@ -226,11 +226,11 @@ async def test_a_sign_of_life_is_no_beginning_of_an_answer() -> None:
 @pytest.mark.parametrize("count", [-1, -(10**400), 10**12, 10**400])
 async def test_a_count_that_cannot_be_is_bounded(count: int) -> None:
     counted = messages.Usage(input_tokens=count, output_tokens=count, thinking_tokens=count, total_tokens=count)
-    priced = model.LimitedModel(
+    priced = limited_model.LimitedModel(
         "first", Provider((provider.Usage(counted), *WHOLE[2:])), limits=platforms.Limits(), price=PRICE
     )
     call = (await priced.ask(REQUEST, SCOPE)).call
-    bound = min(max(count, 0), model.MOST_TOKENS)
+    bound = min(max(count, 0), answers.TOKENS_MAX)
     assert call.usage == messages.Usage(
         input_tokens=bound, output_tokens=bound, thinking_tokens=bound, total_tokens=bound
     )
@@ -433,7 +433,7 @@ async def test_empty_answers_and_errors_are_counted_each_by_themselves() -> None
 
 
 async def test_empty_answers_are_apart_and_within_the_iterations_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "EMPTY_WAIT", 0.05)
+    monkeypatch.setattr(limited_model, "EMPTY_WAIT", 0.05)
     answer = await limited(Provider((provider.Finish(None),), WHOLE)).ask(REQUEST, SCOPE)
     assert answer.call.seconds == pytest.approx(0.05)
     error = await failure(Provider((provider.Finish(None),)), iteration="120ms")
@@ -561,7 +561,7 @@ async def test_whoever_waits_for_the_throttle_is_not_silent_uses_no_time_and_ask
 
 @pytest.mark.parametrize("where", ["throttle", "empty answer", "back-off"])
 async def test_cancellation_cuts_each_wait_and_frees_its_slot(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "EMPTY_WAIT", 60.0)
+    monkeypatch.setattr(limited_model, "EMPTY_WAIT", 60.0)
     first: dict[str, Step] = {"empty answer": provider.Finish(None), "back-off": provider.RetryableError("", after=60)}
     throttle = Throttle(opened=where != "throttle")
     source = Provider(*((first[where],) for _ in [where] if where in first), WHOLE)
@@ -596,7 +596,7 @@ COSTS: dict[str, tuple[tuple[tuple[Step, ...], ...], float]] = {
 async def test_a_call_costs_what_all_its_requests_do_by_the_providers_price(
     tries: tuple[tuple[Step, ...], ...], millionths: float, price: providers.Price | None
 ) -> None:
-    priced = model.LimitedModel("first", Provider(*tries), limits=platforms.Limits(), price=price)
+    priced = limited_model.LimitedModel("first", Provider(*tries), limits=platforms.Limits(), price=price)
     try:
         call = (await priced.ask(REQUEST, SCOPE)).call
     except ports.ModelError as error:
@@ -683,22 +683,22 @@ async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: p
 async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> None:
     refused = provider.FatalError("no such key", code="401")
     source = Provider(WHOLE, WHOLE, (refused,), (provider.RejectedError("cut", code="safety"),), (HANG,), WHOLE)
-    asked = model.LimitedModel("google", source, limits=platforms.Limits())
-    assert asked.standing.state == "usable"
+    asked = limited_model.LimitedModel("google", source, limits=platforms.Limits())
+    assert asked.state.state == "usable"
     await asked.ask(REQUEST, SCOPE)
-    since = asked.standing.since
+    since = asked.state.since
     await asked.ask(REQUEST, SCOPE)
-    assert (asked.standing.state, asked.standing.since, asked.standing.failure) == ("answering", since, None)
+    assert (asked.state.state, asked.state.since, asked.state.failure) == ("answering", since, None)
     for kind, code in (("fatal", "401"), ("rejected", "safety")):
         with pytest.raises(ports.ModelError):
             await asked.ask(REQUEST, SCOPE)
-        assert asked.standing.failure
-        assert (asked.standing.state, asked.standing.failure.kind, asked.standing.failure.code) == (
+        assert asked.state.failure
+        assert (asked.state.state, asked.state.failure.kind, asked.state.failure.code) == (
             "failing",
             kind,
             code,
         )
-    failing = asked.standing.since
+    failing = asked.state.since
     assert failing > since
     cancelled = asyncio.create_task(asked.ask(REQUEST, SCOPE))
     source.opened.clear()
@@ -706,9 +706,9 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
-    assert (asked.standing.state, asked.standing.since) == ("failing", failing)
+    assert (asked.state.state, asked.state.since) == ("failing", failing)
     await asked.ask(REQUEST, SCOPE)
-    assert (asked.standing.state, asked.standing.failure) == ("answering", None)
+    assert (asked.state.state, asked.state.failure) == ("answering", None)
 
 
 def retold(told: list[ports.Retry]) -> ports.Scope:
@@ -731,7 +731,7 @@ async def test_retry_is_told_before_the_wait_for_it() -> None:
 async def test_retries_of_a_call_are_told_at_most_once_in_a_while(
     monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[int]
 ) -> None:
-    monkeypatch.setattr(model, "RETRIES_TOLD", seconds)
+    monkeypatch.setattr(limited_model, "RETRIES_REPORTED", seconds)
     retries: list[ports.Retry] = []
     first = limited(Provider(*[(provider.RetryableError("503"),)] * 3, WHOLE))
     await first.ask(REQUEST, retold(retries))

@@ -1,0 +1,293 @@
+"""A provider with limits and retries: the implementation of `transcript.ports.Model`.
+
+A request is retried after a refusal (429, 5xx), a broken stream or an empty answer: with exponential back-off and
+jitter on top of the wait that the provider names, often enough to outlast an outage of half a minute, and within the
+time of the iteration. There are fewer retries if another provider is left to ask. The transcript shows each failed
+attempt, and each retry counts against the retries of the whole investigation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+
+from tarsy import slots
+from tarsy.config.model import platforms, providers
+from tarsy.llm import answers, provider
+from tarsy.masking import known_secrets
+from tarsy.telemetry import standing
+from tarsy.transcript import entries, messages, ports, token_estimate
+
+ATTEMPTS = 8
+ATTEMPTS_BEFORE_FALLBACK = 4
+"""Attempts if another provider is left to ask."""
+EMPTY_ANSWERS = 4
+EMPTY_WAIT = 3.0  # seconds
+FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
+LONGEST_BACKOFF = 20.0  # seconds
+RETRIES_REPORTED = 10.0
+"""Seconds between two reported retries of one call."""
+
+_SIGN_OF_LIFE = provider.Text("")
+"""An event without content before an answer begins: models may think for long without visible output."""
+
+
+class _EmptyError(provider.RetryableError):
+    """An answer with neither words nor calls."""
+
+    def __init__(self) -> None:
+        super().__init__("an empty answer", code=messages.EMPTY)
+
+
+@dataclass(kw_only=True)
+class _Attempts:
+    """The requests of one model call."""
+
+    name: str
+    """The provider's name in the platform file."""
+    model: str
+    price: providers.Price | None
+    limits: platforms.Limits
+    scope: ports.Scope
+    seconds_left: float
+    """The part of the iteration's time that is not used up."""
+    started: float = field(default_factory=lambda: time.monotonic())
+    failed: list[entries.Attempt] = field(default_factory=list)
+    retries: int = 0
+    _reported: float | None = None
+    """The monotonic time of the last reported retry."""
+
+    @asynccontextmanager
+    async def timed(self) -> AsyncIterator[None]:
+        """Use up the time that is left; raise TimeoutError at its end."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self.seconds_left):
+                yield
+        finally:
+            self.seconds_left -= time.monotonic() - started
+
+    def call(self, usage: messages.Usage) -> entries.ModelCall:
+        """The entry of the call; `usage` belongs to its last request."""
+        usages = (usage, *(attempt.usage for attempt in self.failed))
+        return entries.ModelCall(
+            provider=self.name,
+            model=self.model,
+            seconds=time.monotonic() - self.started,
+            usage=usage,
+            attempts=tuple(self.failed),
+            retries=self.retries,
+            cost=None if self.price is None else sum(_cost(tokens, self.price) for tokens in usages),
+        )
+
+    def error(
+        self, text: str, *, kind: messages.FailureKind, code: str = "", usage: messages.Usage | None = None
+    ) -> ports.ModelError:
+        """The error of the call; `usage` belongs to a last request that is not among the failed attempts."""
+        return ports.ModelError(text, kind=kind, code=_storable(code), call=self.call(usage or messages.Usage()))
+
+    def wait_after(self, error: provider.RetryableError, usage: messages.Usage) -> float:
+        """Record a failed attempt; return the seconds until the retry, or raise ModelError if there is none."""
+        last = _message(error)
+        self.failed.append(entries.Attempt(error=last, usage=usage, provider=self.name, code=_storable(error.code)))
+        alike = sum((attempt.code == messages.EMPTY) == (error.code == messages.EMPTY) for attempt in self.failed)
+        if isinstance(error, _EmptyError):
+            if alike == EMPTY_ANSWERS:
+                raise self.error(f"{self.name} gave {alike} empty answers", kind="fatal", code=error.code) from error
+            wait = EMPTY_WAIT
+        else:
+            if alike == (ATTEMPTS_BEFORE_FALLBACK if self.scope.has_fallback else ATTEMPTS):
+                text = f"{self.name} gave no answer in {len(self.failed)} attempts; the last one: {last}"
+                raise self.error(text, kind="fatal", code=error.code) from error
+            wait = (error.after or 0.0) + _backoff(alike)
+        if wait >= self.seconds_left:
+            seconds = self.limits.iteration.total_seconds()
+            no_time = f"no time to ask again in {wait:.3g} s: an iteration has {seconds:g} s"
+            text = f"{self.name} did not answer, and there is {no_time}{_attempts_text(self.failed)}"
+            raise self.error(text, kind="timeout", code=error.code) from error
+        if not self.scope.may_retry():
+            limit = f"the {self.limits.retries} retries of an investigation or a question (limits.retries) are used up"
+            text = f"{self.name} did not answer, and {limit}; the last error: {last}"
+            raise self.error(text, kind="fatal", code=messages.RETRIES) from error
+        self.retries += 1
+        return wait
+
+    async def report_retry(self, wait: float) -> None:
+        """Report that the request is sent again in `wait` seconds, unless a retry was reported shortly before."""
+        now = time.monotonic()
+        if self._reported is None or now - self._reported >= RETRIES_REPORTED:
+            self._reported = now
+            retry = ports.Retry(attempt=len(self.failed), failed=self.failed[-1], model=self.model, seconds=wait)
+            await self.scope.on_retry(retry)
+
+
+class CallState(standing.Standing):
+    """The state of a provider: usable before the first call, then answering or failing as the last call ended."""
+
+    failure: messages.Failure | None = None
+    """The failure of the last call, if it failed."""
+
+
+class LimitedModel:
+    """One provider of the platform file, within its limits."""
+
+    def __init__(
+        self,
+        name: str,
+        source: provider.Provider,
+        *,
+        limits: platforms.Limits,
+        price: providers.Price | None = None,
+        throttle: ports.Throttle | None = None,
+        before: LimitedModel | None = None,
+    ) -> None:
+        """`name` is the provider's in the platform file; without `throttle` there are no limits a minute.
+
+        `before` is the model of an earlier file. Both share their slots, and with the same source their state.
+        """
+        self._name = name
+        self._source = source
+        self._limits = limits
+        self._price = price
+        self._throttle = throttle
+        self.slots: slots.Slots = before.slots if before else slots.Slots(limits.provider_calls)
+        """The limit of simultaneous calls."""
+        self.state: CallState = before.state if before and before._source is source else CallState("usable")
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        """Return an answer, after retries if need be; a ModelError says why there is none."""
+        try:
+            answer = await self._ask(request, scope)
+        except ports.ModelError as error:
+            self.state.failure = error.failure
+            self.state.be("failing")
+            raise
+        self.state.failure = None
+        self.state.be("answering")
+        return answer
+
+    async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        """The work of `ask`.
+
+        The iteration's limit counts from the first request, without the waits for a slot, the throttle or the lease.
+        """
+        limit = self._limits.iteration.total_seconds()
+        attempts = _Attempts(
+            name=self._name,
+            model=self._source.model,
+            price=self._price,
+            limits=self._limits,
+            scope=scope,
+            seconds_left=limit,
+        )
+        while True:
+            answer = answers.Answer()
+            try:
+                async with self._slot(request, scope, answer), attempts.timed():
+                    await self._receive(request, answer, scope.stream)
+                message = answer.message(self._name)
+                if not (message.calls or message.native or message.text.strip()):
+                    raise _EmptyError
+            except TimeoutError as error:
+                text = f"{self._name} did not answer within {limit:g} s{_attempts_text(attempts.failed)}"
+                raise attempts.error(text, kind="timeout", usage=answer.usage) from error
+            except provider.RetryableError as error:
+                wait = attempts.wait_after(error, answer.usage)
+                scope.stream.again()
+                await attempts.report_retry(wait)
+                await asyncio.sleep(wait)
+                attempts.seconds_left -= wait
+            except provider.ProviderError as error:
+                kind: messages.FailureKind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
+                text = f"{self._name}: {_message(error)}"
+                raise attempts.error(text, kind=kind, code=error.code, usage=answer.usage) from error
+            else:
+                return ports.Answer(message=message, call=attempts.call(answer.usage))
+
+    @asynccontextmanager
+    async def _slot(self, request: ports.Request, scope: ports.Scope, answer: answers.Answer) -> AsyncIterator[None]:
+        """Hold a slot, with the throttle's permission and a confirmed lease.
+
+        Slots go to requests in their order of arrival, whichever investigation they serve. A request keeps its slot
+        while it waits for the throttle, because every other request would have to wait too.
+        """
+        throttle = self._throttle
+        with scope.pause_time():
+            await self.slots.acquire()
+        try:
+            if throttle is None:
+                await scope.ensure_lease()
+                yield
+                return
+            with scope.pause_time():
+                taken = await throttle.take(self._name, token_estimate.tokens(request))
+            try:
+                await scope.ensure_lease()
+                yield
+            finally:
+                used = answer.usage
+                if counted := used.total_tokens or used.input_tokens + used.output_tokens + used.thinking_tokens:
+                    throttle.correct(taken, counted)
+        finally:
+            self.slots.release()
+
+    async def _receive(self, request: ports.Request, answer: answers.Answer, stream: ports.Stream) -> None:
+        """Receive one answer, within the limits of silence, size and calls."""
+        silence = self._limits.first_byte
+        async with aclosing(self._source.stream(request)) as events:
+            while (event := await _next(events, within=silence.total_seconds())) is not None:
+                answer.add(event)
+                match event:
+                    case provider.Text(text):
+                        stream.text(text)
+                    case provider.Thinking(text):
+                        stream.thinking(text)
+                if answer.size > self._limits.answer:
+                    raise provider.RejectedError(f"the answer is longer than {self._limits.answer} characters")
+                if len(answer.calls) > self._limits.answer_calls:
+                    raise provider.RejectedError(
+                        f"the answer asks for more than {self._limits.answer_calls} tool calls"
+                    )
+                if event != _SIGN_OF_LIFE:
+                    silence = self._limits.idle
+        if answer.finish is None:
+            raise provider.RetryableError("the answer ended before it was whole")
+        if not messages.is_plain_json(answer.finish.state):  # it could be neither stored nor sent back
+            raise provider.RejectedError("the answer holds what JSON cannot, or is nested too deep")
+
+
+async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:
+    try:
+        async with asyncio.timeout(within):
+            return await anext(events, None)
+    except TimeoutError as error:
+        raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
+
+
+def _message(error: provider.ProviderError) -> str:
+    return messages.storable(known_secrets.KNOWN.text(str(error))[:2000])
+
+
+def _storable(code: str) -> str:
+    return messages.storable(code[:100])
+
+
+def _cost(usage: messages.Usage, price: providers.Price) -> float:
+    """The cost of a request, at a price for a million tokens."""
+    output = usage.output_tokens + usage.thinking_tokens
+    return (usage.input_tokens * price.input + output * price.output) / 1e6
+
+
+def _attempts_text(failed: Sequence[entries.Attempt]) -> str:
+    """The number of failed attempts and the error of the last one; "" without any."""
+    return f" (failed attempts: {len(failed)}; the last one: {failed[-1].error})" if failed else ""
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds before the next attempt: doubled each time, with jitter so that a crowd does not return as one."""
+    longest: float = min(FIRST_BACKOFF * 2 ** (attempt - 1), LONGEST_BACKOFF)
+    return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing
