@@ -320,15 +320,14 @@ def test_the_environments_own_file_is_looked_at_where_none_is_set(
     assert registry.unusable(named, environment=environment) == {}
 
 
-async def test_a_key_file_that_broke_since_answers_every_question_with_why(tmp_path: Path) -> None:
+async def test_key_file_that_broke_since_the_check_makes_the_provider_unusable(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     path.write_text("{")
     described = vertex(credentials_file=str(path)).llm_providers["vertex"]
     assert isinstance(described, providers.VertexAIProvider)
     async with registry.session() as http:
-        source = vertexai.build("vertex", described, key=None, session=http, environment={})
-        with pytest.raises(provider.FatalError, match="credentials_file: no file of JSON"):
-            source.stream(REQUEST)
+        with pytest.raises(provider.UnusableError, match="credentials_file: no file of JSON"):
+            vertexai.build("vertex", described, key=None, session=http, environment={})
 
 
 async def test_a_proxy_that_only_openais_sdk_knows_of_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
