@@ -72,8 +72,8 @@ def _chain(
     mask: Callable[[str], str],
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
-        chain = index.named(spec.chain_ref.name) if spec.chain_ref else index.taking(spec.alert_type)
-        index.check_selection(chain, spec.mcp, catalogue)
+        chain = index.chain_named(spec.chain_ref.name) if spec.chain_ref else index.chain_for(spec.alert_type)
+        index.check_tool_selection(chain, spec.mcp, catalogue)
     except chain_index.UnservedError as error:
         return admission.Refusal(reason=error.problem.reason, message=messages.storable(mask(error.problem.message)))
     return admission.AdmittedChain(

@@ -208,7 +208,7 @@ class Warnings(BaseModel):
 
 def alert_types(index: chain_index.ChainIndex) -> AlertTypes:
     """Return the alert types that chains take."""
-    items = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
+    items = [_alert_type(name, chain, index) for name, chain in sorted(index.chains_by_alert_type.items())]
     return AlertTypes(items=items[:ITEMS_MAX], total=len(items))
 
 

@@ -151,7 +151,7 @@ def test_the_built_in_chains_are_ready_side_by_side(
     shipped = [chains.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
     index = chain_index.ChainIndex(shipped, platform=loader.platform_file(None), unusable_providers={})
     for alert_type in types:
-        taker = index.taking(alert_type)
+        taker = index.chain_for(alert_type)
         assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)
         assert [stage.agent for stage in taker.spec.stages] == ["KubernetesAgent"] * len(stages)
         assert [stage.name for stage in taker.spec.stages] == stages

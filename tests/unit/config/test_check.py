@@ -103,7 +103,7 @@ def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
     index: Indexer, first: chains.AgentChain, second: chains.AgentChain, owner: str
 ) -> None:
     for order in itertools.permutations([first, second]):
-        assert index(order).taking("A").metadata.name == owner
+        assert index(order).chain_for("A").metadata.name == owner
 
 
 def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) -> None:
@@ -111,7 +111,7 @@ def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) ->
     known = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
     for order in itertools.permutations(known):
         found = index(order)
-        assert [found.taking(one).metadata.name for one in "AB"] == ["a", "c"]
+        assert [found.chain_for(one).metadata.name for one in "AB"] == ["a", "c"]
         said = [
             make_chain(
                 one.metadata.name,
@@ -125,9 +125,9 @@ def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) ->
 
 def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
     known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
-    assert index(known).taking("A").metadata.name == "old"
+    assert index(known).chain_for("A").metadata.name == "old"
     with pytest.raises(chain_index.UnservedError) as error:
-        index(known).taking("B")
+        index(known).chain_for("B")
     told = "No chain found for alert type 'B'. Available alert types: A. Chain 'new' has it and is not accepted: "
     assert error.value.problem == chain_index.Problem(
         reason="ChainNotFound", message=f"{told}{conflict('A', 'old').message}"
@@ -146,7 +146,7 @@ def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
     index: Indexer, known: list[chains.AgentChain], types: str
 ) -> None:
     with pytest.raises(chain_index.UnservedError) as error:
-        index(known).taking("X")
+        index(known).chain_for("X")
     assert error.value.problem == chain_index.Problem(
         reason="ChainNotFound", message=f"No chain found for alert type 'X'. Available alert types: {types}"
     )
@@ -182,7 +182,7 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     assert (status.acceptance, status.references, status.warning) == (None, problem, None)
     assert status.problem == problem
     with pytest.raises(chain_index.UnservedError) as error:
-        index([mine]).taking("A")
+        index([mine]).chain_for("A")
     assert error.value.problem == chain_index.Problem(
         reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}"
     )
@@ -190,9 +190,9 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
 
 def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: Indexer) -> None:
     mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
-    assert index([other, mine]).named("mine") is mine
+    assert index([other, mine]).chain_named("mine") is mine
     with pytest.raises(chain_index.UnservedError) as error:
-        index([other, mine]).named("third")
+        index([other, mine]).chain_named("third")
     message = "No chain is named 'third'. Available chains: mine, other"
     assert error.value.problem == chain_index.Problem(reason="ChainNotFound", message=message)
 
@@ -200,7 +200,7 @@ def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: Indexer) 
 def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: Indexer) -> None:
     older, younger = make_chain("older", "X", age=1), make_chain("younger", "X")
     with pytest.raises(chain_index.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
-        index([older, younger]).named("younger")
+        index([older, younger]).chain_named("younger")
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
@@ -387,7 +387,7 @@ def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_aler
     warning = chain_index.Problem(reason="FallbackUnusable", message=told) if told else None
     status = index([mine]).statuses["mine"]
     assert (status.acceptance, status.references, status.warning) == (None, None, warning)
-    assert index([mine]).taking("A") == mine
+    assert index([mine]).chain_for("A") == mine
 
 
 def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is_missed_first(

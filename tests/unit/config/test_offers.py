@@ -424,10 +424,12 @@ def test_a_chain_that_cannot_run_is_told_for_that_alone() -> None:
 
 def test_the_index_refuses_what_an_alert_cannot_have() -> None:
     index, made = index_of(platform_of(agent={}), TWO)
-    index.check_selection(made, None, CATALOGUE)
-    index.check_selection(made, investigations.MCP(servers=[investigations.MCPServer(name="web")]), CATALOGUE)
+    index.check_tool_selection(made, None, CATALOGUE)
+    index.check_tool_selection(made, investigations.MCP(servers=[investigations.MCPServer(name="web")]), CATALOGUE)
     with pytest.raises(chain_index.UnservedError) as error:
-        index.check_selection(made, investigations.MCP(servers=[investigations.MCPServer(name="vault")]), CATALOGUE)
+        index.check_tool_selection(
+            made, investigations.MCP(servers=[investigations.MCPServer(name="vault")]), CATALOGUE
+        )
     assert error.value.problem.reason == "MCPSelectionInvalid"
     assert str(error.value).endswith(AVAILABLE)
 

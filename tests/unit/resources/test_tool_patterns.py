@@ -75,7 +75,7 @@ def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[st
     assert problem is not None
     assert (problem.reason, problem.message.partition(": ")[0]) == ("PatternInvalid", place)
     with pytest.raises(chain_index.UnservedError, match="is not ready: " + place):
-        index.taking("T")
+        index.chain_for("T")
 
 
 def test_snapshot_with_a_refused_pattern_is_read() -> None:

@@ -74,7 +74,7 @@ class ChainLister:
         listed = await asyncio.shield(self._cached_list)
         try:
             for alert_type in alert_types:
-                listed.index.taking(alert_type)
+                listed.index.chain_for(alert_type)
         except chain_index.UnservedError:
             return await self._list(cached=False)
         return listed

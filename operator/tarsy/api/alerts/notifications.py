@@ -335,7 +335,7 @@ class _Batch:
         try:
             alert_type = index.effective_type(own_type, default=self._settings.default_alert_type)
             if previous:
-                index.taking(alert_type)
+                index.chain_for(alert_type)
         except chain_index.UnservedError as error:
             if previous:
                 return await self._count_repeat(previous, reason=f"not investigated anew: {error}")

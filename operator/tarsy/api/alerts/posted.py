@@ -112,10 +112,10 @@ async def _create(
             )
         chains = await alert_intake.chains.list_for({alert.alert_type})
         alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
-        chain = chains.index.taking(alert_type)
+        chain = chains.index.chain_for(alert_type)
         draft = draft.with_alert_type(alert_type)
         if alert.mcp is not None:
-            chains.index.check_selection(chain, alert.mcp, await catalogue.offered(database))
+            chains.index.check_tool_selection(chain, alert.mcp, await catalogue.offered(database))
         values = intake.receipt_values(draft, caller)
         receipt = await receipts.issue(database, **values, window=settings.dedup_window)
         return await alert_intake.create(draft, receipt, chains, caller)

@@ -1,6 +1,6 @@
-"""Chains in files: everything that is wrong with them, with file and line, without a cluster.
+"""Problems of chains in files, with file and line, without a cluster.
 
-What the API server would refuse, and what would stand in the chain's conditions once it is there, in the same words.
+They are what the API server would refuse, and what the chain's conditions would say, in the same words.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
 from tarsy.resources import base, chains, files, tool_patterns
 
-Place = tuple[int | str, ...]
+Path = tuple[int | str, ...]
 
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _PROVIDER, _SERVER, _AGENT = "LLM provider", "MCP server", "agent"
-_MAPS = ("agents", "stages")
-"""Lists whose entries have names of their own."""
+_KEYED_BY_NAME = ("agents", "stages")
+"""Lists whose entries have unique names."""
 _KINDS = {"llmProvider": _PROVIDER, "fallbackProviders": _PROVIDER, "mcpServers": _SERVER, "agent": _AGENT}
 
 
@@ -33,49 +33,50 @@ class Manifest:
     """A chain in a file."""
 
     document: files.Document
-    at: Place
-    """Where the object stands in the document."""
-    data: dict[str, Any] = field(repr=False)
+    path: Path
+    """The object's path in the document."""
+    fields: dict[str, Any] = field(repr=False)
 
     @property
     def name(self) -> str:
-        """Its name, or "" where it has none."""
-        metadata = self.data.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        return name if isinstance(name, str) else ""
+        """The object's name, or ""."""
+        return self._metadata("name")
 
     @property
     def namespace(self) -> str:
-        """Its namespace, or "" where kubectl chooses."""
-        metadata = self.data.get("metadata")
-        namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-        return namespace if isinstance(namespace, str) else ""
+        """The object's namespace, or "" if kubectl chooses it."""
+        return self._metadata("namespace")
 
-    def problem(self, location: Place, message: str) -> files.Problem:
-        """Return the problem at a place of the object."""
-        return self.document.problem((*self.at, *location), message)
+    def _metadata(self, key: str) -> str:
+        metadata = self.fields.get("metadata")
+        value = metadata.get(key) if isinstance(metadata, dict) else None
+        return value if isinstance(value, str) else ""
+
+    def problem(self, path: Path, message: str) -> files.Problem:
+        """Return the problem at a path of the object."""
+        return self.document.problem((*self.path, *path), message)
 
 
 def problems(documents: Sequence[files.Document], *, platform: platforms.Platform) -> list[files.Problem]:
-    """Return the problems of the chains in `documents`, as this platform would run them."""
+    """Return the problems of the chains in `documents` with this platform file."""
     all_problems: list[files.Problem] = []
     manifests: list[Manifest] = []
     for document in documents:
-        for at, value in _objects(document.data):
+        for path, value in _objects(document.data):
             if isinstance(value, dict) and value.get("kind") == chains.KIND:
-                manifests.append(Manifest(document=document, at=at, data=value))
-    has_one = {manifest.document.file for manifest in manifests}
-    without = dict.fromkeys(document.file for document in documents if document.file not in has_one)
+                manifests.append(Manifest(document=document, path=path, fields=value))
+    with_chains = {manifest.document.file for manifest in manifests}
+    without = dict.fromkeys(document.file for document in documents if document.file not in with_chains)
     all_problems += [files.Problem(file=name, line=0, message=f"no {chains.KIND} in it") for name in without]
     for manifest in manifests:
-        of_it = [*_of_object(manifest), *_of_spec(manifest, platform)]
-        all_problems += of_it or _of_uses(manifest, platform)
-    all_problems += _of_all(manifests)
+        schema_problems = [*_object_problems(manifest), *_spec_problems(manifest, platform)]
+        all_problems += schema_problems or _reference_problems(manifest, platform)
+    all_problems += _conflicts(manifests)
     return sorted(dict.fromkeys(all_problems))
 
 
-def _objects(value: Any) -> Iterator[tuple[Place, Any]]:
-    """The objects of a document: itself, or those that it lists."""
+def _objects(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield the objects of a document with their paths: the document, or the items of a List."""
     if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
         for index, listed in enumerate(value["items"]):
             yield ("items", index), listed
@@ -83,8 +84,8 @@ def _objects(value: Any) -> Iterator[tuple[Place, Any]]:
         yield (), value
 
 
-def _of_object(manifest: Manifest) -> Iterator[files.Problem]:
-    value = manifest.data
+def _object_problems(manifest: Manifest) -> Iterator[files.Problem]:
+    value = manifest.fields
     if value.get("apiVersion") != base.API_VERSION:
         yield manifest.problem(("apiVersion",), f"apiVersion: expected {base.API_VERSION}")
     for key in value.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
@@ -99,118 +100,116 @@ def _of_object(manifest: Manifest) -> Iterator[files.Problem]:
         )
 
 
-def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
+def _spec_problems(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
     try:
         _spec(manifest)
     except pydantic.ValidationError as error:
-        faults = validation.problems(error, manifest.document, model=chains.Spec, at=(*manifest.at, "spec"))
+        faults = validation.problems(error, manifest.document, model=chains.Spec, at=(*manifest.path, "spec"))
         yield from (fault.problem for fault in faults)
-    spec = manifest.data.get("spec")
+    spec = manifest.fields.get("spec")
     if not isinstance(spec, dict):
         return
-    for key, entries in (("alertTypes", spec.get("alertTypes")), *((key, _named(spec, key)) for key in _MAPS)):
+    for key, entries in (("alertTypes", spec.get("alertTypes")), *((key, _names(spec, key)) for key in _KEYED_BY_NAME)):
         names = entries if isinstance(entries, list) else []
         for index, name in enumerate(names):
             if isinstance(name, str) and name and name in names[:index]:
                 yield manifest.problem(("spec", key, index), f"spec.{key}.{index}: '{name}' is there twice")
-    for index, stage in enumerate(_list(spec, "stages")):
+    for index, stage in enumerate(_entries(spec, "stages")):
         for key, message in chains.broken_rules(stage) if isinstance(stage, dict) else ():
             yield manifest.problem(
                 ("spec", "stages", index, *([key] if key else [])), f"spec.stages.{index}: {message}"
             )
-    yield from _dangling(manifest, spec, platform)
+    yield from _unknown_names(manifest, spec, platform)
 
 
 def _spec(manifest: Manifest) -> chains.Spec:
-    # As strict as the API server: "10" is no number there, and keys have one name.
+    # As strict as the API server, for which "10" is no number, and keys have one name.
     return chains.Spec.model_validate(
-        manifest.data.get("spec"), strict=True, by_alias=True, by_name=False, context=tool_patterns.AS_WRITTEN
+        manifest.fields.get("spec"), strict=True, by_alias=True, by_name=False, context=tool_patterns.AS_WRITTEN
     )
 
 
-def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
-    """Yield the problems that remain once all names are known."""
-    for use in chain_index.uses(
-        chains.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest)), platform
-    ):
+def _reference_problems(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
+    """Yield the problems of a valid chain: unresolved references, and patterns that match no tool of any server."""
+    chain = chains.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest))
+    for reference in chain_index.references(chain, platform):
         try:
-            use.settle()
+            reference.resolve_agent()
         except resolve.UnresolvedError as error:
-            yield manifest.problem(("spec", *use.at), str(error))
-    for at, pattern in ineffective.of_chain(_spec(manifest)):
+            yield manifest.problem(("spec", *reference.path), str(error))
+    for path, pattern in ineffective.of_chain(chain.spec):
         if ineffective.never(pattern, platform.mcp_servers):
-            message = f"{files.path_text(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
-            meant = ineffective.right(platform.mcp_servers)
+            message = f"{files.path_text(('spec', *path))}: '{pattern}' fits no tool of any MCP server"
+            hint = ineffective.right(platform.mcp_servers)
             available = f"Available MCP servers: {', '.join(sorted(platform.mcp_servers)) or 'none'}"
-            yield manifest.problem(("spec", *at), f"{message}: {meant}. {available}")
+            yield manifest.problem(("spec", *path), f"{message}: {hint}. {available}")
 
 
-def _list(spec: dict[str, Any], key: str) -> list[Any]:
+def _entries(spec: dict[str, Any], key: str) -> list[Any]:
     listed = spec.get(key)
     return listed if isinstance(listed, list) else []
 
 
-def _named(spec: dict[str, Any], key: str) -> list[str]:
-    """The names of what a list has, "" where there is none."""
-    return [str(entry.get("name") or "") if isinstance(entry, dict) else "" for entry in _list(spec, key)]
+def _names(spec: dict[str, Any], key: str) -> list[str]:
+    """Return the names of a list's entries, "" for an entry without a name."""
+    return [str(entry.get("name") or "") if isinstance(entry, dict) else "" for entry in _entries(spec, key)]
 
 
-def _dangling(manifest: Manifest, spec: dict[str, Any], platform: platforms.Platform) -> Iterator[files.Problem]:
-    """The names that nothing answers to, each at its own place, in the words of the chain's conditions."""
+def _unknown_names(manifest: Manifest, spec: dict[str, Any], platform: platforms.Platform) -> Iterator[files.Problem]:
+    """Yield a problem for each name of an agent, provider or server that does not exist."""
     available: dict[str, Iterable[str]] = {
         _PROVIDER: platform.llm_providers,
         _SERVER: platform.mcp_servers,
-        _AGENT: sorted({*platform.agents, *_named(spec, "agents")} - {""}),
+        _AGENT: sorted({*platform.agents, *_names(spec, "agents")} - {""}),
     }
     for location, kind, name in _references(spec):
         if isinstance(name, str) and name and name not in available[kind]:
             names = ", ".join(sorted(available[kind])) or "none"
-            where = _where(manifest, location)
-            message = f"{where} references unknown {kind} '{name}'. Available {kind}s: {names}"
+            message = f"{_place(manifest, location)} references unknown {kind} '{name}'. Available {kind}s: {names}"
             yield manifest.problem(("spec", *location), message)
 
 
-def _references(node: Any, at: Place = ()) -> Iterator[tuple[Place, str, Any]]:
+def _references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, Any]]:
     """Yield the references to the platform, or to an agent: place, kind and name."""
     if isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _references(value, (*at, index))
+            yield from _references(value, (*path, index))
     if not isinstance(node, dict):
         return
     for key, value in node.items():
         kind = _KINDS.get(key)
-        if key == "name" and at[:1] == ("stages",) and at[2:3] == ("agents",):
+        if key == "name" and path[:1] == ("stages",) and path[2:3] == ("agents",):
             kind = _AGENT
         if kind is None:
-            yield from _references(value, (*at, key))
+            yield from _references(value, (*path, key))
         elif isinstance(value, list):
             for index, name in enumerate(value):
-                yield (*at, key, index), kind, name
+                yield (*path, key, index), kind, name
         elif value is not None:
-            yield (*at, key), kind, value
+            yield (*path, key), kind, value
 
 
-def _where(manifest: Manifest, location: Place) -> str:
-    """A place as messages of chains say it."""
-    spec = manifest.data["spec"]
+def _place(manifest: Manifest, location: Path) -> str:
+    """Return the name of a place in messages, as `resolve.place` does."""
+    spec = manifest.fields["spec"]
     blocks = [str(step) for step in location if step in ("synthesis", "chat", "executiveSummary", "fallbackProviders")]
-    stage = own = ""
+    stage = agent = ""
     if location[0] in ("stages", "agents") and len(location) > 1:
-        name = _named(spec, str(location[0]))[int(location[1])]
-        stage, own = (name, "") if location[0] == "stages" else ("", f" agent '{name}'")
-    return resolve.place(manifest.name, stage=stage, block=" ".join(blocks)) + own
+        name = _names(spec, str(location[0]))[int(location[1])]
+        stage, agent = (name, "") if location[0] == "stages" else ("", f" agent '{name}'")
+    return resolve.place(manifest.name, stage=stage, block=" ".join(blocks)) + agent
 
 
-def _of_all(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
-    """Yield the conflicts between chains of one namespace."""
+def _conflicts(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
+    """Yield the conflicts of names and alert types between chains of one namespace."""
     named: dict[tuple[str, str], Manifest] = {}
     takers: dict[tuple[str, str], Manifest] = {}
     for manifest in manifests:
         if (first := named.setdefault((manifest.namespace, manifest.name), manifest)) is not manifest and manifest.name:
-            there = f"{first.document.file}:{first.document.line((*first.at, 'metadata', 'name'))}"
-            yield manifest.problem(("metadata", "name"), f"chain '{manifest.name}' is there twice, first in {there}")
+            place = f"{first.document.file}:{first.document.line((*first.path, 'metadata', 'name'))}"
+            yield manifest.problem(("metadata", "name"), f"chain '{manifest.name}' is there twice, first in {place}")
             continue
-        spec = manifest.data.get("spec")
+        spec = manifest.fields.get("spec")
         types = spec.get("alertTypes") if isinstance(spec, dict) else None
         for index, name in enumerate(types if isinstance(types, list) else ()):
             if not isinstance(name, str):

@@ -1,7 +1,7 @@
-"""The workers that are there, and what each of them says of the LLM providers of its platform file.
+"""The reports of workers on the LLM providers of their platform files.
 
-Keys and packages belong to the processes that call models. A process without the role worker has neither, so it judges
-providers by this report alone, and so does one that plays all roles.
+Only workers have the keys and packages of providers. So whether a provider can be used is read from these reports
+alone, even in a process that has all roles.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The reports of all workers that were seen lately."""
+    """The reports of all workers with a recent heartbeat."""
 
     count: int = 0
-    """How many there are, those that have not reported any provider included."""
+    """The number of workers, including those that have not reported on any provider."""
     reports: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By provider, one string for each worker that reports it: why the worker cannot use it, or "" if it can."""
+    """By provider, one string for each worker that reports on it: why it cannot use the provider, or "" if it can."""
 
     @property
     def unusable(self) -> Mapping[str, str]:
