@@ -265,7 +265,7 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
     may = permissions.Access(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
     application = FastAPI()
-    problems.tell(application)
+    problems.install(application)
 
     everybody = {"lists": may.lists, "notifies": may.notifies, "submits": may.submits, "oversees": may.oversees}
     for name, asks in everybody.items():

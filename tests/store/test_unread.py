@@ -41,7 +41,7 @@ class Served:
     """A server whose answers are as long as one likes, and connections to it that are read by hand."""
 
     def __init__(self) -> None:
-        self.room = answers.Room()
+        self.responder = answers.Responder()
         self.asked = 0
         self.ended = asyncio.Event()
         """Its stream did."""
@@ -57,7 +57,7 @@ class Served:
         async def find() -> Text:
             return Text(text=noise(size))
 
-        return await self.room.answer(find)
+        return await self.responder.respond(find)
 
     async def stream(self) -> StreamingResponse:
         """Answer something small now and then, for ever."""
@@ -103,7 +103,7 @@ class Served:
 
     async def given_back(self) -> None:
         """Wait until no answer is held."""
-        while self.room.held:  # noqa: ASYNC110 - what is waited for is a plain attribute
+        while self.responder.held:  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.01)
 
 
@@ -144,7 +144,7 @@ async def status(own: socket.socket) -> int:
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     monkeypatch.setattr(connections, "READ_SECONDS", SECONDS)
     found, application = Served(), FastAPI()
-    problems.tell(application)
+    problems.install(application)
     application.get("/large/{size}")(found.answer)
     application.get("/stream")(found.stream)
     application.get("/wait")(found.wait)
@@ -228,8 +228,8 @@ async def test_a_hundred_that_read_nothing_hold_no_more_than_the_process_allows(
     hostile = [await served.connect(HOSTILE, ask("/large/300000")) for _ in range(100)]
     given = [int((await read(own, 12)).split()[1]) for own in hostile]
     assert set(given) == {200, 503}
-    assert served.room.held == given.count(200) * len(Text(text=noise(300_000)).model_dump_json())
-    assert 600_000 < served.room.held <= 1_000_000
+    assert served.responder.held == given.count(200) * len(Text(text=noise(300_000)).model_dump_json())
+    assert 600_000 < served.responder.held <= 1_000_000
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(HONEST, 0))) as session:
         url = f"http://127.0.0.1:{served.port}/large/400000"
         async with session.get(url) as response:

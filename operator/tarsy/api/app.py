@@ -26,7 +26,7 @@ from tarsy.kube import client, objects
 from tarsy.live import event_stream, hubs, subscriptions, web_sockets
 from tarsy.probes import health
 from tarsy.resources import base
-from tarsy.serve import answers, openapi, problems, strict
+from tarsy.serve import answers, bodies, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.reads import snapshots
@@ -151,7 +151,7 @@ def _without_routes(*dependencies: params.Depends) -> Application:
         redirect_slashes=False,  # it would send a client to any host that it names
     )
     app.router.route_class = strict.Route
-    problems.tell(app)
+    problems.install(app)
     for error in (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError):
         app.add_exception_handler(error, _unavailable)
     return app
@@ -194,6 +194,7 @@ def examples() -> dict[str, str]:
 
 def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     """Yield the routes of `/api/v1`, and those of earlier clients."""
+    held_bodies = bodies.Bodies()
     alert_intake = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
@@ -201,6 +202,7 @@ def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         settings=lambda: parts.platform().ingest,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
+        bodies=held_bodies,
         on_admitted=parts.admitted,
     )
     question_intake = questions.Questions(
@@ -208,16 +210,17 @@ def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         database=parts.database,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
+        bodies=held_bodies,
     )
-    room = answers.Room()
+    responder = answers.Responder()
     investigation_lists = lists.Lists(parts.database)
     investigation_actions = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield notifications.routes(alert_intake, may)
     yield posted.routes(alert_intake, may)
     yield lists.routes(investigation_lists, may)
-    yield reads.routes(parts.database, may, room)
-    yield traces.routes(parts.database, may, room)
-    yield exports.routes(parts.database, may, room)
+    yield reads.routes(parts.database, may, responder)
+    yield traces.routes(parts.database, may, responder)
+    yield exports.routes(parts.database, may, responder)
     yield questions.routes(question_intake, may)
     yield actions.routes(investigation_actions, may)
     yield overview.routes(
@@ -225,14 +228,17 @@ def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         may,
     )
     yield mcp_servers.routes(
-        mcp_servers.McpServers(cluster=parts.cluster, database=parts.database, platform=parts.platform), may
+        mcp_servers.McpServers(
+            cluster=parts.cluster, database=parts.database, platform=parts.platform, bodies=held_bodies
+        ),
+        may,
     )
     yield paths.register(
         hub=parts.hub,
         alert_intake=alert_intake,
         investigation_actions=investigation_actions,
         investigation_lists=investigation_lists,
-        room=room,
+        responder=responder,
         database=parts.database,
         may=may,
     )

@@ -173,7 +173,7 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         """Answer a request that opens no WebSocket with a problem, and close the connection."""
         self.handshake_complete = self.close_sent = True
-        self.transport.write(problems.raw(status, detail))
+        self.transport.write(problems.raw_response(status, detail))
         self.transport.close()
         self._abort_soon()
 

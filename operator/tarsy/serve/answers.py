@@ -1,31 +1,30 @@
-"""Answers on their way: limits for their number and their memory, sent piece by piece.
+"""Answers: limited in number and memory, and sent piece by piece.
 
-A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written
-piece by piece, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read).
-Until then it is held, and counted. If too much is held, a request is refused before anything is read for it.
+A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written in
+pieces, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read). Until then
+it is held. If too much is held, a request is refused before anything is read for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel
 
-from tarsy.serve import problems
+from tarsy.serve import limits, problems
 
 PIECE = 64 * 1024
-"""Bytes that are written at once; the next ones when nothing is left of them here."""
+"""Bytes that are written at once; the next ones follow when they have gone."""
 HELD_MAX = 128 * 1024 * 1024
-"""Bytes of all answers that have been made and not yet gone: a quarter of a pod of 512 MiB."""
+"""Bytes of all answers that have been made and have not gone yet: a quarter of a pod of 512 MiB."""
 MADE_MAX = 8
-"""Answers that are made at once: what they are made of is there several times meanwhile."""
-TURN_SECONDS = 10.0
-"""For so long an answer waits until it is made."""
+"""Answers that are made at once: while one is made, its data are in memory several times."""
+WAIT_SECONDS = 10.0
+"""How long a request waits until its answer is made."""
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -33,76 +32,54 @@ Application = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Message
 """An ASGI application."""
 
 
-class Room:
-    """The room for answers that a process has."""
+class Responder:
+    """Makes the large answers of an application."""
 
     def __init__(self) -> None:
-        self.held = 0
-        """Bytes of answers that have not yet gone."""
-        self._turns = asyncio.Semaphore(MADE_MAX)
+        self._held = limits.HeldBytes()
+        self._making = asyncio.Semaphore(MADE_MAX)
 
-    async def answer(self, find: Callable[[], Awaitable[BaseModel]]) -> Response:
-        """The response with what `find` brings; a Problem where there is no room for it, or it takes long.
+    @property
+    def held(self) -> int:
+        """The bytes of answers that have not gone yet."""
+        return self._held.held
 
-        It is written in a thread: megabytes of it would hold the loop.
+    async def respond(self, read: Callable[[], Awaitable[BaseModel]]) -> Response:
+        """Return the response with what `read` returns. Raises a Problem (503) if too much is made or held.
+
+        JSON is written in a thread: megabytes of it would hold the loop.
         """
-        holding = _Holding(self)
-        async with self._turn():
-            holding.add(0)
-            content = await find()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._making.acquire()
+        except TimeoutError as error:
+            detail = "too many answers are being made; ask again"
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"}) from error
+        try:
+            self.hold(0)
+            content = await read()
             body = await asyncio.to_thread(lambda: content.model_dump_json().encode())
-            holding.add(len(body))
+            self.hold(len(body))
+        finally:
+            self._making.release()
         return Response(body, media_type="application/json")
 
     def hold(self, size: int) -> None:
-        """Hold so many bytes until the request under way is answered; a Problem where there is no room for them."""
-        _Holding(self).add(size)
+        """Hold so many bytes until the current request ends. Raises a Problem (503) if there are too many.
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Be one of those that are made."""
-        try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError as error:
-            raise _later("too many answers are being made; ask again") from error
-        try:
-            yield
-        finally:
-            self._turns.release()
-
-
-class _Holding:
-    """The bytes held for one request, until it has been answered."""
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._size = 0
-        answering = asyncio.current_task()
-        assert answering  # noqa: S101 - each request has a task of its own
-        answering.add_done_callback(self._give_back)
-
-    def add(self, size: int) -> None:
-        """Hold so many bytes more."""
-        held = self._room.held
-        if held and held + max(size, 1) > HELD_MAX:  # an answer that is alone may be larger
-            raise _later(f"{HELD_MAX} bytes of answers wait to be read already; read those, and ask again")
-        self._size += size
-        self._room.held += size
-
-    def _give_back(self, _answered: asyncio.Task[object]) -> None:
-        self._room.held -= self._size
-
-
-def _later(detail: str) -> problems.Problem:
-    return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+        A single answer may be larger than all.
+        """
+        refusal = f"{HELD_MAX} bytes of answers wait to be read already; read those, and ask again"
+        self._held.hold(size, limit=HELD_MAX if self.held else max(HELD_MAX, size), refusal=refusal)
 
 
 def in_pieces(application: Application) -> Application:
-    """The application, with what it sends cut so that each piece waits until the one before has gone."""
+    """Return the application with its body messages cut, so that each piece waits until the one before has gone."""
 
-    async def cut(scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Message]], send: Send) -> None:
-        async def send_cut(message: Message) -> None:
+    async def send_pieces(
+        scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Message]], send: Send
+    ) -> None:
+        async def send_message(message: Message) -> None:
             body = message.get("body", b"")
             if len(body) <= PIECE:
                 await send(message)
@@ -111,6 +88,6 @@ def in_pieces(application: Application) -> Application:
                 more = message.get("more_body", False) or start + PIECE < len(body)
                 await send({**message, "body": bytes(body[start : start + PIECE]), "more_body": more})
 
-        await application(scope, receive, send_cut)
+        await application(scope, receive, send_message)
 
-    return cut
+    return send_pieces

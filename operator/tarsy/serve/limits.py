@@ -25,17 +25,14 @@ def at_end_of_request(do: Callable[[], object]) -> None:
 
 
 class HeldBytes:
-    """The bytes that all requests under way hold, up to a limit."""
+    """The bytes that all requests under way hold."""
 
     def __init__(self) -> None:
         self.held = 0
 
-    def hold(self, size: int, *, limit: int, refusal: str, alone: bool = False) -> None:
-        """Hold so many bytes until the current request ends. Raises a Problem (503) with `refusal` beyond the limit.
-
-        `alone`: more is accepted if nothing else is held.
-        """
-        if self.held + size > limit and not (alone and not self.held):
+    def hold(self, size: int, *, limit: int, refusal: str) -> None:
+        """Hold so many bytes until the current request ends. Raises a Problem (503) with `refusal` beyond `limit`."""
+        if self.held + max(size, 1) > limit:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, refusal, headers={"Retry-After": "1"})
         self.held += size
         at_end_of_request(lambda: self._release(size))

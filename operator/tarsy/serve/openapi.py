@@ -168,7 +168,7 @@ def _add_examples(operation: dict[str, Any], examples: Mapping[str, str]) -> Non
 def _problem(status: HTTPStatus) -> dict[str, Any]:
     """Return the response that describes a problem with this status."""
     faults = [problems.Fault(place="query.limt", message="no such parameter: there is after, limit")]
-    example = problems.body(
+    example = problems.to_json(
         status, _DETAILS[status], faults=faults if status == HTTPStatus.UNPROCESSABLE_ENTITY else ()
     )
     content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}

@@ -1,4 +1,4 @@
-"""Errors as the API tells them: problem details.
+"""Problems: the answers to requests that are not served.
 
 Source: RFC 9457.
 """
@@ -17,20 +17,20 @@ from fastapi import FastAPI, Request, routing
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette import exceptions
+from starlette import exceptions, requests
 
 from tarsy.ingest import payload
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
 """The type of all our problems: statuses tell them apart, and `title` is the status's own phrase."""
-FAULTS_TOLD = 10
+FAULTS_MAX = 10
 _PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
-"""By RFC 9110, section 15.5; Python's own are older, or not, by its version."""
+"""Source: RFC 9110, section 15.5. Those of some Python versions are older."""
 ECHOED_MAX = 200
-"""Characters of what came with a request that are told back."""
+"""Characters of a request that an answer repeats."""
 
-_PLAIN = {
+_REMEDIES = {
     "bool_parsing": "give true or false",
     "bool_type": "give true or false",
     "dict_type": "give an object",
@@ -77,12 +77,12 @@ class Details(BaseModel):
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
     """The problem of this request."""
-    errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_TOLD)] = None
+    errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_MAX)] = None
     """With 422, where the request has several places: the first of those that are wrong."""
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's own word
-    """A request that cannot be served: `status` and `headers` by RFC 9110, `detail` for the one who asked."""
+    """A request that cannot be served: `status` and `headers` by RFC 9110, `detail` for its caller."""
 
     def __init__(
         self,
@@ -100,102 +100,86 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's own word
 
 
 def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
-    """The problem of a request that is wrong in these places; the first few are told, each cut to what one can read.
+    """Return the problem (422) of a request with these faults. The first ones are listed, each truncated.
 
-    `count` is how many there are, where `faults` are only the first of them.
+    `count` is the number of all faults, if `faults` are only the first.
     """
     all_faults = list(faults)
     listed = [
         Fault(place=fault.place[:ECHOED_MAX], message=fault.message[: payload.MESSAGE_MAX])
-        for fault in all_faults[:FAULTS_TOLD]
+        for fault in all_faults[:FAULTS_MAX]
     ]
-    more = (len(all_faults) if count is None else count) - len(listed)
-    detail = "; ".join(
-        [*(f"{fault.place}: {fault.message}" for fault in listed), *([f"and {more} more"] if more else [])]
-    )
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, faults=listed)
+    sentences = [f"{fault.place}: {fault.message}" for fault in listed]
+    if more := (len(all_faults) if count is None else count) - len(listed):
+        sentences.append(f"and {more} more")
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), faults=listed)
 
 
-def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
-    """The problem of a body that is no `model`."""
+def invalid_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
+    """Return the problem of a body that is no `model`."""
 
-    def wording(problem: core.ErrorDetails) -> str:
-        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+    def remedy(details: core.ErrorDetails) -> str:
+        if details["type"] == "extra_forbidden" and len(details["loc"]) == 1:
             return f"no such field: there is {', '.join(model.model_fields)}"
-        return _plain(problem)
+        return _remedy(details)
 
-    first = itertools.islice(payload.faults(error, describe=wording), FAULTS_TOLD)
+    first = itertools.islice(payload.faults(error, describe=remedy), FAULTS_MAX)
     return invalid((Fault(place=location, message=message) for location, message in first), count=error.error_count())
 
 
-def _plain(problem: Mapping[str, Any]) -> str:
+def _remedy(details: Mapping[str, Any]) -> str:
     """Return the remedy for an error; in pydantic's words if we have none."""
-    message: str = _PLAIN.get(problem["type"], problem["msg"])
-    return message.format_map(problem.get("ctx", {})) if problem["type"] in _PLAIN else message
+    message: str = _REMEDIES.get(details["type"], details["msg"])
+    return message.format_map(details.get("ctx", {})) if details["type"] in _REMEDIES else message
 
 
-def tell(app: FastAPI) -> None:
-    """Have `app` tell all its errors as problems: ours, the framework's, and our defects."""
-    app.add_exception_handler(Problem, _respond)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(exceptions.HTTPException, _unserved)
-    app.add_exception_handler(Exception, _unexpected)
+def install(app: FastAPI) -> None:
+    """Have `app` answer all errors with problems: ours, the framework's, and our defects."""
+    errors = (Problem, RequestValidationError, exceptions.HTTPException, requests.ClientDisconnect, Exception)
+    for error in errors:
+        app.add_exception_handler(error, _answer)
 
 
-async def _respond(_request: Request, problem: Exception) -> JSONResponse:
-    assert isinstance(problem, Problem)  # noqa: S101 - registered for it alone
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case Problem():
+            problem = error
+        case RequestValidationError():
+            faults = [Fault(place=".".join(map(str, each["loc"])), message=_remedy(each)) for each in error.errors()]
+            problem = invalid(faults)
+        case exceptions.HTTPException():  # an unknown path or method
+            message = f"{request.method[:ECHOED_MAX]} {request.url.path[:ECHOED_MAX]}: {error.detail}"
+            headers = dict(error.headers or {})
+            if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                headers["Allow"] = ", ".join(sorted(_methods(request)))
+            problem = Problem(HTTPStatus(error.status_code), message, headers=headers)
+        case requests.ClientDisconnect():  # no client receives it, and it is no defect
+            problem = Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there")
+        case _:  # the server logs it
+            problem = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback")
     return response(problem)
 
 
-async def _unserved(request: Request, error: Exception) -> JSONResponse:
-    """The response to an unknown path or method."""
-    assert isinstance(error, exceptions.HTTPException)  # noqa: S101 - registered for it alone
-    message = f"{request.method[:ECHOED_MAX]} {request.url.path[:ECHOED_MAX]}: {error.detail}"
-    headers = dict(error.headers or {})
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return response(Problem(HTTPStatus(error.status_code), message, headers=headers))
-
-
 def _methods(request: Request) -> set[str]:
-    """All that its path is served by; the framework tells those of the first route that has the path."""
+    """Return all methods of a path; the framework names those of the first route with that path."""
     path = request.url.path
-    matching = [
-        route_context
-        for route_context in routing.iter_route_contexts(request.app.routes)
-        if route_context.path_regex.match(path)
-    ]
-    return {method for route_context in matching for method in route_context.methods or ()}
-
-
-async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
-    """The response to a request that met a defect; the server logs it."""
-    return response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
-
-
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """The response to a path or query that is not what it should be."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
-    faults = [
-        Fault(place=".".join(map(str, error_detail["loc"])), message=_plain(error_detail))
-        for error_detail in error.errors()
-    ]
-    return response(invalid(faults))
+    contexts = routing.iter_route_contexts(request.app.routes)
+    return {method for context in contexts if context.path_regex.match(path) for method in context.methods or ()}
 
 
 def response(problem: Problem) -> JSONResponse:
-    """How a problem is answered."""
+    """Return the response to a request with a problem."""
     return JSONResponse(
-        body(problem.status, problem.detail, faults=problem.faults),
+        to_json(problem.status, problem.detail, faults=problem.faults),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
 
 
-def raw(status: HTTPStatus, detail: str) -> bytes:
-    """A whole answer, after which the connection is closed: for who speaks no more HTTP than that."""
-    content = json.dumps(body(status, detail)).encode()
+def raw_response(status: HTTPStatus, detail: str) -> bytes:
+    """Return a complete HTTP response, after which the connection is closed."""
+    content = json.dumps(to_json(status, detail)).encode()
     head = f"HTTP/1.1 {status:d} {phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(content)}\r\n"
     return f"{head}connection: close\r\n\r\n".encode() + content
 
@@ -205,7 +189,7 @@ def phrase(status: HTTPStatus) -> str:
     return _PHRASES.get(status, status.phrase)
 
 
-def body(status: HTTPStatus, detail: str, *, faults: Sequence[Fault] = ()) -> dict[str, Any]:
-    """Return the body of a problem, as JSON."""
+def to_json(status: HTTPStatus, detail: str, *, faults: Sequence[Fault] = ()) -> dict[str, Any]:
+    """Return a problem as JSON."""
     details = Details(title=phrase(status), status=status, detail=detail, errors=list(faults) or None)
     return details.model_dump(mode="json", exclude_none=True)

@@ -171,7 +171,7 @@ OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the characte
 def test_what_is_wrong_with_what_it_says_of_tools_is_told_in_plain_words(mcp: Any, told: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.parse(json.dumps({"alert_type": "A", "data": "x", "mcp": mcp}).encode())
-    found = problems.of_body(error.value, plain.Alert)
+    found = problems.invalid_body(error.value, plain.Alert)
     assert (found.status, found.detail) == (422, told)
 
 

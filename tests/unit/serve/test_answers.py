@@ -68,15 +68,15 @@ async def test_what_has_no_body_goes_out_as_it_is() -> None:
 async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "TURN_SECONDS", 0.05)
-    room, go, making = answers.Room(), asyncio.Event(), []
+    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.05)
+    responder, go, making = answers.Responder(), asyncio.Event(), []
 
     async def slow() -> Text:
         making.append(1)
         await go.wait()
         return Text()
 
-    asked = [asyncio.create_task(room.answer(slow)) for _ in range(answers.MADE_MAX + 1)]
+    asked = [asyncio.create_task(responder.respond(slow)) for _ in range(answers.MADE_MAX + 1)]
     (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
     with pytest.raises(problems.Problem, match="too many answers are being made") as told:
         await refused
@@ -84,19 +84,19 @@ async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_w
     assert len(making) == answers.MADE_MAX
     go.set()
     await asyncio.gather(*set(asked) - {refused})
-    assert (await asyncio.create_task(room.answer(nothing))).body == b'{"text":""}'
+    assert (await asyncio.create_task(responder.respond(nothing))).body == b'{"text":""}'
 
 
 async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1000)
-    room, read, looked = answers.Room(), asyncio.Event(), []
+    responder, read, looked = answers.Responder(), asyncio.Event(), []
 
     async def find(size: int) -> Text:
         looked.append(size)
         return Text(text="x" * (size - len('{"text":""}')))
 
     async def request(size: int) -> int:
-        response = await room.answer(lambda: find(size))
+        response = await responder.respond(lambda: find(size))
         await read.wait()
         return len(response.body)
 
@@ -106,13 +106,13 @@ async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypat
         assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
 
     async def until(held: int) -> None:
-        while room.held != held:  # noqa: ASYNC110 - what is waited for is a plain attribute
+        while responder.held != held:  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0)
 
     small = asyncio.create_task(request(700))
     await until(700)
     await refused(400)
-    assert room.held == 700
+    assert responder.held == 700
     other = asyncio.create_task(request(300))
     await until(1000)
     looked.clear()

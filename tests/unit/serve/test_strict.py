@@ -31,7 +31,7 @@ class Things:
     def __init__(self) -> None:
         self.made = 0
         self.app = FastAPI()
-        problems.tell(self.app)
+        problems.install(self.app)
         router = strict.router(prefix="/things", tag="things")
 
         @router.get("")

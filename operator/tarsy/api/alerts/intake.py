@@ -22,7 +22,7 @@ from tarsy.config.model import platforms
 from tarsy.ingest import decision, manifest
 from tarsy.kube import client, objects
 from tarsy.resources import base
-from tarsy.serve import problems
+from tarsy.serve import bodies, problems
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import queueing, receipts
@@ -107,6 +107,7 @@ class Intake:
     """Returns the settings in force."""
     max_queued: int
     mask: Callable[[str], str]
+    bodies: bodies.Bodies
     on_admitted: Callable[[base.ObjectMeta], None] | None = None
     """Called with each object that was created and admitted, so that the watch of this process can skip it."""
 

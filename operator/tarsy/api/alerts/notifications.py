@@ -130,9 +130,9 @@ async def take(
     alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
 ) -> Receipt:
     """Take the alerts of a notification and return their outcomes; 503 if it has to be sent again."""
-    body = await bodies.read(request, limit=NOTIFICATION_MAX)
+    body = await alert_intake.bodies.read(request, limit=NOTIFICATION_MAX)
     try:
-        notification = await bodies.aside(formats.PARSERS[sent_by], body, size=len(body))
+        notification = await bodies.process(formats.PARSERS[sent_by], body, size=len(body))
     except payload.PayloadError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
     batch = _Batch(notification, alert_intake=alert_intake, caller=caller, sent_by=sent_by, size=len(body))
@@ -204,13 +204,13 @@ class _Batch:
 
     async def take(self) -> None:
         """Take the alerts, in the steps that the module describes."""
-        await bodies.aside(self._sort, size=self._size)
+        await bodies.process(self._sort, size=self._size)
         await _for_each(self._alerts, self._record_known)
         if self._new:
             shared = await self._load_shared()
             await _for_each(self._new, lambda fingerprint: self._take_new(fingerprint, shared))
         if any(result.ignored == "unserved" for result in self._results.values()):
-            await unserved.count(self._intake.database, await bodies.aside(self._unserved_types, size=self._size))
+            await unserved.count(self._intake.database, await bodies.process(self._unserved_types, size=self._size))
 
     def _sort(self) -> None:
         for index, alert in enumerate(self._notification.alerts):
@@ -303,13 +303,13 @@ class _Batch:
         return _Result(outcome="repeated", investigation=investigation, reason=reason)
 
     async def _load_shared(self) -> _Shared:
-        alert_types = await bodies.aside(self._new_types, size=self._size)
+        alert_types = await bodies.process(self._new_types, size=self._size)
         chains = await self._intake.chains.list_for(alert_types)
         free_slots = await self._intake.free_slots()
         if free_slots < NEW_MAX:
             self.limit = f"{self._intake.max_queued} investigations are queued already"
         try:
-            data = await bodies.aside(
+            data = await bodies.process(
                 manifest.notification_data, self._notification, size=self._size, mask=self._intake.mask
             )
         except manifest.TooLargeError:
@@ -348,7 +348,7 @@ class _Batch:
         shared.free_slots -= 1
         result = None
         try:
-            draft = await bodies.aside(
+            draft = await bodies.process(
                 manifest.draft_from_alert,
                 alert,
                 shared.data,

@@ -66,10 +66,10 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
 
 async def take(alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, key: str | None) -> Queued:
     """Create the investigation of a posted alert, once for each idempotency key."""
-    body = await bodies.read(request, limit=BODY_MAX, message=str(manifest.TooLargeError()))
+    body = await alert_intake.bodies.read(request, limit=BODY_MAX, message=str(manifest.TooLargeError()))
     try:
-        alert = await bodies.aside(plain.parse, body, size=len(body))
-        draft = await bodies.aside(
+        alert = await bodies.process(plain.parse, body, size=len(body))
+        draft = await bodies.process(
             manifest.draft_from_posted,
             alert,
             size=len(body),
@@ -84,7 +84,7 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
     except pydantic.ValidationError as error:
         if unknown := plain.unknown_names(error):
             raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown) from error
-        raise problems.of_body(error, plain.Alert) from error
+        raise problems.invalid_body(error, plain.Alert) from error
     except manifest.TooLargeError as error:
         raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
     except (chain_index.UnservedError, objects.RefusedError) as error:

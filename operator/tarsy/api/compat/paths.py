@@ -22,7 +22,7 @@ def register(
     alert_intake: intake.Intake,
     investigation_actions: actions.Actions,
     investigation_lists: lists.Lists,
-    room: answers.Room,
+    responder: answers.Responder,
     database: databases.Database,
     may: permissions.Access,
 ) -> APIRouter:
@@ -50,7 +50,7 @@ def register(
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(target: permissions.Known = Depends(may.reads)) -> Response:
         """Return an investigation and its state, with its stages and their agents."""
-        return await room.answer(lambda: sessions.read(database, target.id))
+        return await responder.respond(lambda: sessions.read(database, target.id))
 
     @router.post(
         "/api/v1/sessions/{identity}/cancel",
@@ -94,6 +94,6 @@ def register(
     )
     async def session_history(target: permissions.Known = Depends(may.reads)) -> Response:
         """Return an investigation with its stages, their results, and its events."""
-        return await room.answer(lambda: history.read(database, target.id))
+        return await responder.respond(lambda: history.read(database, target.id))
 
     return router

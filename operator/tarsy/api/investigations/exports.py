@@ -43,7 +43,7 @@ class GoneError(Exception):
     """The transcript was deleted during the export, which is incomplete."""
 
 
-def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
     """Return the route of the export."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -58,7 +58,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """Return all of an investigation in one file: its facts, conversations, calls and timeline."""
-        room.hold(HELD_BYTES)
+        responder.hold(HELD_BYTES)
         head = await summaries.details(database, target.id)
         if head is None:
             raise reads.unknown_investigation(target.id)

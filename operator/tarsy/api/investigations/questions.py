@@ -55,6 +55,7 @@ class Questions:
     database: databases.Database
     max_queued: int
     mask: Callable[[str], str]
+    bodies: bodies.Bodies
 
     async def ask(self, request: Request, target: permissions.Known) -> Question:
         """Queue the question in the request's body; raises a Problem if the investigation takes none now."""
@@ -95,13 +96,13 @@ class Questions:
 
     async def _masked_question(self, request: Request) -> str:
         too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
-        body = await bodies.read(request, limit=BODY_MAX, message=too_large)
+        body = await self.bodies.read(request, limit=BODY_MAX, message=too_large)
         try:
-            return await bodies.aside(question.parse, body, size=len(body), mask=self.mask)
+            return await bodies.process(question.parse, body, size=len(body), mask=self.mask)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
-            raise problems.of_body(error, question.Question) from error
+            raise problems.invalid_body(error, question.Question) from error
 
     def _refused(self, refusal: questions.Refusal, identity: UUID) -> problems.Problem:
         match refusal:

@@ -37,14 +37,14 @@ Limit = Annotated[
 ]
 
 
-def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
     """Return the routes of an investigation, its timeline and its messages."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=investigations.Investigation)
     async def investigation(target: permissions.Known = Depends(may.reads)) -> Response:
         """Return an investigation and its state, with its newest 100 runs."""
-        return await room.answer(lambda: read(database, target.id))
+        return await responder.respond(lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=timelines.Timeline)
     async def timeline(
@@ -53,7 +53,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
         """Return the events of the timeline that changed after entry `after`, in their newest form."""
-        return await room.answer(lambda: read_timeline(database, target.id, after=after, limit=limit))
+        return await responder.respond(lambda: read_timeline(database, target.id, after=after, limit=limit))
 
     @router.get("/messages", operation_id="listMessages", response_model=transcripts.Messages)
     async def messages(
@@ -71,7 +71,7 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
         ] = None,
     ) -> Response:
         """Return the messages of its conversations after entry `after` of its log."""
-        return await room.answer(
+        return await responder.respond(
             lambda: read_messages(database, target.id, after=after, limit=limit, execution=execution)
         )
 

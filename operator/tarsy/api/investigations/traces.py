@@ -21,7 +21,7 @@ from tarsy.views import traces
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
 
 
-def routes(database: databases.Database, may: permissions.Access, room: answers.Room) -> APIRouter:
+def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
     """Return the routes of an investigation's trace."""
     router = strict.router(prefix="/api/v1/investigations/{identity}/trace", tag="investigations")
 
@@ -32,17 +32,17 @@ def routes(database: databases.Database, may: permissions.Access, room: answers.
         limit: reads.Limit = reads.ENTRIES_MAX,
     ) -> Response:
         """Return its model calls and tool calls, a line each: those after entry `after` of its log."""
-        return await room.answer(lambda: read(database, target.id, after=after, limit=limit))
+        return await responder.respond(lambda: read(database, target.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=traces.Asked)
     async def llm(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
         """Return one model call: the request as it was, the answer, and every attempt."""
-        return await room.answer(lambda: read_model_call(database, target.id, number=n))
+        return await responder.respond(lambda: read_model_call(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=traces.Called)
     async def tool(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
         """Return one tool call: its arguments and its result."""
-        return await room.answer(lambda: read_tool_call(database, target.id, number=n))
+        return await responder.respond(lambda: read_tool_call(database, target.id, number=n))
 
     return router
 

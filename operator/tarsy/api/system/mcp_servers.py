@@ -70,6 +70,7 @@ class McpServers:
     database: databases.Database
     platform: Callable[[], platforms.Platform]
     """The platform file in force."""
+    bodies: bodies.Bodies
 
     async def servers(self) -> mcp_servers.Servers:
         """Read the MCP servers of all processes."""
@@ -155,13 +156,12 @@ def routes(servers: McpServers, may: permissions.Access) -> APIRouter:
 
         With `tools`, only those, and only if each still has the hash given.
         """
-        return await servers.accept(name, await _acceptance(request), caller)
+        return await servers.accept(name, _acceptance(await servers.bodies.read(request, limit=BODY_MAX)), caller)
 
     return router
 
 
-async def _acceptance(request: Request) -> Acceptance:
-    body = await bodies.read(request, limit=BODY_MAX)
+def _acceptance(body: bytes) -> Acceptance:
     if not body.strip():
         return Acceptance()
     try:
@@ -169,4 +169,4 @@ async def _acceptance(request: Request) -> Acceptance:
     except payload.PayloadError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
     except pydantic.ValidationError as error:
-        raise problems.of_body(error, Acceptance) from error
+        raise problems.invalid_body(error, Acceptance) from error
