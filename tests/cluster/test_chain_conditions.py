@@ -142,7 +142,7 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
 async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "SERVERS_SECONDS", 0.05)
+    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
     needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
     other = manifests.chain("Other", name="other", stages=[manifests.stage("analysis", agent="Only")])
     for made in (needs, other):

@@ -219,7 +219,7 @@ async def test_the_timeline_of_a_session_is_its_log(
         "parallel_complete": 1,
     }
     assert detail["timeline_truncated"] is False
-    monkeypatch.setattr(transcript_pages, "WALKED", 3)
+    monkeypatch.setattr(transcript_pages, "BATCH_ENTRIES", 3)
     assert (await api.get(f"/api/v1/history/sessions/{identity}"))["chronological_timeline"] == events
     monkeypatch.setattr(timeline.Teller.__init__, "__kwdefaults__", {"limit": 5})
     cut = await api.get(f"/api/v1/history/sessions/{identity}")

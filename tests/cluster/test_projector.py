@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import manifests, queue, stories
-from tarsy.controller import projector, statuses
+from tarsy.controller import investigation_statuses, projector
 from tarsy.engine import outcomes
 from tarsy.kube import client, objects
 from tarsy.resources import investigations
@@ -57,7 +57,7 @@ def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> An
 
 
 def on_the_wire(found: summaries.Summary) -> Any:
-    return statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return investigation_statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:

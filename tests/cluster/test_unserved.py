@@ -13,7 +13,7 @@ import pytest
 from support import apis, kubeconfigs, manifests, queue
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.controller import notices
+from tarsy.controller import unserved_events
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
@@ -95,9 +95,9 @@ def deployment() -> dict[str, Any]:
     }
 
 
-def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any) -> notices.Notices:
+def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any) -> unserved_events.UnservedEvents:
     index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
-    return notices.Notices(
+    return unserved_events.UnservedEvents(
         cluster=cluster,
         database=database,
         deployment=DEPLOYMENT,
@@ -117,10 +117,10 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
         input=json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(), manifests.chain("Taken")]}),
     )
     first, second = telling(cluster, database), telling(cluster, database)
-    await first.tell()
+    await first.post()
     await unserved.count(database, {"Watchdog": 4, "Taken": 1, unserved.OTHERS: 2})
     for replica in (first, second, first):
-        await replica.tell()
+        await replica.post()
         await unserved.count(database, {"Watchdog": 1})
 
     def events() -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
     )
     assert "AlertsUnserved" in kubectl("describe", "deployment", DEPLOYMENT)
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
-    await second.tell()
+    await second.post()
     assert len(events()) == 2
 
 
@@ -150,7 +150,7 @@ async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
     await unserved.count(database, {"Watchdog": 1})
     away = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     with pytest.raises(client.ClusterDownError):
-        await telling(away, database).tell()
+        await telling(away, database).post()
     await away.close()
-    await telling(cluster, database).tell()
+    await telling(cluster, database).post()
     assert "AlertsUnserved" in plane.kubectl("get", "events", namespace=cluster.served.own)

@@ -12,7 +12,7 @@ from support import queue, stories, watching
 from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.live import deltas
-from tarsy.store.reads import log_entries, summaries
+from tarsy.store.reads import log_entries
 
 CHUNK = 200 * 1024
 LOGGED = 7
@@ -80,7 +80,7 @@ class Pages:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read = self._now = self.at_once = 0
         real = log_entries.log_page
-        monkeypatch.setattr(summaries, "log_page", self._counted(real))
+        monkeypatch.setattr(log_entries, "log_page", self._counted(real))
 
     def _counted(self, real: Callable[..., object]) -> Callable[..., object]:
         async def log_page(*given: object, **named: object) -> object:

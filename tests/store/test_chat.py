@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import loglines, queue, stories
-from tarsy.controller import statuses
+from tarsy.controller import investigation_statuses
 from tarsy.store.base import databases
 from tarsy.store.operations import open_investigations, retention
 from tarsy.store.queue import questions, work
@@ -20,6 +20,8 @@ from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, memory, messages, ports, timeline
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
+
+build = investigation_statuses.build
 
 MANY = 1000
 OTHER = UUID(int=2)
@@ -226,7 +228,7 @@ async def test_deletions_and_questions_at_once_leave_nothing_open(database: data
 async def test_an_answered_question_changes_nothing_of_the_first_run(database: databases.Database) -> None:
     identity = await ended(database)
     before, first = await queue.summary(database, identity), await row_of_first(database)
-    status = statuses.build(before)
+    status = build(before)
     assert await ask(database, identity) == 1
     model = Model(messages.Message(role="assistant", text="Because."))
     for stop in (None, "user", "deadline"):
@@ -235,7 +237,7 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         seen.append(await queue.summary(database, identity))
         for one in seen:
             assert asdict(one) == asdict(before)
-            assert statuses.build(one) == status
+            assert build(one) == status
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first

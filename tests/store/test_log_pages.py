@@ -12,7 +12,7 @@ from support import queue, stories
 from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
-from tarsy.store.reads import log_entries, summaries
+from tarsy.store.reads import log_entries
 from tarsy.transcript import entries, messages, timeline
 from tarsy.views import timelines
 
@@ -190,7 +190,7 @@ async def test_a_page_is_cut_where_its_entries_are_large(
     sizes = [2_000, 2_000, 50_000, 2_000]
     for turn, size in enumerate(sizes):
         await writing.commit(stories.unanswered(turn=turn, failure=messages.Failure(kind="rejected", text=large(size))))
-    monkeypatch.setattr(summaries, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(log_entries, "PAGE_BYTES", 10_000)
 
     async def own_entries(after: int) -> list[int]:
         page = await log_entries.log_page(database, identity, after=after, limit=100)

@@ -69,7 +69,7 @@ async def test_the_tools_of_servers_are_known_to_every_process_by_who_was_told_l
                 seconds=seconds,
                 detail=detail,
             )
-    found = await catalogue.offered(database)
+    found = await catalogue.tools_by_server(database)
     assert {name: [(tool.name, tool.read_only, tool.stopped) for tool in tools] for name, tools in found.items()} == {
         "k8s": [("get", True, False), ("exec", False, False), ("run", True, True)]
     }

@@ -226,7 +226,7 @@ async def test_events_of_an_export_are_told_once_each(
 ) -> None:
     identity = await written(database, side_by_side())
     whole = await exports.whole(database, identity)
-    monkeypatch.setattr(transcript_pages, "WALKED", 3)
+    monkeypatch.setattr(transcript_pages, "BATCH_ENTRIES", 3)
     again = await exports.whole(database, identity)
     assert again == whole
     assert len({event.id for event in again.timeline}) == len(again.timeline)

@@ -104,7 +104,7 @@ def test_the_warning_says_whose_a_tool_is_to_change() -> None:
         details.StoppedTool(tool="list", pinned=A, offered=C),
     )
     detail = details.Server(stopped=stopped)
-    said = catalogue.Said(
+    said = catalogue.AnyReport(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )
     found = {one.name: one.message for one in system_warnings.process_warnings([said]) if one.kind == "tool"}

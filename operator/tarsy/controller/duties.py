@@ -1,16 +1,18 @@
-"""Duties of one replica for all: the resync of store and cluster, and the deletion of expired objects.
+"""Duties that one replica does for all: the resync of store and cluster, and the deletion of expired objects.
 
-Every replica sweeps: a cancelled run ends soon after its worker has died, even if that process was the leader.
+The sweep is the duty of every replica: a cancelled run ends soon after its worker has died, even if that process was
+the leader.
 
-A watch that was away has missed deletes, and they are not reported again. The resync lists the metadata of open
-investigations, has everything new reconciled, and has everything missing checked by a live read: an absence from a list
-proves nothing, because a list is a snapshot. Investigations with an open question are checked in any case: they have
-ended, and are in no such list. If much is missing at once, or the cluster is another one, the mistake is more likely
-ours (a wrong kubeconfig, a restored database) than the cluster's. Then nothing is stopped and an alarm is raised.
+A watch that was interrupted has missed deletions, and the API server does not report them again. The resync lists the
+metadata of open investigations and reconciles those that are new. It also reconciles those that are missing from the
+list, by a live read: a list is a snapshot, so an absence from it proves nothing. Investigations with an open question
+have ended, and so are in no such list; they are always reconciled. If many are missing at once, or the cluster is
+another one, the mistake is more likely ours (a wrong kubeconfig, a restored database). Then nothing is stopped, and an
+alarm is logged.
 
-Ended investigations stay for days, and are many times the open ones. A watch that resumes has missed nothing of them;
-one that starts anew lists only open ones. So after each such list, the first one included, the resync lists everything
-once.
+Ended investigations stay for days, and outnumber the open ones many times. A watch that resumes has missed none of
+their changes; one that starts anew lists open investigations only. So after each start of the watch, the first one
+included, the resync lists all investigations once.
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ from tarsy.store.queue import work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
-"""Expiry is done in each pass, the resync in every third: every 15 s."""
+"""Expired objects are deleted in each pass; the resync is done in every third one: every 15 s."""
 SWEEP_SECONDS = 2.0
-"""Runs without a worker must end within 5 s after their lease, on a busy machine as well."""
+"""Runs without a worker must end within 5 s after their lease, also on a busy machine."""
 EXPIRED_AT_ONCE = 100
-GIVE_UP_SECONDS = 2.0
+RESIGN_SECONDS = 2.0
 ALARMING_SHARE = 0.2
 HARMLESS_ABSENCES = 5
-"""So few may be missing whatever their share."""
+"""Number of missing objects that raises no alarm, whatever their share."""
 
 log = logging.getLogger(__name__)
 
 
 class Duties:
-    """The duties of the controller role; whichever replica holds the lease does them."""
+    """The duties of the controller role; the replica that holds the leader's lease does them."""
 
     def __init__(
         self,
@@ -57,24 +59,24 @@ class Duties:
         owner: UUID,
         dedup_window: Callable[[], timedelta],
         watch_lists: Callable[[], int] = lambda: 0,
-        tell: Callable[[], Awaitable[None]] | None = None,
+        post_unserved: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch_lists` says how often this process's watch has begun anew (`watch.Watcher.lists`).
+        """`watch_lists` returns how often this process's watch has begun anew (`watch.Watcher.lists`).
 
-        `tell` is asked often to tell people what one replica is to tell (`notices.Notices.tell`).
+        `post_unserved` is called in each pass (`unserved_events.UnservedEvents.post`).
         """
-        self._tell = tell
+        self._post_unserved = post_unserved
         self._cluster = cluster
         self._database = database
         self._reconciler = reconciler
         self._owner = owner
         self._dedup_window = dedup_window
         self._watch_lists = watch_lists
-        self._looked_at_all = 0
-        """After how many of them everything was listed."""
+        self._complete_after = 0
+        """The value of `watch_lists` at the last resync that listed all investigations."""
 
     async def run(self) -> None:
-        """Do what is due until cancelled."""
+        """Do the duties until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             group.create_task(self._lead())
@@ -102,25 +104,21 @@ class Duties:
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
-                        await self._tell_people()
+                        if self._post_unserved is not None:
+                            with _waiting():  # without it the other duties go on
+                                await self._post_unserved()
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
-            await self._give_up()
+            await self._resign()
 
-    async def _tell_people(self) -> None:
-        """Tell what is to be told; where that cannot be done, the other duties go on."""
-        if self._tell is not None:
-            with _waiting():
-                await self._tell()
-
-    async def _give_up(self) -> None:
-        """Leave the duties to another replica at once: a new one may have a new platform file."""
+    async def _resign(self) -> None:
+        """Release the leader's lease, so that another replica leads at once: it may have a newer platform file."""
         try:
-            async with asyncio.timeout(GIVE_UP_SECONDS):
+            async with asyncio.timeout(RESIGN_SECONDS):
                 await leader.resign(self._database, leader.CONTROLLER, owner=self._owner)
         except (databases.StoreDownError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
+            log.warning("the leader's lease is not released, and will expire: %s", why, extra={"action": "duties_kept"})
 
     async def _clean(self) -> None:
         await queueing.drop_unused_large(self._database)
@@ -128,39 +126,36 @@ class Duties:
         await unserved.drop_old(self._database)
 
     async def _expire(self) -> None:
-        """Delete the objects that have had their time; what the store knows of them stays."""
+        """Delete the objects whose time to live is over; their rows in the store stay."""
         for namespace in self._cluster.served:
-            await self._expire_in(namespace)
-
-    async def _expire_in(self, namespace: str) -> None:
-        for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
-            outcome = await objects.delete_investigation(
-                self._cluster,
-                namespace=namespace,
-                name=expired.name,
-                uid=str(expired.id),
-                generation=expired.generation,
-            )
-            if outcome == "gone":
-                await work.gone(self._database, expired.id)
-                log_fields = {"investigation": f"{namespace}/{expired.name}", "uid": expired.id}
-                log.info("expired", extra={"action": "expired", **log_fields})
+            for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
+                outcome = await objects.delete_investigation(
+                    self._cluster,
+                    namespace=namespace,
+                    name=expired.name,
+                    uid=str(expired.id),
+                    generation=expired.generation,
+                )
+                if outcome == "gone":
+                    await work.gone(self._database, expired.id)
+                    log_fields = {"investigation": f"{namespace}/{expired.name}", "uid": expired.id}
+                    log.info("expired", extra={"action": "expired", **log_fields})
 
     async def resync(self) -> None:
-        """Have reconciled what differs between the served namespaces and the store."""
+        """Reconcile the investigations that differ between the served namespaces and the store."""
         uid = await objects.cluster_uid(self._cluster)
         if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
         lists = self._watch_lists()
-        everything = lists != self._looked_at_all
+        everything = lists != self._complete_after
         for namespace in self._cluster.served:
             await self._resync_in(namespace, everything=everything)
-        self._looked_at_all = lists
+        self._complete_after = lists
 
     async def _resync_in(self, namespace: str, *, everything: bool) -> None:
         open_count, absent = await self._compare(namespace, everything=everything)
-        if _alarming(open_count, absent):  # by what their objects' statuses say, which anybody may have written
+        if _alarming(open_count, absent):  # the list selects by status, which other clients can write
             open_count, absent = await self._compare(namespace, everything=True)
         if _alarming(open_count, absent):
             log.critical(
@@ -177,8 +172,8 @@ class Duties:
             )
 
     async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[open_investigations.Reference]]:
-        """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
-        # The store first: what is admitted between the two reads is then new in the list, not absent from it.
+        """Reconcile what is new; return how many are open in the store, and those of them that are not listed."""
+        # The store is read first: an investigation admitted between the two reads is then new, and not absent.
         known = await open_investigations.list_open(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
@@ -195,7 +190,7 @@ class Duties:
 
 @contextmanager
 def _waiting() -> Iterator[None]:
-    """Leave work that fails for now to a later pass."""
+    """Log errors that a later pass may not meet."""
     try:
         yield
     except (errors.TemporaryError, objects.RefusedError) as error:

@@ -1,8 +1,8 @@
-"""Reconciles the investigations of the cluster: admits what is new, stops what is cancelled or gone.
+"""Reconciles the investigations of the cluster: admits new ones, stops those that are cancelled or gone.
 
-Webhooks admit what they create; what is made by kubectl, or was left by an API process that died in between, comes in
-here. Both do the same, and the store takes the first. Nothing is concluded from an event alone: the object is read
-live, because a watch may be late and a selector may make an object look deleted.
+Webhooks admit the objects that they create. Objects made by kubectl, or left by an API process that died before it
+admitted them, are admitted here, in the same way; the store takes the first admission. An event alone decides nothing:
+the object is read live, because a watch may be late, and a selector may make an object look deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy.config.check import chain_index
-from tarsy.controller import unreadable, workqueue
+from tarsy.controller import investigation_statuses, unreadable_objects, workqueue
 from tarsy.ingest import decision
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigations
@@ -30,18 +30,18 @@ from tarsy.transcript import admission as admitted
 CHAIN_GRACE = 10.0
 """Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order.
 
-They begin when its chain is first missed, and anew in another process: its own time is told by another machine's clock.
+They are counted from when this process first missed the chain: the object's own time is of another machine's clock.
 """
 
 RECONCILED_MAX = 20_000
-"""So many are remembered, twice as many as webhooks queue by default: one that is forgotten is only read once more."""
+"""Number of reconciled objects that are remembered: twice the default queue. A forgotten one is only read once more."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """One object."""
+    """The identity of an object."""
 
     namespace: str
     name: str
@@ -66,29 +66,29 @@ class Reconciler:
         self._mask = mask
         self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
         self._reconciled: OrderedDict[str, int] = OrderedDict()
-        """uid to the generation that was reconciled: our own status writes come back as events. The latest only."""
+        """uid to the generation that was reconciled last: the watch reports our own status writes too."""
         self._missed: dict[str, float] = {}
-        """uid to the monotonic time at which its chain was first missed."""
+        """uid to the monotonic time at which the chain was first missed."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         await self._queue.run()
 
     def seen(self, seen: watch.Seen) -> None:
-        """Have the object reconciled, unless this generation of it was."""
+        """Queue the object, unless this generation of it was reconciled."""
         if seen.deleted or self._reconciled.get(seen.uid) != seen.generation:
             self.add(Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
 
     def made(self, created: base.ObjectMeta) -> None:
-        """Take note that this process has made the object and admitted it: its first generation asks for no more."""
+        """Note that this process has created and admitted the object: its first generation needs no reconciling."""
         self._note(created)
 
     def add(self, key: Key) -> None:
-        """Have the object reconciled in any case."""
+        """Queue the object in any case."""
         self._queue.add(key)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring store and object together; a LaterError while its chain may still come."""
+        """Bring the store up to date with the object. Raises LaterError while its chain may still come."""
         try:
             fetched = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         except objects.UnreadableError as error:
@@ -109,23 +109,21 @@ class Reconciler:
         self._note(fetched.metadata)
         self._missed.pop(key.uid, None)
 
-    async def _refuse(self, unreadable_object: objects.Unreadable) -> None:
-        """Write on the object that it cannot be read, once for its generation; what is in the store already goes on."""
-        metadata, identity = unreadable_object.metadata, UUID(unreadable_object.metadata.uid)
+    async def _refuse(self, unreadable: objects.Unreadable) -> None:
+        """Write a status that the object cannot be read, once for each generation; an admitted one goes on."""
+        metadata, identity = unreadable.metadata, UUID(unreadable.metadata.uid)
         log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
         if await queueing.is_known(self._database, identity):
-            log.warning("%s", unreadable_object.message, extra={"action": "investigation_unreadable", **log_fields})
-            if unreadable_object.cancel:
+            log.warning("%s", unreadable.message, extra={"action": "investigation_unreadable", **log_fields})
+            if unreadable.cancel:
                 await work.cancel(self._database, identity, why="user")
-        elif not unreadable.messages(unreadable_object):
-            log.warning("%s", unreadable_object.message, extra={"action": "investigation_unreadable", **log_fields})
+        elif not unreadable_objects.reported_messages(unreadable):
+            log.warning("%s", unreadable.message, extra={"action": "investigation_unreadable", **log_fields})
             now = datetime.now(UTC).replace(microsecond=0)
             where = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
-            event = objects.Event(reason="Failed", message=unreadable_object.message, at=now, warning=True)
-            if (
-                await objects.apply_status(self._cluster, **where, status=unreadable_status(unreadable_object, now=now))
-                == "written"
-            ):
+            event = objects.Event(reason="Failed", message=unreadable.message, at=now, warning=True)
+            status = investigation_statuses.build_unreadable(unreadable, now=now)
+            if await objects.apply_status(self._cluster, **where, status=status) == "written":
                 await objects.post_event(self._cluster, event, **where)
         self._note(metadata)
 
@@ -135,16 +133,16 @@ class Reconciler:
             self._reconciled.popitem(last=False)
 
     async def _admission(self, fetched: investigations.AlertInvestigation) -> admitted.Admission:
-        """Its admission; a LaterError while its chain may still come."""
+        """Decide the admission. Raises LaterError while the chain may still come."""
         namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace),
             objects.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
         )
-        if uid is None:  # its end takes the object along
+        if uid is None:  # the object is deleted with its namespace
             raise workqueue.LaterError(1.0)
-        offered = await catalogue.offered(self._database) if fetched.spec.mcp else {}
+        offered = await catalogue.tools_by_server(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
             decision.decide, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
@@ -156,19 +154,3 @@ class Reconciler:
             if left > 0:
                 raise workqueue.LaterError(min(left, 1.0))
         return admission
-
-
-def unreadable_status(unreadable_object: objects.Unreadable, *, now: datetime) -> investigations.Status:
-    """The status of an investigation whose object cannot be read: Failed, until another generation of it can be."""
-    conditions = [
-        unreadable.condition(unreadable_object, kind, true=kind != "Accepted", now=now)
-        for kind in ("Accepted", "Finished", "Failed", "Stalled")
-    ]
-    return investigations.Status(
-        sequence=0,  # that of the store, should it come to be admitted, is no lower
-        observed_generation=unreadable_object.metadata.generation,
-        phase="Failed",
-        conditions=conditions,
-        message=unreadable_object.message[: base.MESSAGE_MAX],
-        completion_time=now,
-    )

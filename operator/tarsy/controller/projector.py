@@ -1,10 +1,10 @@
-"""Writes `.status` (`statuses`), whenever the store has moved on.
+"""Writes `.status` (`investigation_statuses`) when the store has a newer one, and posts Kubernetes events.
 
-A change of phase is written at once. Other changes wait for their turn, because every status write stores the whole
-object again, and every replica's watch tells of it: a second for each ten objects that are under way, three at most.
+A change of phase is written at once. Other changes of an object are written at an interval, because each write stores
+the whole object again and wakes every replica's watch: one second for each ten objects in progress, three at most.
 
-The revision of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
-or a late one, can do no harm.
+The status carries the revision of the `work` row. The CRD refuses a lower revision than the present one, so two
+replicas that write at once, or a late one, do no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tarsy.controller import statuses, workqueue
+from tarsy.controller import investigation_statuses, workqueue
 from tarsy.kube import client, objects
 from tarsy.store.base import databases
 from tarsy.store.queue import work
@@ -25,39 +25,42 @@ from tarsy.store.reads import summaries
 POLL_SECONDS = 1.0
 BATCH = 1000
 WRITES_A_SECOND = 10
-"""The limit for objects whose phase stays the same, unless the interval would grow beyond LONGEST_TURN."""
-SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
-"""Seconds between two writes of an object whose phase stays."""
+"""The limit for objects whose phase stays the same, unless the interval would exceed INTERVAL_MAX."""
+INTERVAL_MIN, INTERVAL_MAX = 1.0, 3.0
+"""Seconds between two writes of an object whose phase stays the same."""
 FORGOTTEN_SECONDS = 60.0
-"""After so long without a write nothing is known of an object: others may have written its last status."""
+"""Time without a write after which an object is forgotten: another replica may have written its last status."""
 WRITERS = 4
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class _Shown:
-    """The last status that was written of one investigation."""
+class _Written:
+    """The last status that this process wrote of one investigation."""
 
     phase: str
     at: float
     """Monotonic seconds."""
     events: set[str] = field(default_factory=set)
-    """Reasons of the events that were posted."""
+    """Reason and message of each event that was posted."""
 
 
 class Projector:
-    """Projects what the store knows to the cluster."""
+    """Writes the statuses of the investigations in the store to the cluster."""
 
     def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
         self._cluster = cluster
         self._database = database
         self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
         self._missed = asyncio.Event()
-        self._shown: dict[UUID, _Shown] = {}
+        self._written: dict[UUID, _Written] = {}
 
     def hint(self, investigation: str = "") -> bool:
-        """The status of `investigation` is out of date; without one, some may be. True: this process writes it."""
+        """Queue `investigation`, whose status is out of date; for "" read from the store which ones are.
+
+        Returns True: this process writes the status.
+        """
         if investigation:
             self._queue.add(UUID(investigation))
         else:
@@ -65,7 +68,7 @@ class Projector:
         return True
 
     async def run(self) -> None:
-        """Project until cancelled: on every hint, and every so often without."""
+        """Write statuses until cancelled: after each hint, and every POLL_SECONDS."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
             group.create_task(self._poll())
@@ -75,7 +78,7 @@ class Projector:
             self._missed.clear()
             try:
                 for identity in await work.stale(self._database, limit=BATCH):
-                    if (projected := self._shown.get(identity)) is None or self._has_its_turn(projected):
+                    if (written := self._written.get(identity)) is None or self._is_due(written):
                         self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
@@ -87,45 +90,45 @@ class Projector:
                 continue
 
     async def _project(self, identity: UUID) -> None:
-        """Write one status; nothing of a phase that is shown already before its turn, the poll comes back to it."""
+        """Write one status, at once if its phase is new, else if the interval is over. The poll returns to it."""
         summary = await summaries.load(self._database, identity)
         if summary is None or not summary.stale:  # another replica was faster
             if summary is None or summary.state == "ended":
-                self._shown.pop(identity, None)
+                self._written.pop(identity, None)
             return
-        status = statuses.build(summary)
-        projected = self._shown.get(identity)
-        if projected is not None and projected.phase == status.phase and not self._has_its_turn(projected):
+        status = investigation_statuses.build(summary)
+        written = self._written.get(identity)
+        if written is not None and written.phase == status.phase and not self._is_due(written):
             return
-        events = projected.events if projected else set()
+        events = written.events if written else set()
         where = {"namespace": summary.namespace, "name": summary.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
-            if outcome == "older":  # another replica was faster, and will note what it wrote itself
+            if outcome == "older":  # another replica was faster, and notes the revision that it wrote
                 return
             if outcome == "written":
                 await self._post_events(summary, events, where)
         except objects.RefusedError:
-            # A defect of ours: the same status would be refused again. What comes next may not be.
+            # A defect of ours: the same status would be refused again. The next one may be accepted.
             log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
             log.exception("a status was refused", extra={"action": "status_refused", **log_fields})
         await work.projected(self._database, identity, revision=summary.revision)
         if summary.state == "ended":
-            self._shown.pop(identity, None)
+            self._written.pop(identity, None)
         else:
-            self._shown[identity] = _Shown(phase=status.phase, at=time.monotonic(), events=events)
+            self._written[identity] = _Written(phase=status.phase, at=time.monotonic(), events=events)
 
-    def _has_its_turn(self, projected: _Shown) -> bool:
-        interval = min(max(SHORTEST_TURN, len(self._shown) / WRITES_A_SECOND), LONGEST_TURN)
-        return time.monotonic() - projected.at >= interval
+    def _is_due(self, written: _Written) -> bool:
+        interval = min(max(INTERVAL_MIN, len(self._written) / WRITES_A_SECOND), INTERVAL_MAX)
+        return time.monotonic() - written.at >= interval
 
     def _forget(self) -> None:
         oldest = time.monotonic() - FORGOTTEN_SECONDS
-        for identity in [identity for identity, projected in self._shown.items() if projected.at < oldest]:
-            del self._shown[identity]
+        for identity in [identity for identity, written in self._written.items() if written.at < oldest]:
+            del self._written[identity]
 
     async def _post_events(self, summary: summaries.Summary, posted: set[str], where: dict[str, str]) -> None:
-        """Post what is new; after a restart all are posted again, which the API server takes for the same."""
+        """Post the new events. After a restart all are posted again; the API server refuses the names that it has."""
         for event in events_of(summary):
             if (key := f"{event.reason} {event.message}") not in posted:
                 await objects.post_event(self._cluster, event, **where)
@@ -133,7 +136,7 @@ class Projector:
 
 
 def events_of(summary: summaries.Summary) -> Iterator[objects.Event]:
-    """The Kubernetes events that tell the story of `summary` so far."""
+    """Yield the Kubernetes events of the investigation so far."""
     if summary.started_at:
         message = f"chain {summary.chain_name} with {_stages(summary)}"
         yield objects.Event(reason="Started", message=message, at=summary.started_at)
@@ -155,7 +158,7 @@ def _stages(summary: summaries.Summary) -> str:
 
 
 def _events_of_stage(stage: summaries.StageSummary) -> Iterator[objects.Event]:
-    """Yield the event of what failed in a stage, and the one of what its agents had to do without."""
+    """Yield the event of a stage's failure, and the one of the tools that its agents lacked."""
     if stage.ended_at is None:
         return
     failed = {

@@ -1,7 +1,7 @@
-"""A queue of keys: each at most once in it, never handled twice at once, tried again with growing delays.
+"""A queue of keys: a key is in it at most once, is never handled twice at once, and is retried with growing delays.
 
-The shape of client-go's workqueue: a key that is added while it is handled is handled once more afterwards, so the
-last change is never missed, however many came.
+It works like client-go's workqueue: a key that is added while it is handled is handled once more afterwards. So the
+last change is never missed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class LaterError(Exception):
-    """Not now: handle the key again after `seconds`. Not a failure."""
+    """The key cannot be handled yet; it is handled again after `seconds`. This is not a failure."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:g} s")
@@ -30,12 +30,12 @@ class LaterError(Exception):
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be handled, on one loop."""
+    """Keys to be handled, on one event loop."""
 
     def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int) -> None:
-        """`handle` is called for each key, by at most `workers` at once; what it raises is logged and tried again.
+        """`handle` is called for each key, at most `workers` times at once. After an error the key is retried.
 
-        What is temporary is expected; any other error is a defect, logged with its traceback.
+        A TemporaryError is logged as a warning; any other error is a defect and is logged with its traceback.
         """
         self._handle = handle
         self._workers = workers
@@ -47,7 +47,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Have `key` handled soon, whatever it waits for."""
+        """Handle `key` soon, also if it waits for a retry."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._handling:
@@ -57,7 +57,7 @@ class WorkQueue(Generic[K]):
             self._ready.put_nowait(key)
 
     def ensure(self, key: K) -> None:
-        """Have `key` handled, if it does not wait for that already: no sooner than it would be."""
+        """Handle `key`, unless it is being handled or waits for a retry."""
         if key not in self._timers and key not in self._handling:
             self.add(key)
 
@@ -82,12 +82,12 @@ class WorkQueue(Generic[K]):
                 self._timers[key] = loop.call_later(delay, self.add, key)
 
     async def _try(self, key: K) -> float | None:
-        """Handle once; return after how many seconds to do it again, if at all."""
+        """Handle `key` once; return the seconds until the retry, or None if there is none."""
         try:
             await self._handle(key)
         except LaterError as later:
             return later.seconds
-        except Exception as error:  # one key that cannot be handled must not stop the others
+        except Exception as error:  # an error of one key must not stop the others
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay: float = min(FIRST_DELAY * 2.0 ** min(failures - 1, 30), LONGEST_DELAY)
             expected = isinstance(error, errors.TemporaryError)

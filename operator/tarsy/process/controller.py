@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarsy.controller import chains, duties, investigations, notices, projector
+from tarsy.controller import chains, duties, investigations, projector, unserved_events
 from tarsy.kube import client, watch
 from tarsy.probes import checks
 from tarsy.process import supervision
@@ -58,7 +58,7 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
         owner=shared.owner,
         dedup_window=lambda: shared.in_force.platform.ingest.dedup_window,
         watch_lists=lambda: watcher.lists,
-        tell=_notices(shared, cluster).tell if shared.options.deployment else None,
+        post_unserved=_unserved_events(shared, cluster).post if shared.options.deployment else None,
     )
     shared.channels.listen({notify.STATUS: projection.hint})
     return Controller(
@@ -68,8 +68,8 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
     )
 
 
-def _notices(shared: Shared, cluster: client.Cluster) -> notices.Notices:
-    return notices.Notices(
+def _unserved_events(shared: Shared, cluster: client.Cluster) -> unserved_events.UnservedEvents:
+    return unserved_events.UnservedEvents(
         cluster=cluster,
         database=shared.database,
         deployment=shared.options.deployment,

@@ -66,13 +66,13 @@ class Servers(BaseModel):
     total: system.Total
 
 
-def servers(facts: Iterable[catalogue.Said], tools: Mapping[str, catalogue.Said]) -> Servers:
+def servers(facts: Iterable[catalogue.AnyReport], tools: Mapping[str, catalogue.AnyReport]) -> Servers:
     """Return the MCP servers of all processes; `tools` are the newest lists of tools by server."""
     items = [_server(name, places, tools.get(name)) for name, places in system.by_name(facts)]
     return Servers(items=items[: system.ITEMS_MAX], total=len(items))
 
 
-def _server(name: str, facts: Sequence[catalogue.Said], tools: catalogue.Said | None) -> Server:
+def _server(name: str, facts: Sequence[catalogue.AnyReport], tools: catalogue.AnyReport | None) -> Server:
     worst = system_warnings.worst(facts)
     return Server.model_validate(
         {

@@ -251,13 +251,13 @@ def _chain(chain: chains.AgentChain) -> Chain:
     )
 
 
-def providers(facts: Sequence[catalogue.Said]) -> Providers:
+def providers(facts: Sequence[catalogue.AnyReport]) -> Providers:
     """Return the LLM providers of all processes."""
     items = [_provider(name, places) for name, places in by_name(facts)]
     return Providers(items=items[:ITEMS_MAX], total=len(items))
 
 
-def _provider(name: str, facts: Sequence[catalogue.Said]) -> Provider:
+def _provider(name: str, facts: Sequence[catalogue.AnyReport]) -> Provider:
     worst = system_warnings.worst(facts)
     newest = max(facts, key=lambda fact: fact.since).detail
     places = [
@@ -275,7 +275,7 @@ def _provider(name: str, facts: Sequence[catalogue.Said]) -> Provider:
     )
 
 
-def queue(now: queue_counts.QueueCounts, facts: Iterable[catalogue.Said], limits: platforms.Queue) -> Queue:
+def queue(now: queue_counts.QueueCounts, facts: Iterable[catalogue.AnyReport], limits: platforms.Queue) -> Queue:
     """Return the queue; `facts` are those of processes."""
     by_process = {fact.process: fact for fact in facts}
     workers = [process for process, fact in by_process.items() if fact.detail.slots]
@@ -303,9 +303,9 @@ def queue(now: queue_counts.QueueCounts, facts: Iterable[catalogue.Said], limits
     )
 
 
-def configurations(facts: Iterable[catalogue.Said]) -> Configurations:
+def configurations(facts: Iterable[catalogue.AnyReport]) -> Configurations:
     """Return the configurations of all processes, those of most processes first."""
-    by_digest: dict[str, list[catalogue.Said]] = {}
+    by_digest: dict[str, list[catalogue.AnyReport]] = {}
     for fact in facts:
         by_digest.setdefault(fact.state, []).append(fact)
     items = [
@@ -325,12 +325,12 @@ def warnings(all_warnings: Iterable[system_warnings.Warning]) -> Warnings:
     return Warnings(items=items[:ITEMS_MAX], total=len(items))
 
 
-def by_name(facts: Iterable[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
+def by_name(facts: Iterable[catalogue.AnyReport]) -> Iterator[tuple[str, list[catalogue.AnyReport]]]:
     """Group the facts of all processes, which are sorted by name."""
     for name, group in itertools.groupby(facts, key=lambda fact: fact.name):
         yield name, list(group)
 
 
-def process_state(fact: catalogue.Said) -> dict[str, Any]:
+def process_state(fact: catalogue.AnyReport) -> dict[str, Any]:
     """Return the fields of every `ProcessState`."""
     return {"process": fact.process, "host": fact.host, "state": fact.state, "since": fact.since}

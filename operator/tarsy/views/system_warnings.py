@@ -110,9 +110,9 @@ def warning(kind: Kind, name: str, message: str, *, since: datetime | None = Non
     return Warning(kind=kind, name=name, message=message[:MESSAGE_MAX], since=since)
 
 
-def process_warnings(facts: Iterable[catalogue.Said]) -> Iterator[Warning]:
+def process_warnings(facts: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
     """Yield the problems that processes report of themselves, their servers, their providers and their watch."""
-    by_kind: dict[str, list[catalogue.Said]] = {}
+    by_kind: dict[str, list[catalogue.AnyReport]] = {}
     for fact in facts:
         by_kind.setdefault(fact.kind, []).append(fact)
     processes = by_kind.get("process", [])
@@ -147,7 +147,7 @@ def process_warnings(facts: Iterable[catalogue.Said]) -> Iterator[Warning]:
 
 
 def _differences(
-    kind: Literal["version", "configuration"], values: Sequence[tuple[catalogue.Said, str]]
+    kind: Literal["version", "configuration"], values: Sequence[tuple[catalogue.AnyReport, str]]
 ) -> Iterator[Warning]:
     """Yield a warning if processes differ, since the newest of them started."""
     hosts: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ def _differences(
         yield warning(kind, "processes", f"processes differ in their {kind}: {hosts_by_value}", since=since)
 
 
-def _stopped_tools(servers: Iterable[catalogue.Said]) -> Iterator[Warning]:
+def _stopped_tools(servers: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
     """Yield the tools that differ from their pins, each once: as a rule all processes see the same."""
     stopped: dict[tuple[str, details.StoppedTool], list[str]] = {}
     for fact in servers:

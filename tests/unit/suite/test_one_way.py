@@ -13,7 +13,7 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from support import apis
-from tarsy.controller import statuses
+from tarsy.controller import investigation_statuses
 from tarsy.live import events_from_log
 from tarsy.resources import investigations as kind
 from tarsy.store.reads import summaries
@@ -209,4 +209,4 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         log_seq=1,
     )
     assert investigations.facts(head).cost == told
-    assert statuses.build(head.summary).usage.cost == told
+    assert investigation_statuses.build(head.summary).usage.cost == told

@@ -115,7 +115,7 @@ async def _create(
         chain = chains.index.chain_for(alert_type)
         draft = draft.with_alert_type(alert_type)
         if alert.mcp is not None:
-            chains.index.check_tool_selection(chain, alert.mcp, await catalogue.offered(database))
+            chains.index.check_tool_selection(chain, alert.mcp, await catalogue.tools_by_server(database))
         values = intake.receipt_values(draft, caller)
         receipt = await receipts.issue(database, **values, window=settings.dedup_window)
         return await alert_intake.create(draft, receipt, chains, caller)

@@ -111,7 +111,7 @@ class Report(Generic[D]):
     detail: D
 
 
-Said: TypeAlias = Report[Any]
+AnyReport: TypeAlias = Report[Any]
 
 _READ = text("""
   SELECT said.process, there.name AS host, said.kind, said.name, said.state, said.since, said.detail
@@ -122,7 +122,7 @@ _READ = text("""
 """)
 
 
-async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[Said]:
+async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[AnyReport]:
     """Return the facts of the processes seen `within` that time, by kind, name and host; at most ROWS_MAX."""
     rows = await database.run(_READ, kinds=list(kinds), within=within, limit=ROWS_MAX)
     return [_from_row(row) for row in rows]
@@ -145,7 +145,7 @@ async def tools(
     return [_from_row(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
 
-async def offered(database: databases.Database) -> tool_filters.Catalogue:
+async def tools_by_server(database: databases.Database) -> tool_filters.Catalogue:
     """Return the tools of each MCP server, as reported most recently, and which of them are stopped."""
     tools_by_server = {
         report.name: tool_filters.tools_from_detail(report.detail)
@@ -184,7 +184,7 @@ async def workers(database: databases.Database, *, within: timedelta = FRESH) ->
     return worker_reports.Workers(count=len({row.process for row in rows}), reports=problems_by_provider)
 
 
-def _from_row(row: databases.Row) -> Said:
+def _from_row(row: databases.Row) -> AnyReport:
     return Report(
         process=row.process,
         host=row.host,

@@ -1,6 +1,6 @@
-"""Tells people, at the operator's own Deployment, of alerts that no chain takes: an event an hour at most.
+"""Kubernetes events about alerts that no chain takes, posted to the operator's own Deployment.
 
-The store remembers when it was told, so that all replicas together tell it as often as one.
+There is at most one event an hour from all replicas together: the store keeps the time of the last one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tarsy.kube import client, objects
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 
-EVERY = timedelta(hours=1)
-TYPES_TOLD = 5
+INTERVAL = timedelta(hours=1)
+TYPES_MAX = 5
 REASON = "AlertsUnserved"
 
 log = logging.getLogger(__name__)
 
 
-class Notices:
-    """Events at the Deployment that this process belongs to."""
+class UnservedEvents:
+    """Posts the events to the Deployment of this process."""
 
     def __init__(
         self,
@@ -35,19 +35,22 @@ class Notices:
         index: chain_index.Indexer,
         ingest: Callable[[], platforms.Ingest],
     ) -> None:
-        """`deployment` is its name, in the operator's namespace; `ingest` is what is in force of that section."""
+        """`deployment` is the name of the Deployment, in the operator's namespace.
+
+        `ingest` returns that section of the platform file in force.
+        """
         self._cluster = cluster
         self._database = database
         self._deployment = deployment
         self._index = index
         self._ingest = ingest
 
-    async def tell(self) -> None:
-        """Post an event if alerts have come that no chain takes, and none was posted within the hour.
+    async def post(self) -> None:
+        """Post an event if alerts came that no chain takes, and no event was posted within the hour.
 
-        A TemporaryError: it could not be posted, and is to be tried again.
+        Raises TemporaryError if it cannot be posted now.
         """
-        at = await unserved.claim_notice(self._database, every=EVERY)
+        at = await unserved.claim_notice(self._database, every=INTERVAL)
         if at is None:
             return
         try:
@@ -66,17 +69,17 @@ class Notices:
         uid = await objects.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
         if not unserved_alerts or uid is None:
             return
-        message = message_of(unserved_alerts)
-        log.warning("%s", message, extra={"action": "alerts_unserved"})
+        event_message = message(unserved_alerts)
+        log.warning("%s", event_message, extra={"action": "alerts_unserved"})
         event = objects.Event(
-            reason=REASON, message=message, at=at, warning=True, recurs=True, about=objects.DEPLOYMENT
+            reason=REASON, message=event_message, at=at, warning=True, recurs=True, about=objects.DEPLOYMENT
         )
         await objects.post_event(self._cluster, event, namespace=namespace, name=self._deployment, uid=uid)
 
 
-def message_of(rows: Sequence[unserved.Unserved]) -> str:
-    """Say how many alerts of which types no chain has taken, the most frequent first, and what to do."""
-    named = [row for row in rows if row.alert_type != unserved.OTHERS][:TYPES_TOLD]
+def message(rows: Sequence[unserved.Unserved]) -> str:
+    """Return the message: how many alerts of which types no chain took, the most frequent first, and what to do."""
+    named = [row for row in rows if row.alert_type != unserved.OTHERS][:TYPES_MAX]
     alert_types = [f"{row.alert_type} ({row.alerts})" for row in named]
     if others := sum(row.alerts for row in rows) - sum(row.alerts for row in named):
         alert_types.append(f"others ({others})")

@@ -9,11 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tarsy.controller import projector, statuses
+from tarsy.controller import investigation_statuses, projector
 from tarsy.masking import known_secrets
 from tarsy.resources import investigations
 from tarsy.store.reads import summaries
 from tarsy.transcript import entries
+
+build = investigation_statuses.build
 
 ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)
 STARTED = ADMITTED + timedelta(seconds=1)
@@ -200,7 +202,7 @@ CASES: dict[str, tuple[summaries.Summary, Row]] = {
 
 @pytest.mark.parametrize(("found", "row"), CASES.values(), ids=CASES)
 def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: summaries.Summary, row: Row) -> None:
-    status = statuses.build(found)
+    status = build(found)
     true = " ".join(condition.type for condition in status.conditions if condition.status == "True")
     stages = " ".join(one.phase for one in status.stages)
     assert (status.phase, true, status.progress, status.current_stage, stages) == row
@@ -245,7 +247,7 @@ WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message=
 def test_conditions_say_why_and_since_when(
     found: summaries.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
 ) -> None:
-    first, *rest = statuses.build(found).conditions
+    first, *rest = build(found).conditions
     assert (first.type, first.last_transition_time) == ("Accepted", ADMITTED)
     assert (first.status, first.reason, first.message) == accepted
     assert {(one.reason, one.message, one.last_transition_time) for one in rest} == {last[1:]}
@@ -269,7 +271,7 @@ def test_the_numbers_are_the_stores() -> None:
         alert_status="resolved",
         final_analysis="It is out of memory.",
     )
-    status = statuses.build(found)
+    status = build(found)
     assert status.usage.model_dump(exclude_none=True) == usage
     second = status.stages[1]
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
@@ -280,7 +282,7 @@ def test_the_numbers_are_the_stores() -> None:
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
     assert status.chain is not None
     assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
-    assert statuses.build(REFUSED).chain is None
+    assert build(REFUSED).chain is None
 
 
 @pytest.mark.parametrize(
@@ -303,7 +305,7 @@ def test_the_numbers_are_the_stores() -> None:
 def test_what_it_cost_is_shown_as_a_decimal_number_and_not_at_all_where_nothing_has_a_price(
     cost: float | None, shown: dict[str, str]
 ) -> None:
-    status = statuses.build(replace(RUNNING, cost=cost))
+    status = build(replace(RUNNING, cost=cost))
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert {name: value for name, value in written["usage"].items() if name == "cost"} == shown
     assert investigations.Status.model_validate(written) == status
@@ -327,18 +329,18 @@ def test_what_a_result_stands_on_is_a_condition_and_its_gaps_are_listed(
     grounds: entries.Grounds | None, gaps: list[dict[str, str]], grounded: tuple[str, ...] | None
 ) -> None:
     found = replace(end("Completed", LOOKED), grounds=grounds, gaps=gaps, summary="It is\nout of memory.")
-    status = statuses.build(found)
+    status = build(found)
     told = [one for one in status.conditions if one.type == "Grounded"]
     assert [(one.status, one.reason, one.message) for one in told] == ([grounded] if grounded else [])
     assert [(one.tool, one.reason) for one in status.gaps or []] == [(gap["tool"], gap["reason"]) for gap in gaps]
     assert status.summary == "It is\nout of memory."
-    assert statuses.build(replace(found, summary="")).summary is None
-    assert not any(one.type == "Grounded" for one in statuses.build(replace(RUNNING, grounds=grounds)).conditions)
+    assert build(replace(found, summary="")).summary is None
+    assert not any(one.type == "Grounded" for one in build(replace(RUNNING, grounds=grounds)).conditions)
 
 
 def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
     skipped = stage("tell", "Skipped", "skipped")
-    (shown,) = statuses.build(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
+    (shown,) = build(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
     assert shown == investigations.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
 
 
@@ -352,12 +354,12 @@ def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
     ],
 )
 def test_of_each_stage_it_is_told_how_many_of_its_agents_completed(found: summaries.Summary, agents: str) -> None:
-    assert " ".join(one.agents or "" for one in statuses.build(found).stages) == agents
+    assert " ".join(one.agents or "" for one in build(found).stages) == agents
 
 
 def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
     ended = stage("think", "Completed", "A-2: no model", completed=2, lacks="no tools")
-    shown = statuses.build(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
+    shown = build(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
     assert shown.message == "A-2: no model; no tools"
 
 
@@ -391,7 +393,7 @@ PASSED_OVER = (
     ],
 )
 def test_what_it_waits_for_is_said_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:
-    status = statuses.build(replace(QUEUED, **change))
+    status = build(replace(QUEUED, **change))
     assert status.message == message
     told = "; ".join(filter(None, [as_of(ADMITTED), message]))
     assert [one.message for one in status.conditions if one.type == "Reconciling"] == [told]
@@ -404,12 +406,12 @@ RETRYING = (
 
 
 def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> None:
-    status = statuses.build(replace(RUNNING, retrying=RETRYING))
+    status = build(replace(RUNNING, retrying=RETRYING))
     assert status.message == "; ".join(RETRYING)
     (condition,) = [one for one in status.conditions if one.type == "Reconciling"]
     assert condition.message == f"{as_of(STARTED)}; {status.message}"
     assert status.headline == f"{RETRYING[0]}; other: 503; the request is sent again…"
-    assert statuses.build(RUNNING).message is None
+    assert build(RUNNING).message is None
 
 
 @pytest.mark.parametrize(
@@ -430,14 +432,14 @@ def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> 
     ],
 )
 def test_headline_is_the_result_or_the_message_of_what_has_none(found: summaries.Summary, shown: str | None) -> None:
-    assert statuses.build(found).headline == shown
+    assert build(found).headline == shown
 
 
 def test_target_and_headline_hold_nothing_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     found = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
-    status = statuses.build(found)
+    status = build(found)
     assert (status.headline, status.target) == ("It is [MASKED:secret].", "shop/[MASKED:secret]")
 
 
@@ -447,8 +449,8 @@ def test_target_and_headline_hold_nothing_that_this_process_was_given(monkeypatc
 )
 def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, duration: str) -> None:
     found = replace(end("Completed"), ended_at=STARTED + timedelta(seconds=seconds))
-    assert statuses.build(found).duration == duration
-    assert statuses.build(RUNNING).duration is None
+    assert build(found).duration == duration
+    assert build(RUNNING).duration is None
 
 
 def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_terminal() -> None:
@@ -461,7 +463,7 @@ def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_te
         grounds="InspectedWithGaps",
         gaps=[{"tool": hostile, "reason": hostile}],
     )
-    status = statuses.build(found)
+    status = build(found)
     assert {status.final_analysis, status.summary, status.message, status.gaps[0].reason} == {shown}
     text = json.dumps(status.model_dump(mode="json"), ensure_ascii=False)
     assert not {"\x9b", "\u202e"} & set(text)
@@ -482,7 +484,7 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
         grounds="InspectedWithGaps",
         gaps=[{"tool": unit * 200, "reason": unit * 200}] * 10,
     )
-    status = statuses.build(found)
+    status = build(found)
     *_, failed, grounded = status.conditions
     for text in (status.summary, status.message, status.stages[-1].message, failed.message):
         assert text == unit * (1024 // size)
@@ -490,7 +492,7 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
     kept = unit * min(200, 800 // size)
     assert [(gap.tool, gap.reason) for gap in status.gaps or []] == [(kept, kept)] * 10
     assert (status.final_analysis, status.final_analysis_truncated) == (unit * (8192 // size), True)
-    assert statuses.build(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
+    assert build(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert len(json.dumps(written, ensure_ascii=False).encode()) < 64 * 1024
 
@@ -508,12 +510,12 @@ def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPa
         grounds="InspectedWithGaps",
         gaps=[{"tool": text[:200], "reason": text[:200]}],
     )
-    status = statuses.build(found)
+    status = build(found)
     written = status.model_dump_json(by_alias=True)
     assert "pa55" not in written
     assert investigations.Status.model_validate_json(written) == status
     assert status.summary == ("[MASKED:secret] " * 100)[:1024]
-    short = statuses.build(replace(found, final_analysis="it is pa55w0rd"))
+    short = build(replace(found, final_analysis="it is pa55w0rd"))
     assert (short.final_analysis, short.final_analysis_truncated) == ("it is [MASKED:secret]", None)
 
 

@@ -10,13 +10,16 @@ import pytest
 from tarsy.agent import strategies
 from tarsy.config import resolve
 from tarsy.config.check import chain_index, worker_reports
-from tarsy.controller import chains, reach, usable
+from tarsy.controller import chain_statuses
 from tarsy.masking import known_secrets
 from tarsy.resources import base
 from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import details
 from tarsy.views import system_warnings
+
+by_server = chain_statuses.group_by_server
+server_states, servers_reachable = chain_statuses.server_states, chain_statuses.servers_reachable
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
 NO_WORKER = worker_reports.Workers()
@@ -48,7 +51,7 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     checked: chain_index.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chains.status_of(mine, checked, servers={}, workers=NO_WORKER, now=NOW)
+    status = chain_statuses.build(mine, checked, servers={}, workers=NO_WORKER, now=NOW)
     assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
@@ -74,11 +77,11 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
     problem: chain_index.Problem | None, shown: str
 ) -> None:
     warning = chain_index.Problem(reason="FallbackUnusable", message="second has no key")
-    without = chains.status_of(
+    without = chain_statuses.build(
         make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
     checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
-    found = chains.status_of(make(), checked, servers={}, workers=NO_WORKER, now=NOW)
+    found = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
     (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
     assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
@@ -87,9 +90,9 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = chains.status_of(make(), DANGLING, servers={}, workers=NO_WORKER, now=NOW)
+    first = chain_statuses.build(make(), DANGLING, servers={}, workers=NO_WORKER, now=NOW)
     # Another reason and another generation are no transition.
-    second = chains.status_of(
+    second = chain_statuses.build(
         make(generation=2, status=first), CONFLICT, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)
     )
     times = {found.type: found.last_transition_time for found in second.conditions}
@@ -98,16 +101,16 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
-    written = chains.status_of(make(), GOOD, servers={}, workers=NO_WORKER, now=NOW).model_dump(
+    written = chain_statuses.build(make(), GOOD, servers={}, workers=NO_WORKER, now=NOW).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
     read = make(status=kind.Status.model_validate(written))
-    assert chains.status_of(read, GOOD, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)) == read.status
+    assert chain_statuses.build(read, GOOD, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)) == read.status
 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = chain_index.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
-    status = chains.status_of(
+    status = chain_statuses.build(
         make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
@@ -117,7 +120,7 @@ def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.M
     monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
     known.replace(["pa55w0rd"])
     problem = chain_index.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
-    status = chains.status_of(
+    status = chain_statuses.build(
         make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
@@ -128,9 +131,9 @@ def test_the_hash_changes_with_the_spec_alone() -> None:
     assert len(make().digest()) == 16
 
 
-def said(name: str, state: str, problem: str = "") -> catalogue.Said:
+def said(name: str, state: str, problem: str = "") -> catalogue.AnyReport:
     detail = details.Server(problem=problem, tools=3)
-    return catalogue.Said(
+    return catalogue.AnyReport(
         process=UUID(int=0), host="pod", kind="server", name=name, state=state, since=NOW, detail=detail
     )
 
@@ -151,10 +154,12 @@ OTHER, LOGS = said("other", "unreachable", "cannot be reached: y"), said("logs",
         ([DOWN], "False ServersUnreachable MCP server 'k8s' cannot be reached: x"),
     ],
 )
-def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(told: list[catalogue.Said], shown: str) -> None:
+def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
+    told: list[catalogue.AnyReport], shown: str
+) -> None:
     checked = replace(GOOD, servers=("k8s",))
-    without = chains.status_of(make(), GOOD, servers=reach.by_name(told), workers=NO_WORKER, now=NOW)
-    found = chains.status_of(make(), checked, servers=reach.by_name(told), workers=NO_WORKER, now=NOW)
+    without = chain_statuses.build(make(), GOOD, servers=by_server(told), workers=NO_WORKER, now=NOW)
+    found = chain_statuses.build(make(), checked, servers=by_server(told), workers=NO_WORKER, now=NOW)
     *others, last = found.conditions
     assert others == without.conditions, "a chain that needs none has none"
     assert last.type == "MCPServersReachable"
@@ -162,7 +167,7 @@ def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(told: li
 
 
 def test_all_servers_that_are_down_are_told() -> None:
-    verdict = reach.judged(("k8s", "logs"), reach.by_name([DOWN, LOGS]))
+    verdict = servers_reachable(("k8s", "logs"), by_server([DOWN, LOGS]))
     assert verdict.message == "MCP server 'k8s' cannot be reached: x; MCP server 'logs' cannot be reached: z"
 
 
@@ -170,10 +175,12 @@ def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothin
     stopped = details.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
     changed = replace(UP, detail=replace(UP.detail, stopped=(stopped,)))
     told = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
-    servers = reach.by_name([changed, changed])
-    assert reach.judged(("k8s",), servers) == reach.Verdict(status="True", reason="ToolsStopped", message=told)
-    assert reach.states(servers) != reach.states(reach.by_name([UP, UP])), "chains are checked again"
-    assert reach.judged(("k8s", "logs"), reach.by_name([changed, LOGS])) == reach.Verdict(
+    servers = by_server([changed, changed])
+    assert servers_reachable(("k8s",), servers) == chain_statuses.Verdict(
+        status="True", reason="ToolsStopped", message=told
+    )
+    assert server_states(servers) != server_states(by_server([UP, UP])), "chains are checked again"
+    assert servers_reachable(("k8s", "logs"), by_server([changed, LOGS])) == chain_statuses.Verdict(
         status="False", reason="ServersUnreachable", message=f"MCP server 'logs' cannot be reached: z; {told}"
     )
 
@@ -210,15 +217,15 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
     known = worker_reports.Workers(count=count, reports=reports)
     assert known.unusable == unusable
     checked = replace(GOOD, providers=("a",))
-    *others, last = chains.status_of(make(), checked, servers={}, workers=known, now=NOW).conditions
-    assert others == chains.status_of(make(), GOOD, servers={}, workers=known, now=NOW).conditions
-    assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{usable.CONDITION} {shown}"
+    *others, last = chain_statuses.build(make(), checked, servers={}, workers=known, now=NOW).conditions
+    assert others == chain_statuses.build(make(), GOOD, servers={}, workers=known, now=NOW).conditions
+    assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{chain_statuses.PROVIDERS_USABLE} {shown}"
 
 
 @pytest.mark.parametrize(("problems", "is_warned"), [(["", ""], False), ([KEY, ""], True), ([], False)])
 def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
     known = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
     checked = replace(GOOD, providers=("a",))
-    shown = make(status=chains.status_of(make(), checked, servers={}, workers=known, now=NOW))
+    shown = make(status=chain_statuses.build(make(), checked, servers={}, workers=known, now=NOW))
     told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
     assert [one.message for one in system_warnings.chain_warnings([shown])] == ([told] if is_warned else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.controller import headline
+from tarsy.controller import first_sentence
 
 ACCOUNT = "Chain Execution Summary:\n- Total stages: 2\n- Failed: 1\n\nStage Results:\n❌ look: no model\n✅ tell: so"
 
@@ -38,26 +38,26 @@ ACCOUNT = "Chain Execution Summary:\n- Total stages: 2\n- Failed: 1\n\nStage Res
     ],
 )
 def test_headline_is_the_first_sentence_that_says_something(text: str, shown: str) -> None:
-    assert headline.headline(text) == shown
+    assert first_sentence.first_sentence(text) == shown
 
 
 def test_long_sentence_is_cut_behind_a_word() -> None:
-    shown = headline.headline("The pod is out of memory, " * 20)
+    shown = first_sentence.first_sentence("The pod is out of memory, " * 20)
     assert shown == f"{'The pod is out of memory, ' * 4}The pod is out…"
-    assert headline.headline("x" * 500) == "x" * 119 + "…"
+    assert first_sentence.first_sentence("x" * 500) == "x" * 119 + "…"
 
 
 @pytest.mark.parametrize("said", ["the pod has <none> for limits", "<namespace>/<pod> is out of memory", "p<0.05, q>1"])
 def test_what_stands_in_angle_brackets_and_is_no_tag_stays(said: str) -> None:
-    assert headline.headline(f"<b>{said}</b><br/>.") == f"{said}."
+    assert first_sentence.first_sentence(f"<b>{said}</b><br/>.") == f"{said}."
 
 
 @given(
     st.text(alphabet=st.sampled_from("ab .#*_`[]()<>!-|\n\\\x1b\u200b é💥.:1"), max_size=400) | st.text(max_size=400)
 )
 def test_headline_is_one_line_of_at_most_120_printable_characters(text: str) -> None:
-    shown = headline.headline(text)
-    assert len(shown) <= headline.LONGEST
+    shown = first_sentence.first_sentence(text)
+    assert len(shown) <= first_sentence.LENGTH_MAX
     assert shown.isprintable()
     assert shown == shown.strip()
 
@@ -67,4 +67,4 @@ def test_headline_is_one_line_of_at_most_120_printable_characters(text: str) -> 
 )
 def test_headline_of_a_hostile_text_takes_little_work(unit: str) -> None:
     """Each of these would keep a careless pattern at work for minutes."""
-    assert len(headline.headline(unit * 200_000)) <= headline.LONGEST
+    assert len(first_sentence.first_sentence(unit * 200_000)) <= first_sentence.LENGTH_MAX

@@ -1,0 +1,193 @@
+"""The status of an investigation: a pure function of its summary in the store."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from datetime import UTC, datetime, timedelta
+
+from tarsy.controller import first_sentence, unreadable_objects
+from tarsy.kube import objects
+from tarsy.masking import known_secrets
+from tarsy.resources import base, investigations
+from tarsy.store.reads import phase_rules, summaries
+from tarsy.transcript import control_characters
+
+FINAL_ANALYSIS_MAX = 8192
+SUMMARY_MAX = 1024
+GAP_BYTES, GAP_CHARACTERS = 800, 253
+"""The limits of a gap's tool and of its reason, each: bytes of JSON, and characters."""
+
+
+def build(summary: summaries.Summary) -> investigations.Status:
+    """Return the status that shows `summary`."""
+    started = {stage.name: stage for stage in summary.stages}
+    analysis = control_characters.escape(known_secrets.KNOWN.text(summary.final_analysis))
+    excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX)
+    chain = previous = None
+    if summary.chain_name is not None:
+        chain = investigations.ChainReference(
+            name=summary.chain_name,
+            namespace=summary.chain_namespace or "",
+            generation=summary.chain_generation or 0,
+            hash=summary.chain_hash or "",
+        )
+    if summary.previous is not None:
+        previous = investigations.Previous(name=summary.previous.name, uid=str(summary.previous.id))
+    return investigations.Status(
+        sequence=summary.revision,
+        observed_generation=summary.generation,
+        phase=summary.phase,
+        conditions=_conditions(summary),
+        author=_excerpt(summary.author, investigations.AUTHOR_MAX) or None,
+        chain=chain,
+        progress=summary.progress if summary.stage_names else None,
+        current_stage=summary.current_stage,
+        stages=[
+            _stage(name, started.get(name), agents=agents, has_ended=summary.ended_at is not None)
+            for name, agents in zip(summary.stage_names, summary.stage_agents, strict=True)
+        ],
+        usage=investigations.Usage(
+            input_tokens=summary.input_tokens,
+            output_tokens=summary.output_tokens,
+            thinking_tokens=summary.thinking_tokens,
+            total_tokens=summary.total_tokens,
+            llm_calls=summary.llm_calls,
+            tool_calls=summary.tool_calls,
+            cost=None if summary.cost is None else investigations.cost_text(summary.cost),
+        ),
+        target=_excerpt(summary.target, investigations.TARGET_MAX) or None,
+        headline=_headline(summary) or None,
+        summary=_excerpt(summary.summary, SUMMARY_MAX) or None,
+        gaps=[
+            investigations.Gap(
+                tool=_excerpt(gap["tool"], GAP_BYTES)[:GAP_CHARACTERS],
+                reason=_excerpt(gap["reason"], GAP_BYTES)[:GAP_CHARACTERS],
+            )
+            for gap in summary.gaps
+        ],
+        final_analysis=excerpt or None,
+        final_analysis_truncated=excerpt != analysis or None,
+        message=_excerpt(summary.shown_message, base.MESSAGE_MAX) or None,
+        attempts=summary.attempts,
+        duplicates=summary.duplicates,
+        alert_status=summary.alert_status,
+        previous=previous,
+        start_time=summary.started_at,
+        completion_time=summary.ended_at,
+        duration=_duration(summary.started_at, summary.ended_at),
+        transcript=f"/api/v1/investigations/{summary.id}",
+    )
+
+
+def build_unreadable(unreadable: objects.Unreadable, *, now: datetime) -> investigations.Status:
+    """Return the status of an investigation whose object cannot be read: Failed, until a generation of it can be."""
+    conditions = [
+        unreadable_objects.condition(unreadable, kind, true=kind != "Accepted", now=now)
+        for kind in ("Accepted", "Finished", "Failed", "Stalled")
+    ]
+    return investigations.Status(
+        sequence=0,  # the store's sequence is no lower, if the object is admitted later
+        observed_generation=unreadable.metadata.generation,
+        phase="Failed",
+        conditions=conditions,
+        message=unreadable.message[: base.MESSAGE_MAX],
+        completion_time=now,
+    )
+
+
+def _headline(summary: summaries.Summary) -> str:
+    """Return the result in one short line; the message, if it has failed or has no result."""
+    has_result = summary.ending in ("Completed", "CompletedWithErrors")
+    texts = (summary.summary, summary.final_analysis) if has_result else ()
+    sentences = (first_sentence.first_sentence(known_secrets.KNOWN.text(text)) for text in texts)
+    return next(filter(None, sentences), "") or first_sentence.one_line(known_secrets.KNOWN.text(summary.shown_message))
+
+
+def _conditions(summary: summaries.Summary) -> list[base.Condition]:
+    def condition(kind: str, *, true: bool = True, reason: str, at: datetime, message: str = "") -> base.Condition:
+        return base.Condition(
+            type=kind,
+            status="True" if true else "False",
+            reason=reason,
+            message=_excerpt(message, base.MESSAGE_MAX),
+            last_transition_time=at,
+            observed_generation=summary.generation,
+        )
+
+    if summary.chain_name is None:
+        refusal = summary.message
+        accepted = condition("Accepted", true=False, reason=summary.reason, at=summary.admitted_at, message=refusal)
+    else:
+        accepted = condition("Accepted", reason="Admitted", at=summary.admitted_at)
+    if summary.ended_at is None:
+        at = summary.started_at or summary.admitted_at
+        # Without its time, a status that no longer changes would look like work in progress.
+        commit_time = (summary.committed_at or at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        reconciling = [f"as of {commit_time}, the last commit", summary.waits_for or "; ".join(summary.retrying)]
+        message = "; ".join(filter(None, reconciling))
+        return [accepted, condition("Reconciling", reason=summary.phase, at=at, message=message)]
+    outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(summary.ending or "", "Complete")
+    ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
+    conditions = [
+        accepted,
+        *(condition(kind, reason=summary.reason, at=summary.ended_at, message=summary.message) for kind in ends),
+    ]
+    if summary.grounds:
+        grounded = bool(phase_rules.is_grounded(summary.grounds))
+        gaps = "; ".join(f"{gap['tool']}: {gap['reason']}" for gap in summary.gaps)
+        conditions.append(
+            condition("Grounded", true=grounded, reason=summary.grounds, at=summary.ended_at, message=gaps)
+        )
+    return conditions
+
+
+def _stage(
+    name: str, stage: summaries.StageSummary | None, *, agents: int, has_ended: bool
+) -> investigations.StageStatus:
+    """Return the status of a stage; `stage` is None if it has not started, `has_ended` is of the investigation."""
+    if stage is None:
+        return investigations.StageStatus(
+            name=name, phase="Cancelled" if has_ended else "Pending", agents=f"0/{agents}"
+        )
+    phases: dict[str | None, investigations.StagePhase] = {
+        "Completed": "Completed",
+        "CompletedWithErrors": "CompletedWithErrors",
+        "Failed": "Failed",
+        "TimedOut": "TimedOut",
+        "Cancelled": "Cancelled",
+        "Skipped": "Skipped",
+        None: "Running",
+    }
+    return investigations.StageStatus(
+        name=name,
+        phase=phases[stage.outcome],
+        agents=f"{stage.completed}/{agents}",
+        start_time=stage.started_at,
+        completion_time=stage.ended_at if stage.started_at else None,
+        duration=_duration(stage.started_at, stage.ended_at),
+        iterations=stage.iterations,
+        tool_calls=stage.tool_calls,
+        tokens=stage.total_tokens,
+        message=_excerpt("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX) or None,
+    )
+
+
+def _excerpt(text: str, limit: int) -> str:
+    """Return the beginning of `text` that fits into `limit` bytes of JSON, printable and without known secrets."""
+    text = control_characters.escape(known_secrets.KNOWN.text(text))[:limit]
+
+    def size(end: int) -> int:
+        return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')
+
+    return text[: bisect.bisect_right(range(1, len(text) + 1), limit, key=size)]
+
+
+def _duration(start: datetime | None, end: datetime | None) -> str | None:
+    """Return whole seconds as Kubernetes prints them (`1m32s`); None until both times are known."""
+    if start is None or end is None:
+        return None
+    seconds = round((end - start) / timedelta(seconds=1))
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if minutes or hours else "") + f"{seconds}s"
