@@ -14,7 +14,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, examples, manifests, queue, stories
-from tarsy.api.compat import plans, progress, timeline, words
+from tarsy.api.compat import live_updates, stages, statuses, timeline
 from tarsy.config import resolve
 from tarsy.config.model import platforms
 from tarsy.kube import client
@@ -165,8 +165,8 @@ async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
         None,
     )
     assert (detail["started_at_us"], detail["completed_at_us"], detail["duration_ms"]) == (
-        words.us(found.started_at),
-        words.us(found.ended_at),
+        statuses.to_us(found.started_at),
+        statuses.to_us(found.ended_at),
         (found.ended_at - found.started_at) // timedelta(milliseconds=1),
     )
     agents = ("KubernetesAgent", "KubernetesAgent-1, KubernetesAgent-2", "KubernetesAgent")
@@ -190,8 +190,8 @@ async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
         assert stage.started_at
         assert stage.ended_at
         assert (told["started_at_us"], told["completed_at_us"]) == (
-            words.us(stage.started_at),
-            words.us(stage.ended_at),
+            statuses.to_us(stage.started_at),
+            statuses.to_us(stage.ended_at),
         )
         assert (told["llm_interaction_count"], told["mcp_communication_count"]) == (stage.iterations, stage.tool_calls)
         assert (told["routing_decision"], told["execution_path"]) == (None, None)
@@ -206,7 +206,7 @@ async def test_the_timeline_of_a_session_is_its_log(
     events = detail["chronological_timeline"]
     for event in events:
         logged = log[int(event["event_id"].partition(".")[0])]
-        assert event["timestamp_us"] == words.us(logged.at)
+        assert event["timestamp_us"] == statuses.to_us(logged.at)
         assert event["stage_context"]["stage_id"] == logged.stage
     kinds = Counter(event["type"] for event in events)
     entry_kinds = Counter(type(one.entry).__name__ for one in log.values())
@@ -221,7 +221,7 @@ async def test_the_timeline_of_a_session_is_its_log(
     assert detail["timeline_truncated"] is False
     monkeypatch.setattr(transcript_pages, "BATCH_ENTRIES", 3)
     assert (await api.get(f"/api/v1/history/sessions/{identity}"))["chronological_timeline"] == events
-    monkeypatch.setattr(timeline.Teller.__init__, "__kwdefaults__", {"limit": 5})
+    monkeypatch.setattr(timeline.TimelineBuilder.__init__, "__kwdefaults__", {"limit": 5})
     cut = await api.get(f"/api/v1/history/sessions/{identity}")
     assert (cut["chronological_timeline"], cut["timeline_truncated"]) == (events[:5], True)
     assert cut["stage_executions"] == detail["stage_executions"]
@@ -232,21 +232,21 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
 ) -> None:
     identity = await world.worked([])
     writing = await queue.opened(database, await reclaimed(database))
-    told: list[progress.AlertStatusUpdate] = []
-    listed: list[progress.AlertStatusUpdate] = []
+    told: list[live_updates.AlertStatusUpdate] = []
+    listed: list[live_updates.AlertStatusUpdate] = []
     for entry in finished():
         await writing.commit(entry)
         found = await queue.summary(database, identity)
-        chain = plans.plans((await stage_rows.stage_progress(database, [identity]))[identity])
-        told += progress.alert_status_updates(entry, found, chain)
-        new, count = progress.updates_since(len(listed), found, chain)
+        chain = stages.chain_stages((await stage_rows.stage_progress(database, [identity]))[identity])
+        told += live_updates.entry_updates(entry, found, chain)
+        new, count = live_updates.updates_since(len(listed), found, chain)
         listed += new
         assert count == len(listed)
     assert listed == told, "the channel of all sessions is sent the same"
     page = await log_entries.log_page(database, identity, after=0, limit=500)
     assert page
     later = await queue.summary(database, identity)
-    replayed = [one for logged in page.log for one in progress.alert_status_updates(logged.entry, later, chain)]
+    replayed = [one for logged in page.log for one in live_updates.entry_updates(logged.entry, later, chain)]
     assert replayed == told
     assert [one.current_step for one in told][:3] == [
         "Starting chain execution",
@@ -473,13 +473,13 @@ async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(
     page = await api.get("/api/v1/history/sessions", params=[("status", "pending"), ("status", "failed")])
     assert page["pagination"]["total_items"] == 7
     admitted = {
-        str(identity): words.us(at)
+        str(identity): statuses.to_us(at)
         for identity, at in await queue.rows(database, "SELECT id, admitted_at FROM investigations")
     }
     assert await listed(start_date_us=admitted[ids[2]]) == ids[:3]
     assert await listed(end_date_us=admitted[ids[2]]) == ids[2:]
     assert await listed(start_date_us=admitted[ids[2]], end_date_us=admitted[ids[2]]) == [ids[2]]
-    assert await listed(end_date_us=words.LATEST_US) == ids
+    assert await listed(end_date_us=statuses.LATEST_US) == ids
 
     for parameters, place in (
         ({"page": "0"}, "query.page"),
@@ -488,7 +488,7 @@ async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(
         ({"page": "10000", "page_size": "2"}, "query.page"),
         ({"status": "done"}, "query.status.0"),
         ({"search": "..."}, "query.search"),
-        ({"start_date_us": str(words.LATEST_US + 1)}, "query.start_date_us"),
+        ({"start_date_us": str(statuses.LATEST_US + 1)}, "query.start_date_us"),
         ({"limit": "1"}, "query.limit"),
     ):
         status, problem = await api.ask("/api/v1/history/sessions", params=parameters)

@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
-from tarsy.api.compat import events
+from tarsy.api.compat import live_updates
 from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
 TARSY = list_feed.Namespace(name="tarsy", uid="uid-of-tarsy")
 CHANNEL = live_events.Channel(None)
-SESSIONS = events.Sessions()
+SESSIONS = live_updates.SessionTranslation()
 
 
 def listener(channel: live_events.Channel = CHANNEL) -> backlogs.Subscriber:

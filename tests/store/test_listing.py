@@ -16,7 +16,7 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import exports, queue, stories
-from tarsy.api.compat import history, sessions, words
+from tarsy.api.compat import history, sessions, statuses
 from tarsy.api.investigations import lists, reads
 from tarsy.live import events_from_log, live_events
 from tarsy.resources import investigations as kind
@@ -122,7 +122,7 @@ async def test_row_says_of_an_investigation_what_the_single_answer_says(
     log = await queue.log(database, identity)
     assert live_events.timestamp(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
     session = await history.read(database, identity)
-    assert session.completed_at_us == words.us(log[-1].at)
+    assert session.completed_at_us == statuses.to_us(log[-1].at)
     if not refused:
         assert [one.ended_at for one in shown.stages] == [one.at for one in log[-2:-1]]
         assert [one["ended_at"] for one in whole["executions"]] == [live_events.timestamp(log[-3].at)]

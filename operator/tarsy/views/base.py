@@ -1,7 +1,8 @@
-"""What all views have in common: their base class, costs, durations, masked settings."""
+"""Common parts of all views: the base class, costs, durations, masking, JSON."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -56,3 +57,12 @@ def plain_json(part: object) -> dict[str, Any]:
     """Return a dataclass as JSON that every client can read: a tool's schema may hold half a character."""
     plain: dict[str, Any] = messages.storable_json(pydantic_core.to_jsonable_python(part))
     return plain
+
+
+def parsed_json(text: str) -> Any:
+    """Return a text as JSON that every client can read; None if it is none."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return messages.storable_json(parsed) if messages.is_plain_json(parsed) else None

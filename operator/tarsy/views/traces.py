@@ -5,7 +5,6 @@ No request is stored: `agent.requests` builds it again from the log, as it built
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -14,7 +13,7 @@ from pydantic import Field
 
 from tarsy.agent import requests
 from tarsy.store.reads import transcript_pages
-from tarsy.transcript import entries, messages, ports, record, tool_names
+from tarsy.transcript import entries, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, transcripts
 
@@ -256,18 +255,9 @@ def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | 
     return Called(
         **dict(call),
         execution_name=stored.name,
-        arguments_json=_parsed(call.arguments),
+        arguments_json=base.parsed_json(call.arguments or "{}"),
         cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
         whole=full_result,
         summary=summary,
         asked_by=stored.asked_by,
     )
-
-
-def _parsed(arguments: str) -> Any:
-    """Return arguments as JSON that every client can read; None if they are none."""
-    try:
-        parsed = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return None
-    return messages.storable_json(parsed) if messages.is_plain_json(parsed) else None

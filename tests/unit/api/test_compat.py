@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from support import examples, stories
 from tarsy.api.compat import history as compat
-from tarsy.api.compat import outputs, plans, progress, sessions, timeline, words
+from tarsy.api.compat import live_updates, sessions, stages, statuses, timeline
 from tarsy.resources import chains, investigations
 from tarsy.store.reads import stage_rows, summaries
 from tarsy.transcript import entries, messages
@@ -49,19 +49,19 @@ def load(folder: Path, name: str) -> Any:
     ],
 )
 def test_a_phase_has_one_word(
-    phase: investigations.Phase, session: words.Session, processing: words.Processing
+    phase: investigations.Phase, session: statuses.Session, processing: statuses.Processing
 ) -> None:
-    assert words.INVESTIGATIONS[phase] == (session, processing)
-    assert phase in words.phases(session)
+    assert statuses.INVESTIGATIONS[phase] == (session, processing)
+    assert phase in statuses.phases(session)
 
 
 def test_every_phase_and_every_word_is_in_the_table() -> None:
-    assert set(words.INVESTIGATIONS) == set(get_args(investigations.Phase))
-    assert {words.session for words in words.INVESTIGATIONS.values()} == set(get_args(words.Session))
-    assert set(words.STAGES) == set(get_args(investigations.StagePhase))
-    assert {told.status for told in words.STAGES.values()} == set(get_args(words.Stage))
-    assert set(words.EXECUTIONS) == {None, *get_args(entries.Outcome)}
-    assert {*words.EXECUTIONS.values(), "pending"} == set(get_args(words.Execution))
+    assert set(statuses.INVESTIGATIONS) == set(get_args(investigations.Phase))
+    assert {words.session for words in statuses.INVESTIGATIONS.values()} == set(get_args(statuses.Session))
+    assert set(statuses.STAGES) == set(get_args(investigations.StagePhase))
+    assert {told.status for told in statuses.STAGES.values()} == set(get_args(statuses.Stage))
+    assert set(statuses.EXECUTIONS) == {None, *get_args(entries.Outcome)}
+    assert {*statuses.EXECUTIONS.values(), "pending"} == set(get_args(statuses.Execution))
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,21 @@ def test_every_phase_and_every_word_is_in_the_table() -> None:
 def test_a_stage_has_one_word_and_says_whether_there_were_errors(
     outcome: entries.StageOutcome | None, status: str, has_errors: bool
 ) -> None:
-    assert words.of_outcome(outcome) == (status, has_errors)
-    assert words.of_stage("a", {"a": outcome}, ended=True) == (status, has_errors)
+    assert statuses.stage_status("a", {"a": outcome}, ended=True) == (status, has_errors)
 
 
 def test_a_stage_that_was_not_come_to_waits_or_was_cancelled_with_the_rest() -> None:
-    assert words.of_stage("a", {}, ended=False) == ("pending", False)
-    assert words.of_stage("a", {}, ended=True) == ("failed", True)
+    assert statuses.stage_status("a", {}, ended=False) == ("pending", False)
+    assert statuses.stage_status("a", {}, ended=True) == ("failed", True)
 
 
 def test_times_are_microseconds_and_come_back_as_they_were() -> None:
-    assert words.us(AT) == US
-    assert words.moment(US) == AT
-    assert words.moment(words.LATEST_US).year == 9999
-    assert words.ms(AT, AT + timedelta(microseconds=1_999)) == 1
-    assert words.ms(AT, AT - timedelta(seconds=1)) == 0
-    assert words.ms(None, AT) is None
+    assert statuses.to_us(AT) == US
+    assert statuses.from_us(US) == AT
+    assert statuses.from_us(statuses.LATEST_US).year == 9999
+    assert statuses.elapsed_ms(AT, AT + timedelta(microseconds=1_999)) == 1
+    assert statuses.elapsed_ms(AT, AT - timedelta(seconds=1)) == 0
+    assert statuses.elapsed_ms(None, AT) is None
 
 
 @pytest.mark.parametrize(
@@ -130,8 +129,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "DashboardSessionSummary": compat.DashboardSessionSummary,
     "DashboardSessionDetail": compat.DashboardSessionDetail,
     "TimelineEvent": timeline.TimelineEvent,
-    "ProcessingStatus": progress.ProcessingStatus,
-    "AlertStatusUpdate": progress.AlertStatusUpdate,
+    "ProcessingStatus": sessions.ProcessingStatus,
+    "AlertStatusUpdate": live_updates.AlertStatusUpdate,
 }
 
 
@@ -155,7 +154,7 @@ COURSE = stage_rows.StageProgress(
     last_call_at=None,
     now=AT,
 )
-PLANS = plans.plans(COURSE)
+PLANS = stages.chain_stages(COURSE)
 
 
 def test_a_plan_says_who_works_in_a_stage() -> None:
@@ -169,7 +168,7 @@ def test_a_plan_says_who_works_in_a_stage() -> None:
     assert (two.agents, two.parallel_type, two.success_policy) == (("A-1", "A-2"), "multi_agent", "any")
     assert (three.agent, three.parallel_type, three.success_policy) == ("Fixer-1, Fixer-2", "replica", "all")
     assert (two.execution_type, two.group) == ("parallel", "analysis-group")
-    unreadable = plans.plans(replace(COURSE, chain=None))
+    unreadable = stages.chain_stages(replace(COURSE, chain=None))
     assert [(plan.name, plan.agent) for plan in unreadable] == [
         ("collection", ""),
         ("analysis", ""),
@@ -239,13 +238,13 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
 def test_how_far_it_is_is_told_in_percent_and_in_words(
     found: summaries.Summary, told: tuple[str, int, str], documents: Path
 ) -> None:
-    answer = progress.processing_status(found)
+    answer = sessions.processing_status(found)
     assert (answer.status, answer.progress, answer.message) == told
     examples.like(load(documents, "processing-status"), answer.model_dump(mode="json"))
 
 
 def updates(log: Sequence[entries.Entry], found: summaries.Summary) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for entry in log for one in progress.alert_status_updates(entry, found, PLANS)]
+    return [one.model_dump(mode="json") for entry in log for one in live_updates.entry_updates(entry, found, PLANS)]
 
 
 def test_the_log_is_told_as_the_documents_tell_a_chain(documents: Path) -> None:
@@ -302,17 +301,19 @@ def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
         stories.run_ended("Failed", "StagesFailed", message="stage collection: x"),
     ]
     stages = (stage("collection", "Failed"), stage("analysis", "Skipped"), stage("remediation", "Skipped"))
-    *_, last = told = updates(stopped, ended("Failed", stages=stages))
+    *_, last = told = updates(stopped, ended("Failed", stages=stages, message="stage collection: x"))
     assert [one["current_step"] for one in told[2:]] == ["Completed collection", "Chain execution finished"]
     assert [one["status"] for one in last["stage_progress"]] == ["failed", "skipped", "skipped"]
     assert (last["status"], last["error"], last["completed_stages"]) == ("failed", "stage collection: x", 1)
 
     (refused,) = updates(
         [stories.run_ended("Failed", "ChainNotFound", message="No chain")],
-        ended("Failed", chain_name=None, stage_names=()),
+        ended("Failed", message="No chain", chain_name=None, stage_names=()),
     )
     assert (refused["current_step"], refused["error"]) == ("Chain execution finished", "No chain")
-    (cancelled,) = updates([stories.run_ended("Cancelled", "CancelledByUser")], ended("Cancelled"))
+    (cancelled,) = updates(
+        [stories.run_ended("Cancelled", "CancelledByUser")], ended("Cancelled", reason="CancelledByUser")
+    )
     assert [one["status"] for one in cancelled["stage_progress"]] == ["failed"] * 3
     assert cancelled["error"] == "CancelledByUser"
 
@@ -326,7 +327,7 @@ def test_questions_and_what_cannot_be_read_are_no_part_of_the_story() -> None:
     ]
     assert updates(later, ended("Completed")) == []
     unreadable = entries.Unreadable(kind="New", version=1, problem="?")
-    assert list(progress.alert_status_updates(unreadable, summary())) == []
+    assert list(live_updates.entry_updates(unreadable, summary())) == []
 
 
 def execution(identity: str, **fields: Any) -> stage_rows.Execution:
@@ -377,7 +378,7 @@ def test_what_a_stage_came_to_has_the_documents_fields(
     executions: list[stage_rows.Execution],
     fields: dict[str, str],
 ) -> None:
-    output = outputs.of_stage(PLANS[0], found, executions, {"a": "said by a"})
+    output = stages.stage_output(PLANS[0], found, executions, {"a": "said by a"})
     assert output is not None
     examples.like(load(documents, "stage-outputs")[example], output)
     assert fields.items() <= output.items()
@@ -395,24 +396,24 @@ def test_several_agents_come_to_one_analysis_and_each_to_its_own() -> None:
     conclusions = {"a": "of a", "s": "of both"}
     synthesis = execution("s", stage="analysis", kind="synthesis", strategy="synthesis")
     completed, found = stage("analysis", "Completed"), PLANS[1]
-    joined = outputs.of_stage(found, completed, [*agents, synthesis], conclusions)
+    joined = stages.stage_output(found, completed, [*agents, synthesis], conclusions)
     assert joined
     assert (joined["analysis"], joined["strategy"], joined["agent"]) == ("of both", "synthesis", "A-1, A-2")
     failed = [*agents, replace(synthesis, outcome="Failed")]
-    unjoined = outputs.of_stage(found, stage("analysis", "CompletedWithErrors", "no synthesis"), failed, conclusions)
+    unjoined = stages.stage_output(found, stage("analysis", "CompletedWithErrors", "no synthesis"), failed, conclusions)
     assert unjoined
     assert (unjoined["analysis"], unjoined["error"], unjoined["error_type"]) == ("of a", "no synthesis", "agent_error")
     both = [replace(agents[0], outcome="Completed"), agents[1]]
-    apart = outputs.of_stage(found, completed, both, conclusions | {"b": "of b"})
+    apart = stages.stage_output(found, completed, both, conclusions | {"b": "of b"})
     assert apart
     assert apart["analysis"] == "A-1:\n\nof a\n\nA-2:\n\nof b"
-    each = outputs.of_agents("analysis", [*agents, synthesis], conclusions)
+    each = stages.agent_outputs("analysis", [*agents, synthesis], conclusions)
     assert [(name, result.get("analysis"), result.get("error_type")) for name, result in each] == [
         ("A-1", "of a", None),
         ("A-2", None, "timeout"),
     ]
-    assert outputs.of_stage(found, stage("analysis"), agents, conclusions) is None, "it runs"
-    assert outputs.of_stage(found, stage("analysis", "Skipped"), [], conclusions) is None
+    assert stages.stage_output(found, stage("analysis"), agents, conclusions) is None, "it runs"
+    assert stages.stage_output(found, stage("analysis", "Skipped"), [], conclusions) is None
 
 
 def logged(log: Sequence[entries.Entry], *, run: int = 0) -> list[entries.Logged]:
@@ -461,8 +462,8 @@ EXECUTIONS = [
 ]
 
 
-def told(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.Teller:
-    teller = timeline.Teller(PLANS, EXECUTIONS, limit=limit)
+def told(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.TimelineBuilder:
+    teller = timeline.TimelineBuilder(PLANS, EXECUTIONS, limit=limit)
     for one in log:
         teller.add([one])
     return teller
@@ -500,7 +501,7 @@ def test_events_are_told_in_order_with_their_stage_and_their_agents(documents: P
         "agents": None,
         "parallel_group": None,
     }
-    assert (asked["duration_ms"], asked["timestamp_us"]) == (1000, words.us(AT + timedelta(seconds=3)))
+    assert (asked["duration_ms"], asked["timestamp_us"]) == (1000, statuses.to_us(AT + timedelta(seconds=3)))
     assert (asked["details"]["tool_calls"], asked["details"]["thinking"]) == (["k8s.pods_log", "k8s.pods_get"], "Hm.")
     assert ran["details"] == {
         "server_name": "k8s",
@@ -542,7 +543,7 @@ def test_events_and_their_texts_are_bounded_and_the_rest_is_told_of() -> None:
 
 def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> None:
     assert told(logged(LOG, run=1)).events == []
-    teller = timeline.Teller([], [])
+    teller = timeline.TimelineBuilder([], [])
     teller.add(logged([*LOG, stories.stage_ended("never", "Skipped"), stories.run_ended()]))
     assert {event.type for event in teller.events} == {
         "stage_start",
@@ -550,7 +551,7 @@ def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> N
         "llm_interaction",
         "mcp_communication",
     }
-    summed = timeline.Teller(PLANS, [execution("sum", kind="summary", stage="", name="SummaryAgent")])
+    summed = timeline.TimelineBuilder(PLANS, [execution("sum", kind="summary", stage="", name="SummaryAgent")])
     (one,) = logged([stories.answers("In short.", execution="sum")])
     summed.add([replace(one, stage="")])
     assert (summed.events[0].stage_context, summed.events[0].parallel_context) == (None, None)

@@ -7,12 +7,12 @@ import json
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from tarsy.api.compat import events
+from tarsy.api.compat import live_updates
 from tarsy.live import live_events, web_sockets
 from tarsy.serve import problems
 from websockets import frames
 
-SESSIONS = events.Sessions()
+SESSIONS = live_updates.SessionTranslation()
 ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
 
 

@@ -1,13 +1,11 @@
-"""The history of investigations, as earlier clients read it: a list by page numbers, and one with all that happened.
+"""The history of investigations for earlier clients: a list by page numbers, and one investigation with its events.
 
-What is told of one is bounded, whatever was said in it: so many events, and so many characters of each text. The whole
-is where investigations are read under their own name.
+The number of events and the lengths of texts are bounded. The present paths have all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -16,19 +14,18 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import Field
 
-from tarsy.api.compat import outputs, plans, sessions, timeline, words
+from tarsy.api.compat import sessions, stages, statuses, timeline
 from tarsy.api.investigations import lists, reads
 from tarsy.auth import permissions
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.reads import listing, stage_rows, summaries, transcript_pages
-from tarsy.transcript import messages
 from tarsy.views import base
 
 PAGE_DEFAULT = 10
 PAGE_MAX = 100
 REACHED_MAX = 10_000
-"""Investigations that page numbers reach: to skip some takes as long as to find them."""
+"""Investigations that page numbers reach: skipping rows costs as much as reading them."""
 _JSON = {"type": "object", "additionalProperties": True}
 
 Page = Annotated[
@@ -37,13 +34,13 @@ Page = Annotated[
         ge=1,
         le=REACHED_MAX,
         examples=[1],
-        description=f"Of the list, from 1. Pages reach the first {REACHED_MAX} investigations that fit.",
+        description=f"The page of the list, from 1. Pages reach the first {REACHED_MAX} matching investigations.",
     ),
 ]
-PageSize = Annotated[int, Query(ge=1, le=PAGE_MAX, examples=[10], description="The investigations of a page.")]
+PageSize = Annotated[int, Query(ge=1, le=PAGE_MAX, examples=[10], description="Investigations of a page.")]
 Statuses = Annotated[
-    list[words.Session] | None,
-    Query(max_length=7, examples=[["completed"]], description="With this status; repeated: with one of these."),
+    list[statuses.Session] | None,
+    Query(max_length=7, examples=[["completed"]], description="The status; if repeated, one of these."),
 ]
 Search = Annotated[
     str | None,
@@ -52,25 +49,25 @@ Search = Annotated[
         max_length=lists.SEARCH_MAX,
         pattern=r"^[^\x00]*$",
         examples=["web-0"],
-        description="As `q` of `/api/v1/investigations`: all these words occur in alert, analysis or summary.",
+        description="As `q` of `/api/v1/investigations`: words that all occur in alert, analysis or summary.",
     ),
 ]
 Start = Annotated[
     int | None,
     Query(
         ge=0,
-        le=words.LATEST_US,
+        le=statuses.LATEST_US,
         examples=[1734567890123456],
-        description="Came in then or later; microseconds since 1970 UTC.",
+        description="Admitted then or later; microseconds since 1970 UTC.",
     ),
 ]
 End = Annotated[
     int | None,
     Query(
         ge=0,
-        le=words.LATEST_US,
+        le=statuses.LATEST_US,
         examples=[1734654290123456],
-        description="Came in then or earlier; microseconds since 1970 UTC.",
+        description="Admitted then or earlier; microseconds since 1970 UTC.",
     ),
 ]
 
@@ -82,16 +79,16 @@ class ChainNode(base.View):
     """The stage's name."""
     agent: str
     """The agents' names, joined if there are several; "" if the chain's snapshot cannot be read."""
-    status: words.Stage
+    status: statuses.Stage
     has_errors: bool
-    """It failed, or what was to join its agents' results did."""
+    """The stage failed, or the synthesis of its agents' results did."""
 
 
 class ChainInfo(base.View):
-    """The chain, and how far it is."""
+    """The chain, and its progress."""
 
     id: str | None
-    """Its name; None where there was none."""
+    """Its name; None if there was no chain."""
     type: Literal["sequential"] = "sequential"
     nodes: list[ChainNode]
 
@@ -101,21 +98,21 @@ class DashboardSessionSummary(base.View):
 
     session_id: UUID
     alert_id: UUID
-    """The same: an investigation is of one alert."""
+    """The same id: an investigation has one alert."""
     alert_type: str
-    status: words.Session
+    status: statuses.Session
     started_at_us: int
-    """When a worker first had it; until then, when it came in."""
+    """The time of its start by a worker; until then the time of its admission."""
     completed_at_us: int | None
     duration_ms: int | None
-    """Until now, where it has not ended; None where it never started."""
+    """The duration, until now if it has not ended; None if it never started."""
     error_message: str | None
-    """Why it failed, or was stopped."""
+    """The reason why it failed, or was stopped."""
     chain: ChainInfo
 
 
 class Pagination(base.View):
-    """Which page of how many."""
+    """The page, and the number of pages."""
 
     page: int
     page_size: int
@@ -135,34 +132,34 @@ class ParallelResult(base.View):
 
     agent: str
     result: Annotated[dict[str, Any], Field(json_schema_extra=_JSON)]
-    """As `stage_output` of a stage of one agent."""
+    """The same fields as `stage_output` of a stage with one agent."""
 
 
 class StageExecution(base.View):
-    """One stage of the chain, whether it has begun or not."""
+    """One stage of the chain, started or not."""
 
     execution_id: str
     stage_id: str
     """The stage's name."""
     stage_index: int
-    """Its place in the chain, from 0."""
-    status: words.Stage
+    """Its position in the chain, from 0."""
+    status: statuses.Stage
     started_at_us: int | None
     completed_at_us: int | None
     duration_ms: int | None
     llm_interaction_count: int
     mcp_communication_count: int
     stage_output: Annotated[dict[str, Any] | None, Field(json_schema_extra={"additionalProperties": True})]
-    """`status`, `agent`, `analysis`, `strategy` and `timestamp_us`; of one that failed `error`, `error_type` (timeout,
+    """`status`, `agent`, `analysis`, `strategy` and `timestamp_us`; of a failed stage `error`, `error_type` (timeout,
     agent_error or fatal), `stage_name`, `agent`, `timestamp` and `error_details`. None until it has ended."""
     error_message: str | None
-    execution_type: plans.ExecutionType
+    execution_type: stages.ExecutionType
     agent: str | None
-    """Where there is one alone."""
+    """The name of a single agent; None if there are several."""
     agents: list[str] | None
-    """Where there are several."""
+    """The names of several agents; None if there is one."""
     parallel_results: list[ParallelResult] | None
-    """Where there are several agents: of those that have ended."""
+    """The results of several agents, of those that have ended; None if there is one agent."""
     routing_decision: dict[str, Any] | None = None
     """Always null: chains do not branch."""
     execution_path: list[str] | None = None
@@ -173,183 +170,176 @@ class DashboardSessionDetail(DashboardSessionSummary):
     """An investigation with its stages and its events."""
 
     alert_data: Annotated[dict[str, Any], Field(json_schema_extra=_JSON)]
-    """As the agents read it, masked; what is no JSON object is `{"text": ...}`."""
+    """The alert as the agents read it, masked; a text that is no JSON object is `{"text": ...}`."""
     final_analysis: str | None
     stage_executions: list[StageExecution]
     chronological_timeline: list[timeline.TimelineEvent]
     timeline_truncated: bool
-    """There are more events than are told: `/api/v1/investigations/<id>/timeline` has all, in pages."""
+    """There are more events than this; `/api/v1/investigations/<id>/timeline` has all, in pages."""
 
 
 def query(
     scope: permissions.Scope,
     *,
-    statuses: Sequence[words.Session] | None,
+    session_statuses: Sequence[statuses.Session] | None,
     alert_type: str | None,
     start_us: int | None,
     end_us: int | None,
 ) -> listing.Query:
     """Return the query of the list, without its search."""
-    phases = tuple(phase for status in statuses or () for phase in words.phases(status))
-    until = None if end_us is None else words.moment(min(end_us + 1, words.LATEST_US))
     return listing.Query(
         namespace=scope.namespace,
         namespace_uid=scope.uid,
-        phases=phases,
+        phases=tuple(phase for status in session_statuses or () for phase in statuses.phases(status)),
         alert_type=alert_type,
-        since=None if start_us is None else words.moment(start_us),
-        until=until,
+        since=None if start_us is None else statuses.from_us(start_us),
+        until=None if end_us is None else statuses.from_us(min(end_us + 1, statuses.LATEST_US)),
     )
 
 
 async def read_list(
     database: databases.Database,
-    pages: lists.Lists,
+    investigation_lists: lists.Lists,
     query: listing.Query,
     *,
     search: str | None,
     page: int,
     size: int,
 ) -> DashboardSessionsList:
-    """Serve `GET /api/v1/history/sessions`; a Problem where the page is too far, or the search has no word."""
+    """Read a page of the list; raises a Problem if the page is too far, or the search has no word."""
     if page * size > REACHED_MAX:
         message = (
             f"pages reach the first {REACHED_MAX} investigations, {REACHED_MAX // size} pages of {size}: "
             "narrow the filters, or go on with /api/v1/investigations, whose cursors reach all"
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
-    _, matching = await pages.page(query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size)
-    courses = await stage_rows.stage_progress(database, [listed.id for listed in matching.items])
+    _, matching = await investigation_lists.page(
+        query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size
+    )
+    progress_by_id = await stage_rows.stage_progress(database, [listed.id for listed in matching.items])
     total = sum(matching.counts[phase] for phase in query.phases or matching.counts)
     return DashboardSessionsList(
-        sessions=[_listed(listed, courses[listed.id]) for listed in matching.items if listed.id in courses],
+        sessions=[
+            _session(listed, progress_by_id[listed.id]) for listed in matching.items if listed.id in progress_by_id
+        ],
         pagination=Pagination(page=page, page_size=size, total_pages=-(-total // size), total_items=total),
     )
 
 
 async def read(database: databases.Database, identity: UUID) -> DashboardSessionDetail:
-    """Serve `GET /api/v1/history/sessions/{session_id}`."""
+    """Read an investigation with its stages and its events."""
     head = await summaries.details(database, identity, runs=1)
-    course = (await stage_rows.stage_progress(database, [identity])).get(identity)
-    if head is None or course is None:
+    progress = (await stage_rows.stage_progress(database, [identity])).get(identity)
+    if head is None or progress is None:
         raise reads.unknown_investigation(identity)
     executions = await stage_rows.executions(database, identity)
     conclusions = await stage_rows.conclusions(
-        database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
+        database, identity, executions, upto=head.log_seq, length=stages.ANALYSIS_MAX
     )
-    chain = plans.plans(course)
-    teller = timeline.Teller(chain, executions)
+    builder = timeline.TimelineBuilder(stages.chain_stages(progress), executions)
     async for page in transcript_pages.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
-        await asyncio.to_thread(teller.add, [placed.logged for placed in page])
-        if teller.is_full:
+        await asyncio.to_thread(builder.add, [placed.logged for placed in page])
+        if builder.is_full:
             break
-    return await asyncio.to_thread(_detail, head, course, chain, executions, conclusions, teller)
+    return await asyncio.to_thread(_detail, head, progress, executions, conclusions, builder)
 
 
 def alert_data(text: str) -> dict[str, Any]:
-    """An alert's data as its JSON object, where it is one."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict) and messages.is_plain_json(document):
-        storable: dict[str, Any] = messages.storable_json(document)
-        return storable
-    return {"text": text}
+    """Return an alert's data as a JSON object."""
+    document = base.parsed_json(text)
+    return document if isinstance(document, dict) else {"text": text}
 
 
-def _listed(listed: listing.Listed, by: stage_rows.StageProgress) -> DashboardSessionSummary:
-    stopped = words.INVESTIGATIONS[listed.phase].processing == "failed"
+def _session(listed: listing.Listed, progress: stage_rows.StageProgress) -> DashboardSessionSummary:
     return DashboardSessionSummary(
-        **_times(listed.admitted_at, listed.started_at, listed.ended_at, now=by.now),
+        **_times(listed, now=progress.now),
         session_id=listed.id,
         alert_id=listed.id,
         alert_type=listed.alert_type,
-        status=words.INVESTIGATIONS[listed.phase].session,
-        error_message=listed.message or None if stopped else None,
-        chain=_chain(listed.chain_name, plans.plans(by), by.outcomes, ended=listed.ended_at is not None),
+        status=statuses.INVESTIGATIONS[listed.phase].session,
+        error_message=statuses.error_message(listed.phase, listed.message),
+        chain=_chain(listed, progress, progress.outcomes),
     )
 
 
-def _times(admitted: datetime, started: datetime | None, ended: datetime | None, *, now: datetime) -> dict[str, Any]:
+def _times(investigation: listing.Listed | summaries.Summary, *, now: datetime) -> dict[str, Any]:
+    started, ended = investigation.started_at, investigation.ended_at
     return {
-        "started_at_us": words.us(started or admitted),
-        "completed_at_us": ended and words.us(ended),
-        "duration_ms": words.ms(started, ended or now),
+        "started_at_us": statuses.to_us(started or investigation.admitted_at),
+        "completed_at_us": ended and statuses.to_us(ended),
+        "duration_ms": statuses.elapsed_ms(started, ended or now),
     }
 
 
 def _chain(
-    name: str | None, chain: Iterable[plans.Plan], outcomes: Mapping[str, str | None], *, ended: bool
+    investigation: listing.Listed | summaries.Summary,
+    progress: stage_rows.StageProgress,
+    outcomes: Mapping[str, str | None],
 ) -> ChainInfo:
-    nodes = [
-        ChainNode(id=plan.name, agent=plan.agent, **words.of_stage(plan.name, outcomes, ended=ended)._asdict())
-        for plan in chain
-    ]
-    return ChainInfo(id=name, nodes=nodes)
+    nodes = []
+    for stage in stages.chain_stages(progress):
+        status, has_errors = statuses.stage_status(stage.name, outcomes, ended=investigation.ended_at is not None)
+        nodes.append(ChainNode(id=stage.name, agent=stage.agent, status=status, has_errors=has_errors))
+    return ChainInfo(id=investigation.chain_name, nodes=nodes)
 
 
 def _detail(
     head: summaries.Details,
-    course: stage_rows.StageProgress,
-    chain: Sequence[plans.Plan],
+    progress: stage_rows.StageProgress,
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
-    teller: timeline.Teller,
+    builder: timeline.TimelineBuilder,
 ) -> DashboardSessionDetail:
     summary = head.summary
-    outcomes = {stage.name: stage.outcome for stage in summary.stages}
     return DashboardSessionDetail(
-        **_times(summary.admitted_at, summary.started_at, summary.ended_at, now=course.now),
+        **_times(summary, now=progress.now),
         session_id=summary.id,
         alert_id=summary.id,
         alert_data=alert_data(head.alert_data),
         alert_type=summary.alert_type,
-        status=words.INVESTIGATIONS[summary.phase].session,
+        status=statuses.INVESTIGATIONS[summary.phase].session,
         final_analysis=summary.final_analysis or None,
-        error_message=sessions.error_of(summary),
-        chain=_chain(summary.chain_name, chain, outcomes, ended=summary.ended_at is not None),
+        error_message=statuses.error_message(summary.phase, summary.message or summary.reason),
+        chain=_chain(summary, progress, {stage.name: stage.outcome for stage in summary.stages}),
         stage_executions=[
-            _stage(summary, plan, index=index, executions=executions, conclusions=conclusions)
-            for index, plan in enumerate(chain)
+            _stage_execution(summary, chain_stage, index=index, executions=executions, conclusions=conclusions)
+            for index, chain_stage in enumerate(stages.chain_stages(progress))
         ],
-        chronological_timeline=teller.events,
-        timeline_truncated=teller.is_full,
+        chronological_timeline=builder.events,
+        timeline_truncated=builder.is_full,
     )
 
 
-def _stage(
+def _stage_execution(
     summary: summaries.Summary,
-    plan: plans.Plan,
+    chain_stage: stages.ChainStage,
     *,
     index: int,
     executions: Iterable[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> StageExecution:
-    stages = {stage.name: stage for stage in summary.stages}
-    stage = stages.get(plan.name)
-    stage_words = words.of_stage(
-        plan.name, {name: execution.outcome for name, execution in stages.items()}, ended=summary.ended_at is not None
-    )
-    own = [execution for execution in executions if execution.stage == plan.name]
+    name = chain_stage.name
+    stage = next((stage for stage in summary.stages if stage.name == name), None)
+    status, has_errors = sessions.stage_status(summary, name)
+    own = [execution for execution in executions if execution.stage == name]
     started, ended = (stage.started_at, stage.ended_at) if stage and stage.started_at else (None, None)
-    results = outputs.of_agents(plan.name, own, conclusions) if plan.parallel_type else []
+    agents: dict[str, Any] = {"agent": chain_stage.agent, "agents": None, "parallel_results": None}
+    if chain_stage.parallel_type:
+        outputs = stages.agent_outputs(name, own, conclusions)
+        results = [ParallelResult(agent=agent, result=output) for agent, output in outputs]
+        agents = {"agent": None, "agents": list(chain_stage.agents), "parallel_results": results}
     return StageExecution(
-        execution_id=sessions.stage_id(summary.id, plan.name),
-        stage_id=plan.name,
+        **agents,
+        execution_id=sessions.stage_id(summary.id, name),
+        stage_id=name,
         stage_index=index,
-        status=stage_words.status,
-        started_at_us=started and words.us(started),
-        completed_at_us=ended and words.us(ended),
-        duration_ms=words.ms(started, ended),
+        status=status,
+        started_at_us=started and statuses.to_us(started),
+        completed_at_us=ended and statuses.to_us(ended),
+        duration_ms=statuses.elapsed_ms(started, ended),
         llm_interaction_count=stage.iterations if stage else 0,
         mcp_communication_count=stage.tool_calls if stage else 0,
-        stage_output=outputs.of_stage(plan, stage, own, conclusions) if stage else None,
-        error_message=stage.message or None if stage and stage_words.has_errors else None,
-        execution_type=plan.execution_type,
-        agent=None if plan.parallel_type else plan.agent,
-        agents=list(plan.agents) if plan.parallel_type else None,
-        parallel_results=[ParallelResult(agent=agent, result=result) for agent, result in results]
-        if plan.parallel_type
-        else None,
+        stage_output=stages.stage_output(chain_stage, stage, own, conclusions) if stage else None,
+        error_message=stage.message or None if stage and has_errors else None,
+        execution_type=chain_stage.execution_type,
     )

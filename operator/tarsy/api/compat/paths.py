@@ -7,7 +7,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request, Response
 
 from tarsy.api.alerts import intake, posted
-from tarsy.api.compat import events, history, progress, sessions
+from tarsy.api.compat import history, live_updates, sessions
 from tarsy.api.investigations import actions, lists
 from tarsy.auth import permissions
 from tarsy.ingest import plain
@@ -27,7 +27,7 @@ def register(
     may: permissions.Access,
 ) -> APIRouter:
     """Add the translation of live events to `hub`, and return the routes."""
-    hub.add_translation(events.Sessions())
+    hub.add_translation(live_updates.SessionTranslation())
     router = strict.router(tag="compat")
 
     @router.post(
@@ -43,9 +43,9 @@ def register(
         return await posted.take(alert_intake, request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
-    async def processing_status(target: permissions.Known = Depends(may.reads)) -> progress.ProcessingStatus:
+    async def processing_status(target: permissions.Known = Depends(may.reads)) -> sessions.ProcessingStatus:
         """Return the progress of an alert's investigation, by the `alert_id` of the answer to the alert."""
-        return await progress.read(database, target.id)
+        return await sessions.read_processing_status(database, target.id)
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(target: permissions.Known = Depends(may.reads)) -> Response:
@@ -80,7 +80,7 @@ def register(
         """List the investigations of a namespace with their chains, newest first, by page numbers."""
         query = history.query(
             scope,
-            statuses=status,
+            session_statuses=status,
             alert_type=alert_type,
             start_us=start_date_us,
             end_us=end_date_us,

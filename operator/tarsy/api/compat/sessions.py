@@ -1,13 +1,15 @@
-"""Investigations as the sessions of earlier clients: with their stages, and the executions of these."""
+"""Investigations as the sessions of earlier clients, with stages and executions; and the progress of an alert."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from tarsy.api.compat import plans, words
+from pydantic import Field
+
+from tarsy.api.compat import stages, statuses
 from tarsy.api.investigations import actions, reads
 from tarsy.auth import permissions
 from tarsy.resources import chains
@@ -24,10 +26,10 @@ class AgentExecution(base.View):
     session_id: UUID
     agent_name: str
     agent_index: int
-    """Its place in the stage, from 1."""
+    """Its position in the stage, from 1."""
     iteration_strategy: str | None
-    """None where it ended before it could begin."""
-    status: words.Execution
+    """The strategy; None if it ended before it could begin."""
+    status: statuses.Execution
     error_message: str | None
     started_at: datetime
     completed_at: datetime | None
@@ -41,19 +43,19 @@ class SessionStage(base.View):
     session_id: UUID
     stage_name: str
     stage_index: int
-    """Its place in the chain, from 0."""
+    """Its position in the chain, from 0."""
     expected_agent_count: int
-    parallel_type: plans.ParallelType | None
-    """None of one agent alone."""
+    parallel_type: stages.ParallelType | None
+    """None for a single agent."""
     success_policy: chains.SuccessPolicy | None
-    """None of one agent alone."""
-    status: words.Stage
+    """None for a single agent."""
+    status: statuses.Stage
     error_message: str | None
     started_at: datetime | None
     completed_at: datetime | None
     duration_ms: int | None
     executions: list[AgentExecution]
-    """The executions of its agents that have begun, in the agents' order."""
+    """The executions of its agents that have started, in the agents' order."""
 
 
 class AlertSession(base.View):
@@ -61,15 +63,15 @@ class AlertSession(base.View):
 
     id: UUID
     alert_data: str
-    """As the agents read it, masked."""
+    """The alert as the agents read it, masked."""
     agent_type: str | None
     """`chain:` and the chain's name."""
     alert_type: str
-    status: words.Session
+    status: statuses.Session
     chain_id: str | None
     """The chain's name."""
     pod_id: str | None
-    """The name of the pod (or machine) whose worker runs it now; null while none does."""
+    """The name of the pod (or machine) whose worker runs it; null if none does."""
     final_analysis: str | None
     executive_summary: str | None
     mcp_selection: dict[str, Any] | None
@@ -77,15 +79,15 @@ class AlertSession(base.View):
     author: str | None
     runbook_url: str | None
     deleted_at: datetime | None
-    """Always null: what is purged is not there."""
+    """Always null: a purged investigation is not found."""
     created_at: datetime
-    """When it came in."""
+    """The time of its admission."""
     started_at: datetime | None
     completed_at: datetime | None
     last_interaction_at: datetime | None
-    """When its last call of a model or a tool was kept."""
+    """The time of the commit of its last model call or tool call."""
     error_message: str | None
-    """Why it failed, or was stopped."""
+    """The reason why it failed, or was stopped."""
     stages: list[SessionStage]
 
 
@@ -97,37 +99,62 @@ class CancelledSession(base.View):
     message: str
 
 
+PROGRESS_STARTED = 20
+"""Percent, once a worker has started it."""
+
+
+class ProcessingStatus(base.View):
+    """The progress of an alert's investigation."""
+
+    alert_id: UUID
+    """The investigation's id."""
+    status: statuses.Processing
+    progress: Annotated[int, Field(ge=0, le=100)]
+    """Percent: 0 until a worker starts it, then 20, more with each stage that ends, 100 at its end."""
+    message: str
+
+
 async def read(database: databases.Database, identity: UUID) -> AlertSession:
-    """Serve `GET /api/v1/sessions/{id}`."""
+    """Read an investigation with its stages and executions."""
     head = await summaries.details(database, identity, runs=1)
-    course = (await stage_rows.stage_progress(database, [identity], calls=True)).get(identity)
-    if head is None or course is None:
+    progress = (await stage_rows.stage_progress(database, [identity], calls=True)).get(identity)
+    if head is None or progress is None:
         raise reads.unknown_investigation(identity)
-    executions = await stage_rows.executions(database, identity)
-    return session(head, course, executions)
+    return alert_session(head, progress, await stage_rows.executions(database, identity))
 
 
-async def cancel(doing: actions.Actions, target: permissions.Known) -> CancelledSession:
-    """Serve `POST /api/v1/sessions/{id}/cancel`."""
-    done = await doing.cancel(target)
-    status: Literal["cancelling", "cancelled"] = "cancelled" if done.phase == "Cancelled" else "cancelling"
+async def cancel(investigation_actions: actions.Actions, target: permissions.Known) -> CancelledSession:
+    """Cancel an investigation."""
+    cancelled = await investigation_actions.cancel(target)
+    status: Literal["cancelling", "cancelled"] = "cancelled" if cancelled.phase == "Cancelled" else "cancelling"
     return CancelledSession(session_id=target.id, status=status, message="Session cancellation requested")
 
 
-def session(
-    head: summaries.Details, course: stage_rows.StageProgress, executions: Iterable[stage_rows.Execution]
+async def read_processing_status(database: databases.Database, identity: UUID) -> ProcessingStatus:
+    """Read the progress of an investigation."""
+    summary = await summaries.load(database, identity)
+    if summary is None:
+        raise reads.unknown_investigation(identity)
+    return processing_status(summary)
+
+
+def alert_session(
+    head: summaries.Details, progress: stage_rows.StageProgress, executions: Iterable[stage_rows.Execution]
 ) -> AlertSession:
-    """An investigation, from all that the store has of it beside its log."""
+    """Return the session of an investigation."""
     summary = head.summary
-    status = words.INVESTIGATIONS[summary.phase].session
+    by_stage: dict[str, list[stage_rows.Execution]] = {}
+    for execution in sorted(executions, key=lambda execution: execution.index):
+        if execution.kind == "agent":
+            by_stage.setdefault(execution.stage, []).append(execution)
     return AlertSession(
         id=summary.id,
         alert_data=head.alert_data,
         agent_type=summary.chain_name and f"chain:{summary.chain_name}",
         alert_type=summary.alert_type,
-        status=status,
+        status=statuses.INVESTIGATIONS[summary.phase].session,
         chain_id=summary.chain_name,
-        pod_id=course.host or (course.owner and str(course.owner)),
+        pod_id=progress.host or (progress.owner and str(progress.owner)),
         final_analysis=summary.final_analysis or None,
         executive_summary=summary.summary or None,
         mcp_selection=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
@@ -137,16 +164,13 @@ def session(
         created_at=summary.admitted_at,
         started_at=summary.started_at,
         completed_at=summary.ended_at,
-        last_interaction_at=course.last_call_at,
-        error_message=error_of(summary),
-        stages=_stages(summary, plans.plans(course), list(executions)),
+        last_interaction_at=progress.last_call_at,
+        error_message=statuses.error_message(summary.phase, summary.message or summary.reason),
+        stages=[
+            _stage(summary, chain_stage, index=index, executions=by_stage.get(chain_stage.name, ()))
+            for index, chain_stage in enumerate(stages.chain_stages(progress))
+        ],
     )
-
-
-def error_of(summary: summaries.Summary) -> str | None:
-    """Why an investigation failed, or was stopped; None where it was not."""
-    stopped = words.INVESTIGATIONS[summary.phase].processing == "failed"
-    return (summary.message or summary.reason) if stopped else None
 
 
 def stage_id(session: UUID, stage: str) -> str:
@@ -154,70 +178,67 @@ def stage_id(session: UUID, stage: str) -> str:
     return f"{session}.{stage}"
 
 
-def _stages(
-    summary: summaries.Summary, chain: Iterable[plans.Plan], executions: list[stage_rows.Execution]
-) -> list[SessionStage]:
-    stages = {stage.name: stage for stage in summary.stages}
-    outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in stages.items()}
-    counts = summary.stage_agents
-    return [
-        _stage(
-            summary,
-            plan,
-            index=index,
-            count=counts[index] if index < len(counts) else len(plan.agents),
-            stage=stages.get(plan.name),
-            stage_words=words.of_stage(plan.name, outcomes, ended=summary.ended_at is not None),
-            executions=[
-                execution for execution in executions if execution.stage == plan.name and execution.kind == "agent"
-            ],
-        )
-        for index, plan in enumerate(chain)
-    ]
+def stage_status(summary: summaries.Summary, stage: str) -> statuses.StageStatus:
+    """Return the present status of a stage."""
+    outcomes = {stage.name: stage.outcome for stage in summary.stages}
+    return statuses.stage_status(stage, outcomes, ended=summary.ended_at is not None)
 
 
 def _stage(
     summary: summaries.Summary,
-    plan: plans.Plan,
+    chain_stage: stages.ChainStage,
     *,
     index: int,
-    count: int,
-    stage: summaries.StageSummary | None,
-    stage_words: words.StageWords,
     executions: Iterable[stage_rows.Execution],
 ) -> SessionStage:
+    stage = next((stage for stage in summary.stages if stage.name == chain_stage.name), None)
     started, ended = (stage.started_at, stage.ended_at) if stage else (None, None)
+    status, has_errors = stage_status(summary, chain_stage.name)
+    counts = summary.stage_agents
     return SessionStage(
-        id=stage_id(summary.id, plan.name),
+        id=stage_id(summary.id, chain_stage.name),
         session_id=summary.id,
-        stage_name=plan.name,
+        stage_name=chain_stage.name,
         stage_index=index,
-        expected_agent_count=count,
-        parallel_type=plan.parallel_type,
-        success_policy=plan.success_policy,
-        status=stage_words.status,
-        error_message=stage.message or None if stage and stage_words.has_errors else None,
+        expected_agent_count=counts[index] if index < len(counts) else len(chain_stage.agents),
+        parallel_type=chain_stage.parallel_type,
+        success_policy=chain_stage.success_policy,
+        status=status,
+        error_message=stage.message or None if stage and has_errors else None,
         started_at=started,
-        completed_at=ended if started else None,  # a skipped one is noted when it is passed over
-        duration_ms=words.ms(started, ended),
+        completed_at=ended if started else None,  # a skipped stage has an end, and no start
+        duration_ms=statuses.elapsed_ms(started, ended),
         executions=[
-            _execution(summary, plan.name, own_execution)
-            for own_execution in sorted(executions, key=lambda execution: execution.index)
+            AgentExecution(
+                id=execution.id,
+                stage_id=stage_id(summary.id, chain_stage.name),
+                session_id=summary.id,
+                agent_name=execution.name,
+                agent_index=execution.index + 1,
+                iteration_strategy=execution.strategy or None,
+                status=statuses.EXECUTIONS[execution.outcome],
+                error_message=execution.error or None,
+                started_at=execution.started_at,
+                completed_at=execution.ended_at,
+                duration_ms=statuses.elapsed_ms(execution.started_at, execution.ended_at),
+            )
+            for execution in executions
         ],
     )
 
 
-def _execution(summary: summaries.Summary, stage: str, own_execution: stage_rows.Execution) -> AgentExecution:
-    return AgentExecution(
-        id=own_execution.id,
-        stage_id=stage_id(summary.id, stage),
-        session_id=summary.id,
-        agent_name=own_execution.name,
-        agent_index=own_execution.index + 1,
-        iteration_strategy=own_execution.strategy or None,
-        status=words.EXECUTIONS[own_execution.outcome],
-        error_message=own_execution.error or None,
-        started_at=own_execution.started_at,
-        completed_at=own_execution.ended_at,
-        duration_ms=words.ms(own_execution.started_at, own_execution.ended_at),
-    )
+def processing_status(summary: summaries.Summary) -> ProcessingStatus:
+    """Return the progress of an investigation."""
+    status = statuses.INVESTIGATIONS[summary.phase].processing
+    messages: dict[statuses.Processing, str] = {
+        "queued": summary.waits_for or "Alert queued for processing",
+        "processing": f"Executing chain: {summary.chain_name}",
+        "completed": "Processing completed",
+        "failed": f"Error: {summary.message or summary.reason}",
+    }
+    progress = 100 if summary.ended_at else 0
+    if summary.started_at and not summary.ended_at:
+        ended = sum(stage.ended_at is not None for stage in summary.stages)
+        by_stages = (100 - PROGRESS_STARTED) * ended // max(len(summary.stage_names), 1)
+        progress = min(PROGRESS_STARTED + by_stages, 99)
+    return ProcessingStatus(alert_id=summary.id, status=status, progress=progress, message=messages[status])
