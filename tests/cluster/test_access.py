@@ -23,7 +23,7 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
-from tarsy.auth import callers, permissions
+from tarsy.auth import identities, permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.resources import investigations
@@ -267,12 +267,12 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
     application = FastAPI()
     problems.install(application)
 
-    everybody = {"lists": may.lists, "notifies": may.notifies, "submits": may.submits, "oversees": may.oversees}
+    everybody = {"lists": may.list_in, "notifies": may.notify, "submits": may.submit, "oversees": may.see_setup}
     for name, asks in everybody.items():
         application.get(f"/{name}")(_telling(asks))
-    for name, right in {"reads": may.reads, "changes": may.changes, "purges": may.purges}.items():
+    for name, right in {"reads": may.read, "changes": may.update, "purges": may.purge}.items():
         application.get(f"/{name}/{{identity}}")(_telling(right))
-    application.get("/accepts/{name}")(_telling(may.accepts))
+    application.get("/accepts/{name}")(_telling(may.accept_tools))
     async with apis.served(parts, application=application) as session:
         yield API(session, {"paths": {}})
 
@@ -492,7 +492,7 @@ async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_ho
     assert [status for status, _ in (first, *told)] == [200] * 6
     assert max(first[1], longest) < SOON_SECONDS + BUSY * alone[1]
     assert set(answers) == {401, 429}
-    assert callers.GUESSES <= answers[401] <= callers.GUESSES + math.ceil(took), "and one a second"
+    assert identities.GUESSES <= answers[401] <= identities.GUESSES + math.ceil(took), "and one a second"
 
 
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers, apis, queue, watching
-from tarsy.auth import callers, permissions, single_flight
+from tarsy.auth import identities, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
 from tarsy.live import subscriptions
@@ -106,12 +106,12 @@ async def refusal(asking: Awaitable[object]) -> int:
 async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
-    caller = await may.oversees(asked())
+    caller = await may.see_setup(asked())
     assert (caller.author, caller.address) == ("jane", "203.0.113.7")
     attributes = {"group": "tarsy.dev", "resource": "agentchains", "verb": "list", "namespace": "tarsy", "name": ""}
     user = {"user": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
     assert reviewer.accesses == [{"resourceAttributes": attributes, **user}]
-    await may.submits(asked("hook"))
+    await may.submit(asked("hook"))
     assert reviewer.tokens == ["jane's"], "the webhook's own goes nowhere"
 
 
@@ -120,7 +120,7 @@ async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_long
 ) -> None:
     for now, tokens, accesses in ((0, 1, 1), (19, 1, 1), (30, 1, 2), (39, 1, 2), (60, 2, 3)):
         reviewer.now = now
-        await asyncio.gather(*(may.oversees(asked()) for _ in range(20)))
+        await asyncio.gather(*(may.see_setup(asked()) for _ in range(20)))
         assert (len(reviewer.tokens), len(reviewer.accesses)) == (tokens, accesses), now
 
 
@@ -128,12 +128,12 @@ async def test_a_no_holds_for_ten_seconds(may: permissions.Access, reviewer: Rev
     reviewer.access = (201, {"status": {"allowed": False, "reason": "no"}})
     for now, accesses in ((0, 1), (9, 1), (10, 2)):
         reviewer.now = now
-        assert await refusal(may.oversees(asked())) == 403
+        assert await refusal(may.see_setup(asked())) == 403
         assert len(reviewer.accesses) == accesses
     reviewer.token = (201, {"status": {"authenticated": False, "error": "who?"}})
     for now, tokens in ((100, 2), (109, 2), (110, 3)):
         reviewer.now = now
-        assert await refusal(may.oversees(asked())) == 401
+        assert await refusal(may.see_setup(asked())) == 401
         assert len(reviewer.tokens) == tokens
 
 
@@ -145,9 +145,9 @@ async def test_a_token_is_believed_until_its_own_end_at_most(may: permissions.Ac
     for seconds, later, count in ((40, 20, 1), (40, 40, 2), (3600, 39, 1), (3600, 60, 2), (-1, 0, 2)):
         reviewer.tokens.clear()
         token = ending(seconds)
-        await may.oversees(asked(token))
+        await may.see_setup(asked(token))
         reviewer.now += later
-        await may.oversees(asked(token))
+        await may.see_setup(asked(token))
         assert len(reviewer.tokens) == count, (seconds, later)
 
 
@@ -164,54 +164,54 @@ async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiti
     may: permissions.Access, reviewer: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reviews, "SECONDS", 60.0)
-    await may.oversees(asked())
+    await may.see_setup(asked())
     reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
     reviewer.guesses_go.clear()
-    guessing = asyncio.gather(*(answered(may.oversees(asked(f"guess{number}"))) for number in range(2000)))
-    await reviewer.has_heard(lambda: len(reviewer.tokens) > single_flight.OF_ONE)
+    guessing = asyncio.gather(*(answered(may.see_setup(asked(f"guess{number}"))) for number in range(2000)))
+    await reviewer.has_heard(lambda: len(reviewer.tokens) > single_flight.LOOKUPS_PER_CALLER)
     honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
-    assert await asyncio.gather(*(answered(may.oversees(one)) for one in honest)) == [200] * 3
+    assert await asyncio.gather(*(answered(may.see_setup(one)) for one in honest)) == [200] * 3
     assert not guessing.done(), "no guess was answered before they were"
     reviewer.guesses_go.set()
     found = Counter(await guessing)
     guesses = [token for token in reviewer.tokens if token.startswith("guess")]
     assert found == {401: len(guesses), 429: 2000 - len(guesses)}
-    assert len(guesses) == callers.GUESSES
+    assert len(guesses) == identities.GUESSES
     assert reviewer.tokens.count(JANES) == 2, "it was asked for again meanwhile"
     assert reviewer.now == 50
     reviewer.now = 60 + 49
-    assert await answered(may.oversees(asked())) == 200, "who is known calls on, from there too"
+    assert await answered(may.see_setup(asked())) == 200, "who is known calls on, from there too"
 
 
 async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
-    for number in range(callers.GUESSES):
-        assert await answered(may.oversees(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
+    for number in range(identities.GUESSES):
+        assert await answered(may.see_setup(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
     there = "2001:db8:1:2:3::4"  # of the same network
     for _ in range(2):
         with pytest.raises(problems.Problem) as refused:
-            await may.oversees(asked(address=there))
+            await may.see_setup(asked(address=there))
         assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
         with pytest.raises(problems.Problem) as refused:
-            await may.notifies(asked(address=there))
+            await may.notify(asked(address=there))
         assert refused.value.status == 503, "which is sent again"
-    assert await answered(may.oversees(asked("guess0", address=there))) == 401, "that is known"
-    assert await answered(may.submits(asked("hook", address=there))) == 200
-    assert len(reviewer.tokens) == callers.GUESSES
-    assert await answered(may.oversees(asked(address="2001:db8:1:3::3"))) == 200
-    assert await answered(may.oversees(asked(address=there))) == 200, "whose it is is known now"
-    assert await answered(may.oversees(asked("another", address=there))) == 429
+    assert await answered(may.see_setup(asked("guess0", address=there))) == 401, "that is known"
+    assert await answered(may.submit(asked("hook", address=there))) == 200
+    assert len(reviewer.tokens) == identities.GUESSES
+    assert await answered(may.see_setup(asked(address="2001:db8:1:3::3"))) == 200
+    assert await answered(may.see_setup(asked(address=there))) == 200, "whose it is is known now"
+    assert await answered(may.see_setup(asked("another", address=there))) == 429
     reviewer.now += 1
     for _ in range(50):
-        assert await answered(may.oversees(asked("another", address=there))) == 200, "a good one costs nothing"
-    assert await answered(may.oversees(asked("guess-more", address=there))) == 401
-    assert await answered(may.oversees(asked("yet-another", address=there))) == 429
+        assert await answered(may.see_setup(asked("another", address=there))) == 200, "a good one costs nothing"
+    assert await answered(may.see_setup(asked("guess-more", address=there))) == 401
+    assert await answered(may.see_setup(asked("yet-another", address=there))) == 429
 
 
 async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
     async def uids() -> set[str]:
-        found = await asyncio.gather(*(may.lists(asked(), namespace="shop") for _ in range(9)))
+        found = await asyncio.gather(*(may.list_in(asked(), namespace="shop") for _ in range(9)))
         return {one.uid for one in found}
 
     assert await uids() == {"n1"}
@@ -222,12 +222,12 @@ async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissi
         assert len(reviewer.namespaces) == count
     reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
     reviewer.now = 20
-    assert await refusal(may.lists(asked(), namespace="shop")) == 404
+    assert await refusal(may.list_in(asked(), namespace="shop")) == 404
     reviewer.namespace = (200, {"metadata": {"uid": "n3"}})
     assert await uids() == {"n3"}, "that there is none is not kept"
     reviewer.namespace = answers.refusal(500, "etcd is away")
     reviewer.now = 22
-    assert await refusal(may.lists(asked(), namespace="shop")) == 503
+    assert await refusal(may.list_in(asked(), namespace="shop")) == 503
     assert set(reviewer.namespaces) == {"shop"}
 
 
@@ -238,11 +238,11 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
         may = permissions.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
-        assert await answered(may.lists(asked(), namespace="tarsy")) == 200
+        assert await answered(may.list_in(asked(), namespace="tarsy")) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
         async with asyncio.timeout(60):
-            assert await refusal(may.lists(asked("another"), namespace="shop")) == 503
+            assert await refusal(may.list_in(asked("another"), namespace="shop")) == 503
     await database.close()
 
 
@@ -262,7 +262,7 @@ async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
     may: permissions.Access, reviewer: Reviewer, token: Any, status: int
 ) -> None:
     reviewer.token = (201, token)
-    assert await refusal(may.oversees(asked())) == status
+    assert await refusal(may.see_setup(asked())) == status
     assert reviewer.accesses == []
 
 
@@ -281,10 +281,10 @@ async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
     may: permissions.Access, reviewer: Reviewer, answer: tuple[int, Any], status: int
 ) -> None:
     reviewer.access = answer
-    assert await refusal(may.oversees(asked())) == status
+    assert await refusal(may.see_setup(asked())) == status
     if status == 503:
         reviewer.access = (201, {"status": {"allowed": True}})
-        await may.oversees(asked())
+        await may.see_setup(asked())
 
 
 async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_names_the_author(
@@ -298,7 +298,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
     jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
     for headers, author in (([], "api-client"), (jane, "jane")):
         request = requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})
-        assert (await local.submits(request)).author == (await local.oversees(request)).author == author
+        assert (await local.submit(request)).author == (await local.see_setup(request)).author == author
     assert (reviewer.tokens, reviewer.accesses) == ([], [])
     await database.close()
 
@@ -306,7 +306,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
 async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_opened(
     reviewer: Reviewer, tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callers, "KNOWN_SECONDS", 0.1)
+    monkeypatch.setattr(identities, "KNOWN_SECONDS", 0.1)
     monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.05, 0.1))
     identity = await queue.admit(database)
     reviewer.namespace = (200, {"metadata": {"uid": "uid-of-tarsy"}})

@@ -112,7 +112,7 @@ def build(parts: Parts) -> Application:
         settings=parts.platform().api,
         clock=parts.clock,
     )
-    app = _without_routes(Depends(may.greets))
+    app = _without_routes(Depends(may.ensure_local))
     app.add_middleware(_StatementLimit)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
@@ -122,7 +122,7 @@ def build(parts: Parts) -> Application:
     app.include_router(event_stream.routes(subscribing, may))
     app.include_router(web_sockets.routes(subscribing, may))
 
-    @app.get("/openapi.json", dependencies=[Depends(may.oversees)], include_in_schema=False)
+    @app.get("/openapi.json", dependencies=[Depends(may.see_setup)], include_in_schema=False)
     async def description() -> JSONResponse:
         """Describe the API."""
         return JSONResponse(app.openapi())

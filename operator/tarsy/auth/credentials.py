@@ -1,6 +1,7 @@
-"""The form of a request: it carries a token, or with `--insecure-dev` comes from a program of this machine.
+"""The credentials in a request: a bearer token; or none, if the request can come from no web page.
 
-A browser on this machine is no such program: requests that a web page makes it send are refused.
+A browser sends the cookie that a proxy knows its user by, and its address, with every request that any page makes it
+send. So a request without a token must not be one that a page's form can send.
 """
 
 from __future__ import annotations
@@ -21,10 +22,7 @@ HOW = f"give the token as `Authorization: {SCHEME} <token>`"
 
 
 def bearer(request: HTTPConnection) -> bytes | None:
-    """The token of a request; None where there is none, or more than one, or something else.
-
-    Source: RFC 6750, "Bearer Token Usage".
-    """
+    """Return the token of a request, or None if there is not exactly one. Source: RFC 6750, "Bearer Token Usage"."""
     headers = request.headers.getlist("Authorization")
     scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     if scheme.lower() != SCHEME.lower():
@@ -32,32 +30,32 @@ def bearer(request: HTTPConnection) -> bytes | None:
     return token.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
 
 
-def ends(token: str) -> float | None:
-    """When a token says that it ends, in seconds of Unix time; None where it says nothing that can be read.
+def expiry(token: str) -> float | None:
+    """Return the expiry that a token states, in seconds of Unix time, or None; the token is not verified.
 
-    Whether it is anybody's is not looked at. Source: RFC 7519, "JSON Web Token".
+    Source: RFC 7519, "JSON Web Token".
     """
     try:
         _, claims, _ = token.split(".")
-        expiry = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
-        return float(expiry) if isinstance(expiry, int | float) and math.isfinite(expiry) else None
+        seconds = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
+        return float(seconds) if isinstance(seconds, int | float) and math.isfinite(seconds) else None
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         return None
 
 
-def unknown(*, is_given: bool) -> problems.Problem:
-    """Return the answer to an unknown caller; `is_given`: it sent a token."""
-    if not is_given:
+def unauthorized(*, has_token: bool) -> problems.Problem:
+    """Return the problem of a request with an unknown token, or without one."""
+    if not has_token:
         return problems.Problem(HTTPStatus.UNAUTHORIZED, HOW, headers={"WWW-Authenticate": SCHEME})
     message = "the token is nobody's here, or has expired: `kubectl create token` makes one of a ServiceAccount"
     headers = {"WWW-Authenticate": f'{SCHEME} error="invalid_token"'}
     return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers=headers)
 
 
-async def same_machine(request: HTTPConnection) -> None:
-    """Let pass what no page of the web can make a browser send.
+def ensure_same_machine(request: HTTPConnection) -> None:
+    """Raise a Problem for a request that may come from elsewhere, or from a web page.
 
-    A page can send a form's types across sites without asking, but no JSON; and it can give a name of its own this
+    A page can send a form's types across sites without asking, but no JSON. It can also give a name of its own this
     machine's address (DNS rebinding), but then that name is the Host.
 
     Source: Fetch standard, "CORS-safelisted request-header".
@@ -65,15 +63,11 @@ async def same_machine(request: HTTPConnection) -> None:
     if not all(map(_is_loopback, request.headers.getlist("Host") or [""])):
         message = "without a token only this machine is served: call 127.0.0.1, [::1] or localhost"
         raise problems.Problem(HTTPStatus.MISDIRECTED_REQUEST, message)
-    of_no_form(request)
+    refuse_forms(request)
 
 
-def of_no_form(request: HTTPConnection) -> None:
-    """Accept reads, and requests that a page's form cannot send: checked for every caller without a token.
-
-    A browser adds the cookie that a proxy knows people by, and its address, to every request that any page makes it
-    send.
-    """
+def refuse_forms(request: HTTPConnection) -> None:
+    """Raise a Problem for a request that a page's form can send; reads are accepted."""
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if request.scope.get("method", "GET") not in ("GET", "HEAD") and kind != "application/json":
         message = "without a token only JSON is taken: send Content-Type: application/json"
@@ -85,7 +79,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z.-]+))(?::[0-9]{1,5})?", re.AS
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a Host header is this machine and nothing else: who reads it as a URL's part takes more than that."""
+    """Whether a Host header names this machine; parsers of URLs accept more forms of it than this."""
     match = _HOST.fullmatch(host)
     if match is None:
         return False

@@ -1,6 +1,6 @@
 """The origin of a page that opens a WebSocket: a browser lets any page do so, with the user's cookie for a proxy.
 
-So if a browser names the page, it has to be one of ours. Requests with a token of their own may come from any page: no
+So a page that the browser names has to be one of ours. A caller with a token of its own may come from any page: no
 browser adds such a token by itself.
 
 Source: RFC 6455, section 10.2, "Origin Considerations"; RFC 6454.
@@ -22,9 +22,9 @@ _HOW = "name it in api.allowed_origins of the platform file if its pages may wat
 def ensure_own(
     connection: HTTPConnection, *, proxies: trusted_proxies.Proxies, allowed: Collection[str], is_vouched_for: bool
 ) -> None:
-    """Let pass what our own pages open, and programs; a Problem for others.
+    """Raise a Problem for a connection that another site's page opens; programs send no origin.
 
-    `is_vouched_for`: who it is has been said by a proxy alone, which may know them by a cookie.
+    `is_vouched_for`: only a proxy's word identifies the caller, which the proxy may know by a cookie.
     """
     origins = connection.headers.getlist("Origin")
     if not origins:

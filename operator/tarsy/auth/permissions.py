@@ -1,10 +1,10 @@
-"""Permissions: each route asks here first, and gets the caller and the object of the request.
+"""Permissions: each route depends on a method here, which returns the caller and the object of the request.
 
 Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
 `get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` purges; `list`
 of the operator's chains shows the setup of TARSy. MCP servers are no objects, and have a right of their own: `update`
 of `mcpservers` in the operator's namespace. A transcript belongs to the namespace that its object was in, and to no
-later one of that name. Once that namespace is gone the transcript can be read by none, and a user with `delete` on
+later one of that name. Once that namespace is gone, nobody can read the transcript, and a user with `delete` on
 investigations in all namespaces can purge it.
 
 Ids cannot be probed: a caller without the right gets the same answer as for an unknown id.
@@ -27,7 +27,7 @@ from fastapi import Path, Query
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import api_server, callers, credentials, origins, rights, single_flight
+from tarsy.auth import credentials, identities, origins, rights, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import chains, investigations
@@ -37,17 +37,18 @@ from tarsy.store.reads import summaries
 
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
-"""For so long it holds what the API server says of a right."""
+"""How long the API server's answer about a right is cached."""
 NAMESPACE_SECONDS = 2.0
-"""For so long it holds which namespace has a name: until then one that is made again is taken for the one before. That
-there is none does not hold: it may be made at any moment, and what is purged of one that is gone has no object."""
+"""How long a namespace's uid is cached: until then a new namespace is taken for an earlier one of its name. Its absence
+is not cached: it may be created at any moment, and a purge of what was in it needs no object."""
 
-Identity = Annotated[
+InvestigationId = Annotated[
     str,
     Path(
+        alias="identity",
         description="The investigation's id: its object's uid.",
         examples=["6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"],
-        json_schema_extra={"format": "uuid", "maxLength": 36},  # said, and not checked: another one is not found
+        json_schema_extra={"format": "uuid", "maxLength": 36},  # not checked: others are not found
     ),
 ]
 Namespace = Annotated[
@@ -55,25 +56,24 @@ Namespace = Annotated[
     Query(
         description="The namespace; by default the one that the operator lives in.",
         examples=["shop"],
-        json_schema_extra={"maxLength": 63},  # said, and looked at when it is known who calls
+        json_schema_extra={"maxLength": 63},  # checked once the caller is known
     ),
 ]
-
 ServerName = Annotated[
     str,
     Path(
         description="The name of an MCP server in the platform file.",
         examples=["kubernetes-server"],
-        json_schema_extra={"maxLength": 253},  # said, and not checked: another one is not found
+        json_schema_extra={"maxLength": 253},  # not checked: others are not found
     ),
 ]
 SERVERS = "mcpservers"
-"""The plural of what is no kind: rights on it are granted and asked for as on those that are."""
+"""A plural without a kind: rights on it are granted and checked as on those with one."""
 
-_EVERYWHERE = ""
-"""As a namespace, to SubjectAccessReview: all of them."""
+_ALL_NAMESPACES = ""
+"""In a SubjectAccessReview."""
 _NAME_MAX = 253
-"""Characters of an object's name; who asks about more asks about none."""
+"""Characters of an object's name."""
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
@@ -83,35 +83,35 @@ class Caller:
     """The caller of a request."""
 
     author: str
-    """Their name in specs, lists and the audit."""
+    """The name in specs, lists and the audit."""
     address: str
-    """Where the request came from."""
+    """The address that the request came from."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """An investigation, of a namespace in which its caller may do what is asked."""
+class Target:
+    """An investigation in whose namespace the caller has the right that the request needs."""
 
     id: UUID
     namespace: str
     name: str
     caller: Caller
-    is_there: bool = True
-    """Its namespace is: else it is to be purged, and there is nothing of it in the cluster."""
+    has_namespace: bool = True
+    """Whether its namespace exists; if not, it is to be purged, and nothing of it is in the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """A namespace as it is now, in which the caller may do what is asked."""
+    """A namespace in which the caller has the right that the request needs."""
 
     namespace: str
     uid: str
-    """The uid of the namespace: transcripts of an earlier namespace of that name are not its own."""
+    """The namespace's uid: transcripts of an earlier namespace of that name are not its own."""
     caller: Caller
 
 
 class Access:
-    """The rights of callers; its methods are what routes depend on."""
+    """The rights of callers; routes depend on its methods."""
 
     def __init__(
         self,
@@ -122,192 +122,192 @@ class Access:
         settings: platforms.API,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`token` is the webhook's; None serves the programs of this machine, whatever they ask (`--insecure-dev`).
+        """`token` is the webhook's; None allows everything to the programs of this machine (`--insecure-dev`).
 
-        `clock` tells seconds that only rise: what is kept and counted goes by it.
+        `clock` is monotonic, in seconds: caches and rates go by it.
         """
         self._cluster = cluster
         self._database = database
         self._local_only = token is None
         self._origins = settings.allowed_origins
-        self._asking = api_server.Asking(clock=clock)
-        self._callers = callers.Callers(
-            cluster=cluster, token=token, settings=settings, questions=self._asking, clock=clock
+        self._lookups = identities.Lookups(clock=clock)
+        self._identities = identities.Identities(
+            cluster=cluster, token=token, settings=settings, lookups=self._lookups, clock=clock
         )
-        self._rights = single_flight.Kept[bool](within=reviews.SECONDS, clock=clock)
-        self._namespaces = single_flight.Kept[str](within=reviews.SECONDS, clock=clock)
+        self._rights = single_flight.Cache[bool](within=reviews.SECONDS, clock=clock)
+        self._namespaces = single_flight.Cache[str](within=reviews.SECONDS, clock=clock)
 
-    async def greets(self, request: HTTPConnection) -> None:
-        """Check every request, before anything else is known of it."""
+    async def ensure_local(self, request: HTTPConnection) -> None:
+        """Refuse requests from elsewhere, if only this machine is served; checked before anything else."""
         if self._local_only:
-            await credentials.same_machine(request)
+            credentials.ensure_same_machine(request)
 
-    async def notifies(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
+    async def notify(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
         """Return a caller that may send notifications. Alertmanager sends again only after a 503."""
-        return await self._creates(await self._callers.sender(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
+        return await self._create(await self._identities.identify(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
 
-    async def submits(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
+    async def submit(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
         """Return a caller that may post an alert."""
-        return await self._creates(await self._callers.sender(request))
+        return await self._create(await self._identities.identify(request))
 
-    async def lists(self, request: HTTPConnection, namespace: Namespace = None, _right: rights.List = None) -> Scope:
+    async def list_in(self, request: HTTPConnection, namespace: Namespace = None, _right: rights.List = None) -> Scope:
         """Return the scope of a caller that may list the investigations of a namespace."""
-        sender = await self._person(request)
+        identity = await self._reader(request)
         name = self._cluster.served.default if namespace is None else namespace
         if not _NAMESPACE.fullmatch(name):
             raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
-        action = _of_investigations("list", name)
-        await self._ensure(sender, action)
-        if (uid := await self._uid(sender, name)) is None:
+        await self._ensure(identity, _on_investigations("list", name))
+        if (uid := await self._namespace_uid(identity, name)) is None:
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
-        return Scope(namespace=name, uid=uid, caller=_caller(sender))
+        return Scope(namespace=name, uid=uid, caller=_caller(identity))
 
-    async def reads(self, request: HTTPConnection, identity: Identity, _right: rights.Get = None) -> Known:
+    async def read(
+        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Get = None
+    ) -> Target:
         """Return the investigation, if the caller may read it and its transcript."""
-        return await self._target(request, identity, "get")
+        return await self._target(request, investigation_id, "get")
 
-    async def changes(self, request: HTTPConnection, identity: Identity, _right: rights.Update = None) -> Known:
+    async def update(
+        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Update = None
+    ) -> Target:
         """Return the investigation, if the caller may cancel it and ask about it."""
-        return await self._target(request, identity, "update")
+        return await self._target(request, investigation_id, "update")
 
-    async def purges(self, request: HTTPConnection, identity: Identity, _right: rights.Delete = None) -> Known:
+    async def purge(
+        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Delete = None
+    ) -> Target:
         """Return the investigation, if the caller may purge it.
 
         Without its namespace that needs the right in all namespaces.
         """
-        return await self._target(request, identity, "delete")
+        return await self._target(request, investigation_id, "delete")
 
-    async def oversees(self, request: HTTPConnection, _right: rights.ListChains = None) -> Caller:
+    async def see_setup(self, request: HTTPConnection, _right: rights.ListChains = None) -> Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
-        sender = await self._person(request)
-        await self._ensure(
-            sender, reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
-        )
-        return _caller(sender)
+        identity = await self._reader(request)
+        action = reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
+        await self._ensure(identity, action)
+        return _caller(identity)
 
-    async def accepts(self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None) -> Caller:
+    async def accept_tools(
+        self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None
+    ) -> Caller:
         """Return a caller that may accept changed tools of an MCP server."""
-        sender = await self._person(request)
-        account = name if len(name) <= _NAME_MAX else ""
-        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.served.own, name=account)
-        await self._ensure(sender, action)
-        return _caller(sender)
+        identity = await self._reader(request)
+        server = name if len(name) <= _NAME_MAX else ""
+        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.served.own, name=server)
+        await self._ensure(identity, action)
+        return _caller(identity)
 
-    async def connects(self, connection: HTTPConnection) -> Caller:
-        """Return a caller that may open a WebSocket; each channel has a check of its own."""
-        await self.greets(connection)
-        sender = await self._person(connection)
+    async def open_websocket(self, connection: HTTPConnection) -> None:
+        """Refuse a caller that may open no WebSocket; each subscription has a check of its own."""
+        await self.ensure_local(connection)
+        identity = await self._reader(connection)
         origins.ensure_own(
             connection,
-            proxies=self._callers.proxies,
+            proxies=self._identities.proxies,
             allowed=self._origins,
-            is_vouched_for=sender.is_vouched_for,
+            is_vouched_for=identity.is_vouched_for,
         )
-        return _caller(sender)
 
-    async def _person(self, request: HTTPConnection) -> callers.Sender:
-        """The sender, who has more than the webhook's token."""
-        sender = await self._callers.sender(request)
-        if sender.who == "webhook":
+    async def _reader(self, request: HTTPConnection) -> identities.Identity:
+        """Return the identity of a caller with more than the webhook's token."""
+        identity = await self._identities.identify(request)
+        if identity.principal == "webhook":
             message = "this token is for webhooks and posted alerts alone: `kubectl create token` makes others"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
-        return sender
+        return identity
 
-    async def _creates(self, sender: callers.Sender) -> Caller:
-        if sender.who != "webhook":
-            await self._ensure(sender, _of_investigations("create", self._cluster.served.default))
-        return _caller(sender)
+    async def _create(self, identity: identities.Identity) -> Caller:
+        if identity.principal != "webhook":
+            await self._ensure(identity, _on_investigations("create", self._cluster.served.default))
+        return _caller(identity)
 
-    async def _target(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
-        sender = await self._person(request)
-        whereabouts = await self._whereabouts(identity, verb)
-        if whereabouts is None:
-            raise await self._absent(sender, identity)
-        action = _of_investigations(verb, whereabouts.namespace, whereabouts.name)
-        may = await self._may(sender, action)
-        learns = may or await self._may(sender, _of_investigations("get", whereabouts.namespace, whereabouts.name))
-        if not learns:
-            raise await self._absent(sender, identity)
-        is_there = await self._is_there(sender, whereabouts)
-        if not is_there and not await self._may_everywhere(sender, verb):
-            raise await self._absent(sender, identity)
-        if not may:
-            raise _forbidden(sender, action)
-        return Known(
-            id=UUID(identity),
-            namespace=whereabouts.namespace,
-            name=whereabouts.name,
-            caller=_caller(sender),
-            is_there=is_there,
-        )
-
-    async def _whereabouts(self, identity: str, verb: reviews.Verb) -> summaries.Location | None:
+    async def _target(self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb) -> Target:
+        identity = await self._reader(request)
         try:
-            return await summaries.location(self._database, UUID(identity), purging=verb == "delete")
+            location = await summaries.location(self._database, UUID(investigation_id), purging=verb == "delete")
         except ValueError:
-            return None
+            location = None
         except errors.TemporaryError as error:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error
-
-    async def _may_everywhere(self, sender: callers.Sender, verb: reviews.Verb) -> bool:
-        """Whether they may have deleted what is in no namespace any more; nothing else is done to that."""
-        return verb == "delete" and await self._may(sender, _of_investigations("delete", _EVERYWHERE))
-
-    async def _is_there(self, sender: callers.Sender, whereabouts: summaries.Location) -> bool:
-        """Whether the namespace is the one that the investigation was in; of earlier ones no uid was kept."""
-        if sender.who == "anybody":
-            return True
-        uid = await self._uid(sender, whereabouts.namespace)
-        return uid is not None and whereabouts.namespace_uid in (uid, None)
-
-    async def _absent(self, sender: callers.Sender, identity: str) -> problems.Problem:
-        """The answer to who asks for what is not there, or not for them."""
-        action = _of_investigations("get", self._cluster.served.default)
-        if not await self._may(sender, action):
-            return _forbidden(sender, action)
-        return problems.Problem(
-            HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity[: problems.ECHOED_MAX]}"
+        if location is None:
+            raise await self._not_found(identity, investigation_id)
+        action = _on_investigations(verb, location.namespace, location.name)
+        is_allowed = await self._is_allowed(identity, action)
+        if not is_allowed:
+            to_read = _on_investigations("get", location.namespace, location.name)
+            if not await self._is_allowed(identity, to_read):  # or it would learn that the investigation exists
+                raise await self._not_found(identity, investigation_id)
+        has_namespace = await self._has_namespace(identity, location)
+        if not has_namespace:  # nothing but a purge is possible
+            everywhere = _on_investigations("delete", _ALL_NAMESPACES)
+            if verb != "delete" or not await self._is_allowed(identity, everywhere):
+                raise await self._not_found(identity, investigation_id)
+        if not is_allowed:
+            raise _forbidden(identity, action)
+        return Target(
+            id=UUID(investigation_id),
+            namespace=location.namespace,
+            name=location.name,
+            caller=_caller(identity),
+            has_namespace=has_namespace,
         )
 
-    async def _uid(self, sender: callers.Sender, namespace: str) -> str | None:
-        async def ask() -> single_flight.Answer[str]:
+    async def _has_namespace(self, identity: identities.Identity, location: summaries.Location) -> bool:
+        """Whether the namespace that the investigation was in still exists; earlier ones have no recorded uid."""
+        if identity.principal == "anybody":
+            return True
+        uid = await self._namespace_uid(identity, location.namespace)
+        return uid is not None and location.namespace_uid in (uid, None)
+
+    async def _not_found(self, identity: identities.Identity, investigation_id: str) -> problems.Problem:
+        """Return the problem of an id that is unknown, or unknown to this caller."""
+        action = _on_investigations("get", self._cluster.served.default)
+        if not await self._is_allowed(identity, action):
+            return _forbidden(identity, action)
+        excerpt = investigation_id[: problems.ECHOED_MAX]
+        return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {excerpt}")
+
+    async def _namespace_uid(self, identity: identities.Identity, namespace: str) -> str | None:
+        async def look_up() -> single_flight.Answer[str]:
             uid = await objects.namespace_uid(self._cluster, namespace)
-            return single_flight.Answer(found=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
+            return single_flight.Answer(value=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
 
-        async with self._asking.whether("what namespaces there are"):
-            return await self._namespaces.get(namespace.encode(), ask, by=_asker(sender))
+        principal = identity.principal
+        caller = principal.name if isinstance(principal, reviews.User) else principal
+        async with self._lookups.unavailable_if_failed("what namespaces there are"):
+            return await self._namespaces.get(namespace.encode(), look_up, caller=caller)
 
-    async def _ensure(self, sender: callers.Sender, action: reviews.Action) -> None:
-        if not await self._may(sender, action):
-            raise _forbidden(sender, action)
+    async def _ensure(self, identity: identities.Identity, action: reviews.Action) -> None:
+        if not await self._is_allowed(identity, action):
+            raise _forbidden(identity, action)
 
-    async def _may(self, sender: callers.Sender, action: reviews.Action) -> bool:
-        user = sender.who
+    async def _is_allowed(self, identity: identities.Identity, action: reviews.Action) -> bool:
+        user = identity.principal
         if not isinstance(user, reviews.User):
             return user == "anybody"
 
-        async def review() -> single_flight.Answer[bool]:
-            may = await reviews.may(self._cluster, user, action)
-            return single_flight.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
+        async def look_up() -> single_flight.Answer[bool]:
+            is_allowed = await reviews.may(self._cluster, user, action)
+            seconds = ALLOWED_SECONDS if is_allowed else REFUSED_SECONDS
+            return single_flight.Answer(value=is_allowed or None, seconds=seconds)
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
-        async with self._asking.whether(f"what User {callers.printable_name(user.name)} may do"):
-            return bool(await self._rights.get(key, review, by=user.name))
+        async with self._lookups.unavailable_if_failed(f"what User {identities.printable_name(user.name)} may do"):
+            return bool(await self._rights.get(key, look_up, caller=user.name))
 
 
-def _of_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
+def _on_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
     return reviews.Action(verb=verb, plural=investigations.PLURAL, namespace=namespace, name=name)
 
 
-def _asker(sender: callers.Sender) -> str:
-    return sender.who.name if isinstance(sender.who, reviews.User) else sender.who
-
-
-def _forbidden(sender: callers.Sender, action: reviews.Action) -> problems.Problem:
-    name = callers.printable_name(sender.who.name) if isinstance(sender.who, reviews.User) else sender.author
+def _forbidden(identity: identities.Identity, action: reviews.Action) -> problems.Problem:
+    principal = identity.principal
+    name = identities.printable_name(principal.name) if isinstance(principal, reviews.User) else identity.author
     may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
     return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} {may_not}")
 
 
-def _caller(sender: callers.Sender) -> Caller:
-    return Caller(author=sender.author, address=sender.address)
+def _caller(identity: identities.Identity) -> Caller:
+    return Caller(author=identity.author, address=identity.address)

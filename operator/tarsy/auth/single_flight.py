@@ -1,9 +1,9 @@
 """A single-flight cache of answers that every request needs.
 
-All simultaneous callers share one lookup. A positive answer that is used in the last third of its time is renewed
-meanwhile, so that known callers do not wait in a queue with unknown ones. Positive and negative answers are stored
-apart, so that a caller who is refused over and over displaces no accepted one. An error is no answer: waiting callers
-get it, and it is not stored.
+All simultaneous callers share one lookup. A positive answer that is used in the last third of its time is looked up
+again meanwhile, so that known callers do not wait in a queue with unknown ones. Positive and negative answers are
+stored apart, so that a caller who is refused over and over displaces no accepted one. An error is no answer: waiting
+callers get it, and it is not stored.
 """
 
 from __future__ import annotations
@@ -18,116 +18,111 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-MOST = 2048
-"""Answers of each sort that are kept, the latest."""
-AT_ONCE = 32
-"""Questions under way; more wait, so that there are connections left for what else is asked of the same server."""
-OF_ONE = 4
-"""The lookups for one caller at a time: several other callers are needed before any has to wait."""
-RENEWED_AT_ONCE = 8
-"""Questions under way about what is known; they have turns of their own."""
-RENEWED = 2 / 3
-"""The share of its time after which a positive answer is renewed when it is used."""
+ANSWERS_MAX = 2048
+"""Positive answers that are stored, the latest, and as many negative ones."""
+LOOKUPS_MAX = 32
+"""Lookups at a time; more wait, so that other requests to the same server find a connection."""
+LOOKUPS_PER_CALLER = 4
+"""The lookups of one caller at a time: several callers are needed before any other has to wait."""
+RENEWALS_MAX = 8
+"""Lookups of answers that are stored already, at a time; they do not wait with the others."""
+RENEWED_AFTER = 2 / 3
+"""The share of its time after which a positive answer is looked up again when it is used."""
 
 T = TypeVar("T")
-Ask = Callable[[], Awaitable["Answer[T]"]]
+Lookup = Callable[[], Awaitable["Answer[T]"]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Generic[T]):
     """The outcome of a lookup."""
 
-    found: T | None
-    """None is a no."""
+    value: T | None
+    """None is a negative answer."""
     seconds: float
-    """How long it holds, from when it was asked."""
+    """How long it is valid, from when the lookup began."""
 
 
 @dataclass(kw_only=True)
-class _Holding(Generic[T]):
-    found: T | None
+class _Stored(Generic[T]):
+    value: T | None
     until: float
     renewed: float
-    """From then on its use has it asked for again."""
+    """The time from which its use starts another lookup."""
 
 
-class Kept(Generic[T]):
-    """Answers to one sort of question, by what tells one question from others."""
+class Cache(Generic[T]):
+    """Answers to one kind of lookup, by a key."""
 
     def __init__(self, *, within: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """A question is given up `within` seconds, its wait for its turn included; `clock` tells seconds that rise."""
+        """A lookup fails after `within` seconds, its wait included; `clock` is monotonic, in seconds."""
         self._within = within
         self._clock = clock
-        self._yes: OrderedDict[bytes, _Holding[T]] = OrderedDict()
-        self._no: OrderedDict[bytes, _Holding[T]] = OrderedDict()
+        self._positive: OrderedDict[bytes, _Stored[T]] = OrderedDict()
+        self._negative: OrderedDict[bytes, _Stored[T]] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[T | None]] = {}
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._renewals = asyncio.Semaphore(RENEWED_AT_ONCE)
+        self._slots = asyncio.Semaphore(LOOKUPS_MAX)
+        self._caller_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._renewal_slots = asyncio.Semaphore(RENEWALS_MAX)
 
-    def held(self, key: bytes, ask: Ask[T]) -> T | None:
-        """Return the positive answer that still holds; `ask` renews an old one, in the background."""
-        held = self._fresh(self._yes, key)
-        if held is None:
+    def cached(self, key: bytes, look_up: Lookup[T]) -> T | None:
+        """Return the positive answer that is stored; `look_up` renews an old one in the background."""
+        stored = self._valid(self._positive, key)
+        if stored is None:
             return None
         now = self._clock()
-        if now >= held.renewed and key not in self._under_way:
-            held.renewed = (now + held.until) / 2  # where it brings nothing
-            self._begin(key, ask, waiting=self._renewals)
-        return held.found
+        if now >= stored.renewed and key not in self._under_way:
+            stored.renewed = (now + stored.until) / 2  # the next try, if this one fails
+            self._start(key, look_up, slot=self._renewal_slots)
+        return stored.value
 
-    async def get(self, key: bytes, ask: Ask[T], *, by: str) -> T | None:
-        """The answer that still holds, else that to `ask`, whose errors go on; a TimeoutError where it takes long.
+    async def get(self, key: bytes, look_up: Lookup[T], *, caller: str) -> T | None:
+        """Return the stored answer, else that of `look_up`. Raises its errors, and TimeoutError.
 
-        `by` is who asks, as far as that is known: they have so many turns, whatever they ask.
+        `caller` is an identity or address, whose lookups are limited.
         """
-        if (held := self.held(key, ask)) is not None:
-            return held
-        if self._fresh(self._no, key):
+        if (value := self.cached(key, look_up)) is not None:
+            return value
+        if self._valid(self._negative, key):
             return None
         if key not in self._under_way:
-            self._begin(key, ask, waiting=self._turn(by))
+            self._start(key, look_up, slot=self._slot(caller))
         return await asyncio.shield(self._under_way[key])
 
-    def _begin(self, key: bytes, ask: Ask[T], *, waiting: AbstractAsyncContextManager[None]) -> None:
-        asking = self._ask(key, ask, waiting=waiting)
-        task = asyncio.create_task(asking, context=Context())  # of its own: the first caller may give up
+    def _start(self, key: bytes, look_up: Lookup[T], *, slot: AbstractAsyncContextManager[None]) -> None:
+        lookup = self._look_up(key, look_up, slot=slot)
+        task = asyncio.create_task(lookup, context=Context())  # of its own: the first caller may give up
         self._under_way[key] = task
-        task.add_done_callback(_heard)
+        # Its error is retrieved here: all who waited for it may be gone.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _ask(self, key: bytes, ask: Ask[T], *, waiting: AbstractAsyncContextManager[None]) -> T | None:
+    async def _look_up(self, key: bytes, look_up: Lookup[T], *, slot: AbstractAsyncContextManager[None]) -> T | None:
         try:
-            async with asyncio.timeout(self._within), waiting:
-                asked = self._clock()
-                answer = await ask()
+            async with asyncio.timeout(self._within), slot:
+                began = self._clock()
+                answer = await look_up()
         finally:
             del self._under_way[key]
-        holding = self._no if answer.found is None else self._yes
-        for either in (self._no, self._yes):
-            either.pop(key, None)
-        holding[key] = _Holding(
-            found=answer.found, until=asked + answer.seconds, renewed=asked + answer.seconds * RENEWED
+        self._negative.pop(key, None)
+        self._positive.pop(key, None)
+        answers = self._negative if answer.value is None else self._positive
+        answers[key] = _Stored(
+            value=answer.value, until=began + answer.seconds, renewed=began + answer.seconds * RENEWED_AFTER
         )
-        if len(holding) > MOST:
-            holding.popitem(last=False)
-        return answer.found
+        if len(answers) > ANSWERS_MAX:
+            answers.popitem(last=False)
+        return answer.value
 
     @asynccontextmanager
-    async def _turn(self, by: str) -> AsyncIterator[None]:
-        theirs = self._of_one.setdefault(by, asyncio.Semaphore(OF_ONE))  # there as long as a caller holds it
-        async with theirs, self._turns:
+    async def _slot(self, caller: str) -> AsyncIterator[None]:
+        caller_slots = self._caller_slots.setdefault(caller, asyncio.Semaphore(LOOKUPS_PER_CALLER))
+        async with caller_slots, self._slots:
             yield
 
-    def _fresh(self, holding: OrderedDict[bytes, _Holding[T]], key: bytes) -> _Holding[T] | None:
-        answer = holding.get(key)
+    def _valid(self, answers: OrderedDict[bytes, _Stored[T]], key: bytes) -> _Stored[T] | None:
+        answer = answers.get(key)
         if answer is None or self._clock() >= answer.until:
-            holding.pop(key, None)
+            answers.pop(key, None)
             return None
-        holding.move_to_end(key)
+        answers.move_to_end(key)
         return answer
-
-
-def _heard(task: asyncio.Task[T | None]) -> None:
-    """Its error has been told, or all who waited for it have gone."""
-    if not task.cancelled():
-        task.exception()

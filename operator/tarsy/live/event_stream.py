@@ -37,7 +37,7 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
     @router.get("/investigations/{identity}/events", include_in_schema=False)
     async def investigation(
         request: Request,
-        target: permissions.Known = Depends(may.reads),
+        target: permissions.Target = Depends(may.read),
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:
@@ -49,7 +49,7 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
     @router.get("/events", include_in_schema=False)
     async def events(
         request: Request,
-        scope: permissions.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.list_in),
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:

@@ -97,12 +97,12 @@ class Subscriptions:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
     async def _to_investigation(self, connection: HTTPConnection, request: Request, identity: str) -> Subscription:
-        target = await self._may.reads(connection, identity)
+        target = await self._may.read(connection, identity)
         after = request.after or 0
         await self.hub.check_cursor(target.id, after=after)
 
         async def is_still_allowed() -> bool:
-            return (await self._may.reads(connection, identity)).id == target.id
+            return (await self._may.read(connection, identity)).id == target.id
 
         return Subscription(
             feed=lambda subscriber: self.hub.subscribe(target.id, subscriber, after=after),
@@ -110,12 +110,12 @@ class Subscriptions:
         )
 
     async def _to_list(self, connection: HTTPConnection, request: Request) -> Subscription:
-        scope = await self._may.lists(connection, request.namespace)
+        scope = await self._may.list_in(connection, request.namespace)
         namespace = list_feed.Namespace(name=scope.namespace, uid=scope.uid)
         await self.hub.lists.check_cursor(namespace, after=request.after)
 
         async def is_still_allowed() -> bool:
-            return (await self._may.lists(connection, request.namespace)).uid == scope.uid
+            return (await self._may.list_in(connection, request.namespace)).uid == scope.uid
 
         return Subscription(
             feed=lambda subscriber: self.hub.lists.subscribe(namespace, subscriber, after=request.after),

@@ -109,7 +109,7 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
     async def socket(websocket: WebSocket) -> None:
         try:
             _ensure_no_query(websocket)
-            await may.connects(websocket)
+            await may.open_websocket(websocket)
             subscribing.count_connection()
         except problems.Problem as problem:
             await websocket.send_denial_response(problems.response(problem))

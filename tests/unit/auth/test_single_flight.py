@@ -14,7 +14,7 @@ class Oracle:
     def __init__(self) -> None:
         self.asked = 0
         self.now = 0.0
-        self.answer: single_flight.Answer[str] | Exception = single_flight.Answer(found="yes", seconds=60)
+        self.answer: single_flight.Answer[str] | Exception = single_flight.Answer(value="yes", seconds=60)
         self.open = asyncio.Event()
         self.open.set()
 
@@ -35,8 +35,8 @@ async def oracle() -> Oracle:
 
 
 @pytest.fixture
-def answers(oracle: Oracle) -> single_flight.Kept[str]:
-    return single_flight.Kept(within=5, clock=oracle.clock)
+def answers(oracle: Oracle) -> single_flight.Cache[str]:
+    return single_flight.Cache(within=5, clock=oracle.clock)
 
 
 async def turns(count: int = 9) -> None:
@@ -47,71 +47,71 @@ async def turns(count: int = 9) -> None:
 
 @pytest.mark.parametrize(("found", "seconds"), [("yes", 60), (None, 10)])
 async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
-    oracle: Oracle, answers: single_flight.Kept[str], found: str | None, seconds: float
+    oracle: Oracle, answers: single_flight.Cache[str], found: str | None, seconds: float
 ) -> None:
-    oracle.answer = single_flight.Answer(found=found, seconds=seconds)
+    oracle.answer = single_flight.Answer(value=found, seconds=seconds)
     for now, asked in ((0, 1), (seconds * 0.6, 1), (seconds, 2), (2 * seconds, 3)):
         oracle.now = now
-        assert await answers.get(b"k", oracle, by="x") == found
-        assert answers.held(b"k", oracle) == found
+        assert await answers.get(b"k", oracle, caller="x") == found
+        assert answers.cached(b"k", oracle) == found
         assert oracle.asked == asked
-    assert answers.held(b"another", oracle) is None
+    assert answers.cached(b"another", oracle) is None
 
 
 async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_waits_for_it(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
-    assert await answers.get(b"k", oracle, by="x") == "yes"
+    assert await answers.get(b"k", oracle, caller="x") == "yes"
     oracle.open.clear()
     for oracle.now in (39, 40, 41, 59):
-        assert await answers.get(b"k", oracle, by="x") == answers.held(b"k", oracle) == "yes"
+        assert await answers.get(b"k", oracle, caller="x") == answers.cached(b"k", oracle) == "yes"
         await turns()
         assert oracle.asked == (1 if oracle.now < 40 else 2), "once, however long it takes"
     oracle.open.set()
     await turns()
     for oracle.now, asked in ((60, 2), (79.9, 2), (80, 3)):  # it was asked at 40
-        assert answers.held(b"k", oracle) == "yes"
+        assert answers.cached(b"k", oracle) == "yes"
         await turns()
         assert oracle.asked == asked
     oracle.now = 80 + 60
-    assert answers.held(b"k", oracle) is None, "nobody has used it"
-    oracle.answer = single_flight.Answer(found=None, seconds=10)
+    assert answers.cached(b"k", oracle) is None, "nobody has used it"
+    oracle.answer = single_flight.Answer(value=None, seconds=10)
     for oracle.now, asked in ((200, 4), (206.7, 4), (209.9, 4), (210, 5)):
-        assert await answers.get(b"k", oracle, by="x") is None
+        assert await answers.get(b"k", oracle, caller="x") is None
         await turns()
         assert oracle.asked == asked, "a no is not renewed"
 
 
 async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renewal(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
-    await answers.get(b"k", oracle, by="x")
+    await answers.get(b"k", oracle, caller="x")
     oracle.answer = RuntimeError("away")
     used = [40 + tenth / 10 for tenth in range(200)]
     for oracle.now in used:
-        assert answers.held(b"k", oracle) == "yes"
+        assert answers.cached(b"k", oracle) == "yes"
         await turns()
     assert 2 < oracle.asked < 12, "not with each use"
     oracle.now = 60
-    assert answers.held(b"k", oracle) is None
+    assert answers.cached(b"k", oracle) is None
     with pytest.raises(RuntimeError, match="away"):
-        await answers.get(b"k", oracle, by="x")
+        await answers.get(b"k", oracle, caller="x")
 
-    oracle.answer = single_flight.Answer(found="yes", seconds=60)
-    await answers.get(b"k", oracle, by="x")
-    oracle.answer = single_flight.Answer(found=None, seconds=10)
+    oracle.answer = single_flight.Answer(value="yes", seconds=60)
+    await answers.get(b"k", oracle, caller="x")
+    oracle.answer = single_flight.Answer(value=None, seconds=10)
     oracle.now += 41
-    assert answers.held(b"k", oracle) == "yes", "as was said then"
+    assert answers.cached(b"k", oracle) == "yes", "as was said then"
     await turns()
-    assert answers.held(b"k", oracle) is None, "a no that came since counts at once"
-    assert await answers.get(b"k", oracle, by="x") is None
+    assert answers.cached(b"k", oracle) is None, "a no that came since counts at once"
+    assert await answers.get(b"k", oracle, caller="x") is None
 
 
 async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it_from_nobody(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.open.clear()
-    asking = [asyncio.create_task(answers.get(b"k", oracle, by="x")) for _ in range(20)]
+    asking = [asyncio.create_task(answers.get(b"k", oracle, caller="x")) for _ in range(20)]
     await asyncio.sleep(0)
     asking[0].cancel()
     await asyncio.sleep(0)
@@ -122,33 +122,33 @@ async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it
 
 
 async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.answer = RuntimeError("away")
-    found = await asyncio.gather(*(answers.get(b"k", oracle, by="x") for _ in range(3)), return_exceptions=True)
+    found = await asyncio.gather(*(answers.get(b"k", oracle, caller="x") for _ in range(3)), return_exceptions=True)
     assert [str(one) for one in found] == ["away"] * 3
-    oracle.answer = single_flight.Answer(found="yes", seconds=60)
-    assert await answers.get(b"k", oracle, by="x") == "yes"
+    oracle.answer = single_flight.Answer(value="yes", seconds=60)
+    assert await answers.get(b"k", oracle, caller="x") == "yes"
     assert oracle.asked == 2
 
 
 async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
-    oracle.answer = single_flight.Answer(found="yes", seconds=0)
+    oracle.answer = single_flight.Answer(value="yes", seconds=0)
     for asked in (1, 2):
-        assert await answers.get(b"k", oracle, by="x") == "yes"
+        assert await answers.get(b"k", oracle, caller="x") == "yes"
         assert oracle.asked == asked
-        assert answers.held(b"k", oracle) is None
+        assert answers.cached(b"k", oracle) is None
 
 
 async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_flight, "AT_ONCE", 2)
-    answers = single_flight.Kept[str](within=0.05, clock=oracle.clock)
+    monkeypatch.setattr(single_flight, "LOOKUPS_MAX", 2)
+    answers = single_flight.Cache[str](within=0.05, clock=oracle.clock)
     oracle.open.clear()
-    asking = [asyncio.create_task(answers.get(b"%d" % key, oracle, by=str(key))) for key in range(6)]
+    asking = [asyncio.create_task(answers.get(b"%d" % key, oracle, caller=str(key))) for key in range(6)]
     await turns()
     assert oracle.asked == 2, "the others wait for their turn"
     found = await asyncio.gather(*asking, return_exceptions=True)
@@ -156,33 +156,33 @@ async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it
 
 
 async def test_whoever_asks_much_takes_nobody_elses_turn_nor_that_of_who_is_known(
-    oracle: Oracle, answers: single_flight.Kept[str]
+    oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
-    await answers.get(b"jane", oracle, by="here")
+    await answers.get(b"jane", oracle, caller="here")
     oracle.open.clear()
     oracle.now = 50
-    many = [asyncio.create_task(answers.get(b"%d" % key, oracle, by="here")) for key in range(100)]
+    many = [asyncio.create_task(answers.get(b"%d" % key, oracle, caller="here")) for key in range(100)]
     await turns()
-    assert oracle.asked == 1 + single_flight.OF_ONE
-    elsewhere = asyncio.create_task(answers.get(b"joe", oracle, by="there"))
-    assert answers.held(b"jane", oracle) == "yes"
+    assert oracle.asked == 1 + single_flight.LOOKUPS_PER_CALLER
+    elsewhere = asyncio.create_task(answers.get(b"joe", oracle, caller="there"))
+    assert answers.cached(b"jane", oracle) == "yes"
     await turns()
-    assert oracle.asked == 1 + single_flight.OF_ONE + 2, "about Joe and about Jane"
-    others = [asyncio.create_task(answers.get(b"x%d" % key, oracle, by=str(key))) for key in range(100)]
+    assert oracle.asked == 1 + single_flight.LOOKUPS_PER_CALLER + 2, "about Joe and about Jane"
+    others = [asyncio.create_task(answers.get(b"x%d" % key, oracle, caller=str(key))) for key in range(100)]
     await turns()
-    assert oracle.asked == 1 + single_flight.AT_ONCE + 1
+    assert oracle.asked == 1 + single_flight.LOOKUPS_MAX + 1
     oracle.open.set()
     assert await asyncio.gather(*many, elsewhere, *others) == ["yes"] * 201
-    assert not answers._of_one, "nobody is remembered for having asked"
+    assert not answers._caller_slots, "nobody is remembered for having asked"
 
 
 async def test_refusals_crowd_out_nobody_who_is_let_in(
-    oracle: Oracle, answers: single_flight.Kept[str], monkeypatch: pytest.MonkeyPatch
+    oracle: Oracle, answers: single_flight.Cache[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(single_flight, "MOST", 3)
-    await answers.get(b"jane", oracle, by="x")
-    oracle.answer = single_flight.Answer(found=None, seconds=10)
+    monkeypatch.setattr(single_flight, "ANSWERS_MAX", 3)
+    await answers.get(b"jane", oracle, caller="x")
+    oracle.answer = single_flight.Answer(value=None, seconds=10)
     for key in range(10):
-        assert await answers.get(b"%d" % key, oracle, by="x") is None
-    assert answers.held(b"jane", oracle) == "yes"
-    assert (len(answers._yes), len(answers._no)) == (1, 3)
+        assert await answers.get(b"%d" % key, oracle, caller="x") is None
+    assert answers.cached(b"jane", oracle) == "yes"
+    assert (len(answers._positive), len(answers._negative)) == (1, 3)

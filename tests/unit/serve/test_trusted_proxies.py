@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from starlette import requests
-from tarsy.auth import api_server, callers, credentials
+from tarsy.auth import credentials, identities
 from tarsy.config.model import platforms
 from tarsy.serve import problems, trusted_proxies
 
@@ -36,16 +36,16 @@ def asked(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> reques
     return requests.Request({"type": "http", "client": peer and (peer, 1), "headers": encoded})
 
 
-async def sender(*headers: tuple[str, str], method: str) -> callers.Sender:
+async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
     """Who that is by the word of a proxy, which asks nobody else."""
     nobody = cast("Any", None)
     settings = platforms.API(trusted_proxies=["10.0.0.0/8"])
-    known = callers.Callers(
-        cluster=nobody, token="the webhook's", settings=settings, questions=api_server.Asking(), clock=time.monotonic
+    known = identities.Identities(
+        cluster=nobody, token="the webhook's", settings=settings, lookups=identities.Lookups(), clock=time.monotonic
     )
     request = asked(("X-Forwarded-User", "jane"), *headers)
     request.scope["method"] = method
-    return await known.sender(request)
+    return await known.identify(request)
 
 
 def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> trusted_proxies.Origin:
@@ -189,7 +189,7 @@ def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[
     token=st.one_of(st.text(), st.lists(st.text(alphabet="eyJhwIiOjE3=_-"), min_size=3, max_size=3).map(".".join))
 )
 def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
-    assert credentials.ends(token) is None or isinstance(credentials.ends(token), float)
+    assert credentials.expiry(token) is None or isinstance(credentials.expiry(token), float)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
     ids=["a number", "a text", "nothing", "a list", "no number"],
 )
 def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
-    assert credentials.ends(f"x.{claims}.x") == ends
+    assert credentials.expiry(f"x.{claims}.x") == ends
 
 
 async def test_a_form_that_some_page_makes_a_browser_send_is_nobodys_though_the_proxy_knows_the_browser() -> None:

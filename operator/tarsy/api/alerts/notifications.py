@@ -101,7 +101,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         operation_id="notifyOfAlerts",
         openapi_extra=openapi.body(alertmanager.schema()),
     )
-    async def notify(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+    async def notify(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
         return await take(alert_intake, request, caller, sent_by="alertmanager")
 
@@ -110,7 +110,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         operation_id="notifyOfGrafanaAlerts",
         openapi_extra=openapi.body(grafana.schema()),
     )
-    async def notify_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+    async def notify_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
         """Take a notification of Grafana's webhook contact point, format 1."""
         return await take(alert_intake, request, caller, sent_by="grafana")
 
@@ -119,7 +119,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         operation_id="putGrafanaAlerts",
         openapi_extra=openapi.body(grafana.schema()),
     )
-    async def put_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notifies)) -> Receipt:
+    async def put_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
         """Take the same from a contact point that is set to PUT."""
         return await take(alert_intake, request, caller, sent_by="grafana")
 

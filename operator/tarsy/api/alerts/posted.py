@@ -56,7 +56,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         openapi_extra=openapi.body(plain.schema()),
     )
     async def post(
-        request: Request, key: IdempotencyKey = None, caller: permissions.Caller = Depends(access.submits)
+        request: Request, key: IdempotencyKey = None, caller: permissions.Caller = Depends(access.submit)
     ) -> Queued:
         """Take one alert; an Idempotency-Key makes a repeat harmless."""
         return await take(alert_intake, request, caller, key=key)

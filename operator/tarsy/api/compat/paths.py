@@ -37,18 +37,18 @@ def register(
         openapi_extra=openapi.body(plain.schema()),
     )
     async def submit(
-        request: Request, key: posted.IdempotencyKey = None, caller: permissions.Caller = Depends(may.submits)
+        request: Request, key: posted.IdempotencyKey = None, caller: permissions.Caller = Depends(may.submit)
     ) -> posted.Queued:
         """Take one alert, as `/api/v1/alerts` does."""
         return await posted.take(alert_intake, request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
-    async def processing_status(target: permissions.Known = Depends(may.reads)) -> sessions.ProcessingStatus:
+    async def processing_status(target: permissions.Target = Depends(may.read)) -> sessions.ProcessingStatus:
         """Return the progress of an alert's investigation, by the `alert_id` of the answer to the alert."""
         return await sessions.read_processing_status(database, target.id)
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
-    async def session(target: permissions.Known = Depends(may.reads)) -> Response:
+    async def session(target: permissions.Target = Depends(may.read)) -> Response:
         """Return an investigation and its state, with its stages and their agents."""
         return await responder.respond(lambda: sessions.read(database, target.id))
 
@@ -58,7 +58,7 @@ def register(
         status_code=HTTPStatus.ACCEPTED,
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: permissions.Known = Depends(may.changes)) -> sessions.CancelledSession:
+    async def cancel(target: permissions.Target = Depends(may.update)) -> sessions.CancelledSession:
         """Cancel the investigation; while it is being stopped, a repeat does no harm."""
         return await sessions.cancel(investigation_actions, target)
 
@@ -68,7 +68,7 @@ def register(
         responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
     async def session_list(
-        scope: permissions.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.list_in),
         page: history.Page = 1,
         page_size: history.PageSize = history.PAGE_DEFAULT,
         status: history.Statuses = None,
@@ -92,7 +92,7 @@ def register(
         operation_id="readSessionHistory",
         response_model=history.DashboardSessionDetail,
     )
-    async def session_history(target: permissions.Known = Depends(may.reads)) -> Response:
+    async def session_history(target: permissions.Target = Depends(may.read)) -> Response:
         """Return an investigation with its stages, their results, and its events."""
         return await responder.respond(lambda: history.read(database, target.id))
 

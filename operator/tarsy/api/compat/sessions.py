@@ -123,7 +123,7 @@ async def read(database: databases.Database, identity: UUID) -> AlertSession:
     return alert_session(head, progress, await stage_rows.executions(database, identity))
 
 
-async def cancel(investigation_actions: actions.Actions, target: permissions.Known) -> CancelledSession:
+async def cancel(investigation_actions: actions.Actions, target: permissions.Target) -> CancelledSession:
     """Cancel an investigation."""
     cancelled = await investigation_actions.cancel(target)
     status: Literal["cancelling", "cancelled"] = "cancelled" if cancelled.phase == "Cancelled" else "cancelling"

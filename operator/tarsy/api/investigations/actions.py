@@ -50,7 +50,7 @@ class Actions:
     cluster: client.Cluster
     database: databases.Database
 
-    async def cancel(self, target: permissions.Known) -> Cancelled:
+    async def cancel(self, target: permissions.Target) -> Cancelled:
         """Cancel an investigation; raises a Problem if it has ended."""
         phase = await work.cancel(self.database, target.id, why="user", by=audited(target))
         if phase is None:
@@ -61,7 +61,7 @@ class Actions:
         log.info("cancelled by request", extra={**log_fields(target, "cancelled"), "phase": phase})
         return Cancelled(id=target.id, namespace=target.namespace, name=target.name, phase=phase)
 
-    async def purge(self, target: permissions.Known) -> None:
+    async def purge(self, target: permissions.Target) -> None:
         """Purge an investigation, or complete a purge that was interrupted."""
         failpoints.hit("purge.commit.before")
         refusal = await purge.purge(self.database, target.id, by=audited(target))
@@ -70,7 +70,7 @@ class Actions:
             raise reads.unknown_investigation(target.id)
         if refusal is not None:
             raise problems.Problem(HTTPStatus.CONFLICT, _REFUSED[refusal])
-        if target.is_there:  # else its object went with its namespace
+        if target.has_namespace:  # else its object went with its namespace
             await objects.delete_investigation(
                 self.cluster, namespace=target.namespace, name=target.name, uid=str(target.id)
             )
@@ -79,12 +79,12 @@ class Actions:
         log.info("purged", extra=log_fields(target, "purged"))
 
 
-def audited(target: permissions.Known) -> audit.Caller:
+def audited(target: permissions.Target) -> audit.Caller:
     """Return the caller as the audit stores it."""
     return audit.Caller(who=target.caller.author, address=target.caller.address)
 
 
-def log_fields(target: permissions.Known, action: str) -> dict[str, object]:
+def log_fields(target: permissions.Target, action: str) -> dict[str, object]:
     """Return the fields of a log record about an action on an investigation."""
     return {"action": action, "investigation": f"{target.namespace}/{target.name}", "uid": str(target.id)}
 
@@ -99,7 +99,7 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: permissions.Known = Depends(may.changes)) -> Cancelled:
+    async def cancel(target: permissions.Target = Depends(may.update)) -> Cancelled:
         """Cancel the investigation, as `spec.cancel` does; while it is being stopped, a repeat does no harm."""
         return await actions.cancel(target)
 
@@ -111,7 +111,7 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
     )
     async def delete(
         *,
-        target: permissions.Known = Depends(may.purges),
+        target: permissions.Target = Depends(may.purge),
         purge: Annotated[bool, Query(description="Has to be true: a purge cannot be undone.")] = False,
     ) -> None:
         """Delete an ended investigation and its transcript for good, in the store and in the cluster.

@@ -54,7 +54,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
         responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     )
     async def export(
-        target: permissions.Known = Depends(may.reads),
+        target: permissions.Target = Depends(may.read),
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """Return all of an investigation in one file: its facts, conversations, calls and timeline."""

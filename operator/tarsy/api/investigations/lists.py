@@ -242,7 +242,7 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
     async def investigations(
-        scope: permissions.Scope = Depends(may.lists),
+        scope: permissions.Scope = Depends(may.list_in),
         phase: Phases = None,
         alert_type: AlertType = None,
         chain: Chain = None,

@@ -57,7 +57,7 @@ class Questions:
     mask: Callable[[str], str]
     bodies: bodies.Bodies
 
-    async def ask(self, request: Request, target: permissions.Known) -> Question:
+    async def ask(self, request: Request, target: permissions.Target) -> Question:
         """Queue the question in the request's body; raises a Problem if the investigation takes none now."""
         masked = await self._masked_question(request)
         subject = await questions.subject(self.database, target.id)
@@ -83,7 +83,7 @@ class Questions:
         log.info("question asked", extra=log_fields)
         return Question(id=target.id, namespace=target.namespace, name=target.name, run=run)
 
-    async def cancel(self, target: permissions.Known) -> StoppedQuestion:
+    async def cancel(self, target: permissions.Target) -> StoppedQuestion:
         """Cancel the open question; raises a Problem if none is open."""
         cancelled = await questions.cancel(self.database, target.id, by=actions.audited(target))
         match cancelled:
@@ -130,7 +130,7 @@ def routes(question_intake: Questions, may: permissions.Access) -> APIRouter:
         openapi_extra=openapi.body(question.schema()),
         responses=openapi.problem_responses(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
-    async def ask(request: Request, target: permissions.Known = Depends(may.changes)) -> Question:
+    async def ask(request: Request, target: permissions.Target = Depends(may.update)) -> Question:
         """Ask about an investigation that has ended; read the answer from the investigation."""
         return await question_intake.ask(request, target)
 
@@ -140,7 +140,7 @@ def routes(question_intake: Questions, may: permissions.Access) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
-    async def cancel(target: permissions.Known = Depends(may.changes)) -> StoppedQuestion:
+    async def cancel(target: permissions.Target = Depends(may.update)) -> StoppedQuestion:
         """Cancel the open question."""
         return await question_intake.cancel(target)
 

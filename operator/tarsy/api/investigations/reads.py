@@ -42,13 +42,13 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=investigations.Investigation)
-    async def investigation(target: permissions.Known = Depends(may.reads)) -> Response:
+    async def investigation(target: permissions.Target = Depends(may.read)) -> Response:
         """Return an investigation and its state, with its newest 100 runs."""
         return await responder.respond(lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=timelines.Timeline)
     async def timeline(
-        target: permissions.Known = Depends(may.reads),
+        target: permissions.Target = Depends(may.read),
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
@@ -57,7 +57,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
 
     @router.get("/messages", operation_id="listMessages", response_model=transcripts.Messages)
     async def messages(
-        target: permissions.Known = Depends(may.reads),
+        target: permissions.Target = Depends(may.read),
         after: After = 0,
         limit: Limit = ENTRIES_MAX,
         execution: Annotated[

@@ -27,7 +27,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
 
     @router.get("", operation_id="listCalls", response_model=traces.Trace)
     async def trace(
-        target: permissions.Known = Depends(may.reads),
+        target: permissions.Target = Depends(may.read),
         after: reads.After = 0,
         limit: reads.Limit = reads.ENTRIES_MAX,
     ) -> Response:
@@ -35,12 +35,12 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
         return await responder.respond(lambda: read(database, target.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=traces.Asked)
-    async def llm(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
+    async def llm(n: Number, target: permissions.Target = Depends(may.read)) -> Response:
         """Return one model call: the request as it was, the answer, and every attempt."""
         return await responder.respond(lambda: read_model_call(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=traces.Called)
-    async def tool(n: Number, target: permissions.Known = Depends(may.reads)) -> Response:
+    async def tool(n: Number, target: permissions.Target = Depends(may.read)) -> Response:
         """Return one tool call: its arguments and its result."""
         return await responder.respond(lambda: read_tool_call(database, target.id, number=n))
 

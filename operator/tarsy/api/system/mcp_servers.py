@@ -138,7 +138,7 @@ def routes(servers: McpServers, may: permissions.Access) -> APIRouter:
     """Return the routes `GET /api/v1/system/mcp-servers`, and `POST .../{name}/accept`."""
     router = strict.router(prefix="/api/v1/system/mcp-servers", tag="system")
 
-    @router.get("", operation_id="listMcpServers", dependencies=[Depends(may.oversees)])
+    @router.get("", operation_id="listMcpServers", dependencies=[Depends(may.see_setup)])
     async def list_servers() -> mcp_servers.Servers:
         """List the MCP servers, the connection of each process to them, and their tools."""
         return await servers.servers()
@@ -150,7 +150,7 @@ def routes(servers: McpServers, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def accept(
-        name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accepts)
+        name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accept_tools)
     ) -> Accepted:
         """Accept the changed tools of a server: they are offered and called again, as they are now.
 

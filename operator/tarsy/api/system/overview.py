@@ -83,7 +83,7 @@ class Overview:
 
 def routes(overview: Overview, may: permissions.Access) -> APIRouter:
     """Return the routes `GET /api/v1/alert-types` and `/api/v1/system/*`."""
-    router = strict.router(prefix="/api/v1", tag="system", dependencies=[Depends(may.oversees)])
+    router = strict.router(prefix="/api/v1", tag="system", dependencies=[Depends(may.see_setup)])
 
     @router.get("/alert-types", operation_id="listAlertTypes")
     async def alert_types() -> system.AlertTypes:

@@ -1,0 +1,210 @@
+"""Identities: the caller of a request, by its credential. `permissions` decides what it may do.
+
+A credential is the webhook's token, compared here and never sent anywhere; a token that the API server knows
+(TokenReview); or the word of a trusted proxy. If a proxy forwards a request with a token, the token's rights count, and
+the proxy's user is the author.
+
+Every caller has a rate. An unknown one is counted by address, before the API server is asked. An address with many
+unknown tokens gets few further lookups, so that guesses delay no other caller; known callers from there are not
+affected.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import math
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal, TypeAlias
+
+from starlette.requests import HTTPConnection
+
+from tarsy import errors
+from tarsy.auth import credentials, single_flight
+from tarsy.config.model import platforms
+from tarsy.kube import client, objects, reviews
+from tarsy.resources import investigations
+from tarsy.serve import limits, problems, trusted_proxies
+
+ANONYMOUS = "api-client"
+"""The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
+KNOWN_SECONDS = 60.0
+UNKNOWN_SECONDS = 10.0
+"""How long the API server's answer about a token is cached."""
+GUESSES = 30
+"""The unknown tokens from one address in a row, after which it has to wait."""
+GUESSES_PER_SECOND = 1
+LOGGED_SECONDS = 10.0
+"""Seconds between two logged failures of lookups: requests without a token must not fill the log."""
+
+_AUTHENTICATED = "system:authenticated"
+_TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
+"""The form of an API server's token; others are not sent there."""
+
+log = logging.getLogger(__name__)
+
+Principal: TypeAlias = reviews.User | Literal["webhook", "anybody"]
+"""The owner of rights: a user, the webhook's token, or with `--insecure-dev` every program of this machine."""
+
+
+class _GuessedError(Exception):
+    """Too many tokens from one address were unknown; it may send another one in so many `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """The caller of a request."""
+
+    principal: Principal
+    author: str
+    """The caller's name, of at most `AUTHOR_MAX` printable characters."""
+    address: str
+    is_vouched_for: bool = False
+    """Whether only a proxy's word identifies the caller."""
+
+
+class Lookups:
+    """Lookups at the API server: without an answer the request gets a 503, and the log, now and then, the reason."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged_at = -LOGGED_SECONDS
+
+    @asynccontextmanager
+    async def unavailable_if_failed(self, subject: str) -> AsyncIterator[None]:
+        """Raise a Problem if the lookup in this block fails; `subject` is what cannot be found out then."""
+        try:
+            yield
+        except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
+            if (now := self._clock()) - self._logged_at >= LOGGED_SECONDS:
+                self._logged_at = now
+                reason = str(error) or "the API server takes too long"
+                log.warning("%s cannot be found out: %s", subject, reason, extra={"action": "review_failed"})
+            message = (
+                f"{subject} cannot be found out now: ask again; where it stays so, the operator has no API server, or "
+                "may not ask it (it needs the ClusterRole system:auth-delegator): its log has more"
+            )
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message) from error
+
+
+class Identities:
+    """Identifies callers."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        token: str | None,
+        settings: platforms.API,
+        lookups: Lookups,
+        clock: Callable[[], float],
+    ) -> None:
+        """`token` is the webhook's; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
+        self._cluster = cluster
+        self._webhook = None if token is None else _digest(token.encode())
+        self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
+        self._rates = limits.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
+        self._guesses = limits.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
+        self._lookups = lookups
+        self._users = single_flight.Cache[reviews.User](within=reviews.SECONDS, clock=clock)
+
+    async def identify(self, request: HTTPConnection, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Identity:
+        """Return the caller of a request; its body is not read.
+
+        Raises a Problem: 401 for an unknown caller, 503 if it cannot be looked up, `busy` beyond its rate, 400 and 403
+        for impossible headers of a trusted proxy.
+        """
+        origin = self.proxies.origin(request)
+        principal = await self._principal(request, origin, busy)
+        if isinstance(principal, reviews.User):
+            name = principal.name
+            is_vouched_for = trusted_proxies.PROXIED in principal.groups
+            self._count(f"user {name}", busy)
+        else:
+            name, is_vouched_for = ANONYMOUS, False
+            self._count(f"{principal} {limits.network(origin.address)}", busy)
+        author = printable_name(origin.name or name)
+        return Identity(principal=principal, author=author, address=origin.address, is_vouched_for=is_vouched_for)
+
+    async def _principal(self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus) -> Principal:
+        """Return the owner of the first credential that the request has: a token, then the word of a proxy."""
+        if self._webhook is None:
+            return "anybody"
+        if "Authorization" in request.headers or origin.name is None:
+            return await self._token_owner(credentials.bearer(request), limits.network(origin.address), busy)
+        credentials.refuse_forms(request)
+        groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, trusted_proxies.PROXIED))
+        return reviews.User(name=origin.name, groups=tuple(groups))
+
+    async def _token_owner(self, token: bytes | None, network: str, busy: HTTPStatus) -> Principal:
+        digest = _digest(token or b"")
+        if token and self._webhook and secrets.compare_digest(digest, self._webhook):
+            return "webhook"
+        look_up = functools.partial(self._review, (token or b"").decode("latin-1"))
+        if user := self._users.cached(digest, look_up):
+            return user
+        self._count(f"address {network}", busy)
+        if token is None or not _TOKEN.fullmatch(token):
+            raise credentials.unauthorized(has_token=token is not None)
+        try:
+            async with self._lookups.unavailable_if_failed("whose the token is"):
+                user = await self._users.get(digest, functools.partial(self._guess, network, look_up), caller=network)
+        except _GuessedError as error:
+            raise _later(error.seconds, "too many tokens that are nobody's came from here", busy) from error
+        if user is None:
+            raise credentials.unauthorized(has_token=True)
+        return user
+
+    async def _guess(
+        self, network: str, look_up: single_flight.Lookup[reviews.User]
+    ) -> single_flight.Answer[reviews.User]:
+        """Look a token up when its turn comes, unless too many tokens from there were unknown by then."""
+        if seconds := self._guesses.take(network):
+            raise _GuessedError(seconds)
+        is_unknown = False
+        try:
+            answer = await look_up()
+            is_unknown = answer.value is None
+        finally:
+            if not is_unknown:
+                self._guesses.give_back(network)
+        return answer
+
+    async def _review(self, token: str) -> single_flight.Answer[reviews.User]:
+        user = await reviews.user_of(self._cluster, token)
+        if user is None:
+            return single_flight.Answer(value=None, seconds=UNKNOWN_SECONDS)
+        expiry = credentials.expiry(token)
+        seconds = KNOWN_SECONDS if expiry is None else max(0.0, min(KNOWN_SECONDS, expiry - time.time()))
+        return single_flight.Answer(value=user, seconds=seconds)
+
+    def _count(self, caller: str, busy: HTTPStatus) -> None:
+        """Count a request. Raises a Problem beyond the caller's rate."""
+        if seconds := self._rates.take(caller):
+            raise _later(seconds, "too many requests of one caller", busy)
+
+
+def _later(seconds: float, reason: str, busy: HTTPStatus) -> problems.Problem:
+    wait = math.ceil(seconds)
+    return problems.Problem(busy, f"{reason}: send the next one in {wait} s", headers={"Retry-After": str(wait)})
+
+
+def _digest(token: bytes) -> bytes:
+    """Return a digest of a token, so that none is stored; its fixed length makes comparisons take the same time."""
+    return hashlib.sha256(token).digest()
+
+
+def printable_name(name: str) -> str:
+    """Return a name as it may stand in specs, lists and answers."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigations.AUTHOR_MAX]
