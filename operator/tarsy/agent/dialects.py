@@ -1,7 +1,7 @@
-"""The two dialects in which a model is asked and answers: with tools of the provider's protocol, or in text (ReAct).
+"""The two dialects of models: tools in the provider's protocol (native), or tools in text (ReAct).
 
-What is stored is the same for both: answers, the calls that they ask for, and results. So loop, record and takeover
-know no dialect; it says what a request carries of that, and how an answer is read.
+Both store the same: answers, the calls in them, and results. So loop, record and takeover know no dialect. A dialect
+renders a conversation for a request, and reads an answer.
 
 Source: Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models", 2022.
 """
@@ -18,55 +18,51 @@ from tarsy.transcript import messages, react
 
 
 class Dialect(Protocol):
-    """How a model is asked, and how its answers are read."""
+    """How requests to a model are rendered, and its answers read."""
 
-    def described(self, tools: Sequence[messages.ToolSpec]) -> str:
-        """Return the prompt's description of the tools, or "" if requests carry it.
-
-        Others wrote it, so markers enclose it.
-        """
+    def describe_tools(self, tools: Sequence[messages.ToolSpec]) -> str:
+        """Return the description of the tools for the prompt; "" if requests declare them."""
         ...
 
-    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
-        """Return the tools as a request offers them."""
+    def declared_tools(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
+        """Return the tools that a request declares."""
         ...
 
-    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
-        """The conversation as a request carries it."""
+    def render(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """Return the conversation as a request carries it."""
         ...
 
     def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
-        """An answer as it is kept, its calls without ids; a Failure where it is of no use.
+        """Return an answer as it is stored, its calls without ids; a Failure if it is unusable.
 
-        `final`: it was asked for a conclusion, and may call nothing.
+        `final`: the model was asked for a conclusion, and may call no tools.
         """
         ...
 
     def problem(self, answer: messages.Message) -> str:
-        """Why an answer that was kept is neither a call nor a conclusion; "" where it is one of them."""
+        """Return why a stored answer is neither a call nor a conclusion; "" if it is one of them."""
         ...
 
 
 class Native:
-    """Tools are declared in the request, and called by the provider's own means."""
+    """The dialect with tools in the provider's protocol."""
 
-    def described(self, tools: Sequence[messages.ToolSpec]) -> str:  # noqa: ARG002 - requests say it
-        """Nothing."""
+    def describe_tools(self, tools: Sequence[messages.ToolSpec]) -> str:  # noqa: ARG002 - requests declare them
+        """Return nothing."""
         return ""
 
-    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
-        """All of them."""
+    def declared_tools(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
+        """Return all tools."""
         return tuple(tools)
 
-    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
-        """As it is."""
+    def render(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """Return the conversation with consecutive user messages joined."""
         return _joined(conversation)
 
     def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
-        """As it came; a conclusion without the calls beside it."""
+        """Return the answer as it is; a conclusion without calls."""
         if final and answer.calls:
-            # Asked without tools, it called some. Its state goes with them: sent back, it would speak of calls that
-            # have no results.
+            # The provider's state goes with the calls: sent back, it would name calls that have no results.
             if not answer.text.strip():
                 return _rejected("tool calls instead of a conclusion")
             return replace(answer, calls=(), provider_state=None)
@@ -75,31 +71,31 @@ class Native:
         return answer
 
     def problem(self, answer: messages.Message) -> str:  # noqa: ARG002 - any text is a conclusion
-        """Nothing: any text is a conclusion."""
+        """Return "": any text is a conclusion."""
         return ""
 
 
 class React:
-    """Tools stand in the prompt; thoughts, actions and answers in text, results in what the user says next."""
+    """The dialect in text: tools in the prompt, actions in answers, results in the next user message."""
 
-    def described(self, tools: Sequence[messages.ToolSpec]) -> str:
-        """A paragraph for each: its name, what it does, and the schema of its arguments."""
+    def describe_tools(self, tools: Sequence[messages.ToolSpec]) -> str:
+        """Return a paragraph for each tool: its name, its description, and the schema of its arguments."""
         descriptions = (
             f"{tool.name}: {tool.description}\nArguments (JSON Schema): {json.dumps(tool.parameters)}" for tool in tools
         )
         return escaping.quote_steps("\n\n".join(descriptions))
 
-    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt says it
-        """None: they stand in the prompt."""
+    def declared_tools(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt has them
+        """Return none: the prompt describes them."""
         return ()
 
-    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
-        """Answers as far as they count, and results as observations."""
+    def render(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """Return answers up to their action or conclusion, and results as observations."""
         return _joined(map(_in_text, conversation))
 
     def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
-        """With the first action as its call, if there is one."""
-        if answer.calls:  # declared in no request
+        """Return the answer with its first action as its call, if it has one."""
+        if answer.calls:  # no request declares tools
             answer = replace(answer, calls=(), provider_state=None)
         if not answer.text.strip():
             return _rejected("an empty answer")
@@ -116,18 +112,18 @@ class React:
         return replace(answer, calls=(call,))
 
     def problem(self, answer: messages.Message) -> str:
-        """Why it is neither an action nor an answer."""
+        """Return why the text is neither an action nor an answer."""
         return "" if answer.calls else react.read(answer.text).problem
 
 
 NATIVE, REACT = Native(), React()
 
 _MADE_UP = "(an observation that no tool gave)"
-"""The text of an answer of which nothing counts: providers refuse an empty one."""
+"""The text of an answer that begins with a made-up observation: providers refuse an empty text."""
 
 
 def _joined(conversation: Iterable[messages.Message]) -> tuple[messages.Message, ...]:
-    """Return the conversation with consecutive user messages joined: user and assistant alternate."""
+    """Return the conversation with consecutive user messages joined, so that user and assistant alternate."""
     joined: list[messages.Message] = []
     for message in conversation:
         if joined and joined[-1].role == message.role == "user":
@@ -138,11 +134,11 @@ def _joined(conversation: Iterable[messages.Message]) -> tuple[messages.Message,
 
 
 def _in_text(message: messages.Message) -> messages.Message:
-    """A message of a conversation in the ReAct dialect."""
+    """Return a message in the ReAct dialect."""
     match message.role:
         case "assistant":
             used = react.read(message.text).used
-            # What a model made up behind its action is never sent back, in its own words (its state) neither.
+            # Text after the action is made up: it is not sent back, nor is the provider's state, which holds it too.
             state = message.provider_state if not message.text[used:].strip() else None
             answer_text = message.text[:used] if message.text[:used].strip() else _MADE_UP
             return messages.Message(role="assistant", text=answer_text, provider_state=state)
@@ -153,5 +149,5 @@ def _in_text(message: messages.Message) -> messages.Message:
             return message
 
 
-def _rejected(what: str) -> messages.Failure:
-    return messages.Failure(kind="rejected", text=f"the model gave {what}")
+def _rejected(reply: str) -> messages.Failure:
+    return messages.Failure(kind="rejected", text=f"the model gave {reply}")

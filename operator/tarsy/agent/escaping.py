@@ -1,4 +1,4 @@
-"""Text of others in prompts: it stays readable, and loses what would make it something else than text."""
+"""Escaping of outside text in prompts: it stays readable, and can be neither a marker nor a step of ReAct."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import re
 from tarsy.transcript import react
 
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""The line ends that people or models see, beside the newline itself."""
+"""Line ends other than the newline."""
 _BLANK = " \t\u00a0\u1680\u2000-\u200f\u202f\u205f-\u2064\u3000\ufeff\u00ad"
-"""The blanks within a line, for a character class: spaces of all kinds, and invisible characters."""
+"""Spaces and invisible characters, for a character class."""
 _STEP = re.compile(
-    # Each run of characters is possessive, and within its line: a line is looked at once.
+    # Possessive and within a line, so that each line is scanned once.
     rf"^(?=[{_BLANK}#>*_`~+.)(0-9-]*+{react.LABEL}[*_`{_BLANK}]*+[:\uff1a])",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The beginning of a line that says a step's label, dressed in whatever way: more than the parser takes for one."""
+"""The beginning of a line with a step's label in any Markdown dress: more lines than `transcript.react` accepts."""
 
 
 def escape_comments(text: str) -> str:
-    """`text` without comments: what would begin or end one is written as HTML writes it in text.
+    """Return `text` with the beginnings and ends of HTML comments as HTML entities.
 
-    Source: the founding documents, which escape what stands between their markers in this way.
+    Source: the founding documents, which escape the text between their markers in this way.
     """
     return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
 
 
 def quote_steps(text: str) -> str:
-    """Return `text` with quoted lines where it looks like steps of ReAct, so that it cannot make up an observation."""
+    """Return `text` with `> ` before each line that looks like a step of ReAct, such as a made-up observation."""
     return _STEP.sub("> ", _LINE_ENDS.sub("\n", text))

@@ -233,7 +233,7 @@ class Loop:
         if steps.is_repeated(self.execution.log, call):
             return templates.text("repeated")
         refused = steps.refusal(self.execution.log, call, requests.rules(self.execution))
-        return templates.filled("refused", why=refused) if refused else ""
+        return templates.fill("refused", why=refused) if refused else ""
 
     async def _commit_results(self, results: Sequence[tuple[entries.ToolRun, bool]]) -> None:
         """Commit the results of `_call`, after an entry about the servers that could not be reached."""

@@ -1,7 +1,7 @@
-"""The requests to a model: a pure function of the execution's log.
+"""The requests to a model, and the end of an execution: pure functions of its log.
 
-The loop sends them, and the trace shows them by the same function from the log alone: no request is stored, and people
-see what was sent.
+The loop sends the requests, and the trace shows them by the same functions. So no request is stored, and people see
+what was sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
 Called: TypeAlias = entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted
-"""The entries that record a model call; a compaction does if the provider refused the request before it."""
+"""The entries about a model call. A compaction is one if the provider refused the request before it."""
 
 
 def next_step(execution: record.Execution, log: messages.Log | None = None) -> steps.Step:
@@ -49,7 +49,7 @@ def rules(execution: record.Execution) -> steps.Rules:
 
 
 def strategy(execution: record.Execution) -> strategies.Strategy:
-    """How it is asked and answers."""
+    """Return the strategy of an execution."""
     return strategies.STRATEGIES[settings(execution).strategy]
 
 
@@ -61,30 +61,30 @@ def settings(execution: record.Execution) -> resolve.ResolvedAgent:
 
 
 def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message, ...]:
-    """Return the messages that are added for a request. After a call without an answer the log holds them already."""
-    if ask.prompt is None or not strategy(execution).tools:  # without tools there is nothing but to conclude
+    """Return the messages that are added for a request. After an unanswered call the log has them already."""
+    if ask.prompt is None or not strategy(execution).tools:  # a strategy without tools always concludes
         return ()
     match ask.prompt:
         case "conclude":
-            text = templates.filled(_conclude(execution), why=ask.problem or templates.text("iterations"))
+            text = templates.fill(_conclude(execution), why=ask.problem or templates.text("iterations"))
         case "look":
             text = templates.text("look")
         case "format":
-            text = templates.filled("format-react", problem=ask.problem)
+            text = templates.fill("format-react", problem=ask.problem)
     addition = messages.Message(role="user", text=text)
     conversation = messages.conversation(execution.log)
     return () if conversation[-1] == addition else (addition,)
 
 
 def context_of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> context.Context:
-    """The conversation that its request carries, with what is `additions` beside what was said, and the tools in it."""
+    """Return the context of the next request: the conversation with `additions`, and the tools."""
     return context.build(execution, (*messages.conversation(execution.log), *additions), _tools(execution, ask))
 
 
 def next_request(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> ports.Request:
-    """The request: each message as the model is shown it, and what it may call."""
+    """Return the next request: each message as the model reads it, and the tools that it may call."""
     return ports.Request(
-        messages=strategy(execution).dialect.sent(context_of(execution, ask, additions).visible()),
+        messages=strategy(execution).dialect.render(context_of(execution, ask, additions).visible()),
         tools=_tools(execution, ask),
         native_tools=() if ask.final else execution.source.native.offered,
     )
@@ -93,7 +93,7 @@ def next_request(execution: record.Execution, ask: steps.Ask, additions: Sequenc
 def request_of(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports.Request]:
     """Return the request of the call that `called` records, by the execution's state before that commit.
 
-    If today's rules would not have asked at that point, an earlier version asked, with all tools.
+    If the rules of this version would not have asked then, an earlier version asked, with all tools.
     """
     step = next_step(execution)
     ask = step if isinstance(step, steps.Ask) else steps.Ask(final=False)
@@ -102,7 +102,7 @@ def request_of(execution: record.Execution, called: Called) -> tuple[steps.Ask, 
             additions = called.messages[:-1]
         case entries.Unanswered():
             additions = called.messages
-        case _:  # it was told the same once more, with the call that followed
+        case _:  # the log has them with the next call
             additions = added(execution, ask)
     return ask, next_request(execution, ask, additions)
 
@@ -112,7 +112,7 @@ def asked_for_summary(
 ) -> ports.Request:
     """Return the request of a summary, by the execution's state before the summary was committed.
 
-    `investigation` is its namespace and name; `full_result` is the result in the journal, if the log has only a part.
+    `investigation` is `namespace/name`; `full_result` is the whole result, if the log has only a part.
     """
     _, result = execution.result(entry.call_id)
     return summaries.request(
@@ -126,9 +126,9 @@ def asked_for_summary(
 
 
 def _tools(execution: record.Execution, ask: steps.Ask) -> tuple[messages.ToolSpec, ...]:
-    return () if ask.final else strategy(execution).dialect.offered(execution.started.tools)
+    return () if ask.final else strategy(execution).dialect.declared_tools(execution.started.tools)
 
 
 def _conclude(execution: record.Execution) -> str:
-    """The template that asks for a conclusion."""
+    """Return the name of the template that asks for a conclusion."""
     return "conclude-chat" if execution.started.kind == "chat" else strategy(execution).conclude

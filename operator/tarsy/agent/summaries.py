@@ -72,7 +72,7 @@ def request(
     call = next(call for call in answers[index].calls if call.id == call_id)
     server, tool = tool_names.split(call.name)
     return ports.Request(
-        messages=prompts.of_tool_summary(
+        messages=prompts.tool_summary_prompt(
             investigation=investigation,
             server=server,
             tool=tool,

@@ -52,14 +52,14 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
         assignment = prompts.Assignment(
             snapshot=snapshot,
             runbook=runbook.text(journal.record),
-            place=f"chain '{snapshot.chain_name}'",
+            position=f"chain '{snapshot.chain_name}'",
             name=agent.name,
-            known=handover.investigation(runs[entries.INVESTIGATION], earlier),
+            findings=handover.investigation(runs[entries.INVESTIGATION], earlier),
             question=runs[run].question,
             task=TASK,
             now=datetime.now(UTC),
         )
-        return prompts.of_agent(assignment, agent=agent, tools=specs, extra="chat")
+        return prompts.agent_prompt(assignment, agent=agent, tools=specs, extra="chat")
 
     chat = snapshot.chain.chat
     return execution.Task(

@@ -156,7 +156,7 @@ class Stage:
             run = self.journal.record.runs[entries.INVESTIGATION]
             earlier_work = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
             task = f"Do the work of stage '{self.spec.name}'."
-            return prompts.of_agent(
+            return prompts.agent_prompt(
                 self._assignment(name, earlier_work=earlier_work, task=task), agent=agent, tools=tools
             )
 
@@ -181,7 +181,7 @@ class Stage:
             assert self._so_far  # noqa: S101 - its agents have worked
             agents_work = handover.agents_work(self._so_far)
             task = f"Join the results of the agents of stage '{self.spec.name}'."
-            return prompts.of_agent(
+            return prompts.agent_prompt(
                 self._assignment(agent.name, earlier_work=agents_work, task=task), agent=agent, tools=tools
             )
 
@@ -198,9 +198,9 @@ class Stage:
         return prompts.Assignment(
             snapshot=snapshot,
             runbook=runbook.text(self.journal.record),
-            place=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
+            position=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
-            known=earlier_work,
+            findings=earlier_work,
             task=task,
             now=datetime.now(UTC),
         )

@@ -71,12 +71,12 @@ class Summary:
     def _messages(self, run_ended: entries.RunEnded) -> Sequence[messages.Message]:
         snapshot = self.journal.record.snapshot
         parts = [handover.result(run_ended.final_analysis), handover.not_inspected(run_ended.gaps)]
-        return prompts.of_summary(
+        return prompts.summary_prompt(
             prompts.Assignment(
                 snapshot=snapshot,
-                place=f"chain '{snapshot.chain_name}'",
+                position=f"chain '{snapshot.chain_name}'",
                 name=resolve.SUMMARY,
-                known="\n\n".join(filter(None, parts)),
+                findings="\n\n".join(filter(None, parts)),
                 task="Sum up this investigation.",
                 now=datetime.now(UTC),
             )

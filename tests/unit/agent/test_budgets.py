@@ -70,7 +70,7 @@ def results(journal: memory.MemoryJournal) -> list[str]:
 
 
 def refused(why: str) -> str:
-    return templates.filled("refused", why=why)
+    return templates.fill("refused", why=why)
 
 
 ALL = "All 10 tool calls that there may be are made."

@@ -299,11 +299,11 @@ def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_a
 ) -> None:
     found = execution(snapshot, [replace(turn, counted=0) for turn in turns], strategy=strategy)
     dialect: dialects.Dialect = dialects.REACT if strategy == "react" else dialects.NATIVE
-    tools = dialect.offered(found.executions["one"].started.tools)
+    tools = dialect.declared_tools(found.executions["one"].started.tools)
     if due := of(found).compaction(limit):
         compact(found, due)
     now = replace(of(found), tools=tools)
-    request = ports.Request(tools=tools, messages=dialect.sent(now.visible()))
+    request = ports.Request(tools=tools, messages=dialect.render(now.visible()))
     assert token_estimate.tokens(request) <= now.tokens + len(turns) * 10
     assert [one.text for one in request.messages[:2]] == [one.text for one in ALERT]
     sent = "\n".join(message.text for message in request.messages)

@@ -12,7 +12,7 @@ from tarsy.agent import loop, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, memory, messages, ports, record
 
-CONCLUDE = messages.Message(role="user", text=templates.filled("conclude-native", why=templates.text("iterations")))
+CONCLUDE = messages.Message(role="user", text=templates.fill("conclude-native", why=templates.text("iterations")))
 COMMITS = 6
 """An answer, its write, its reads, an answer, its read, and the conclusion with its end."""
 ID = "e0"

@@ -193,8 +193,8 @@ async def test_a_question(snapshot: record.Snapshot, platform: platforms.Platfor
 
 def test_a_template_that_lacks_a_value_is_an_error_and_braces_that_are_no_blank_stay() -> None:
     with pytest.raises(KeyError):
-        templates.filled("general", agent="A")
-    assert "{" not in templates.filled("summary", now="now", start="{start}", end="x").replace("{start}", "")
+        templates.fill("general", agent="A")
+    assert "{" not in templates.fill("summary", now="now", start="{start}", end="x").replace("{start}", "")
 
 
 def test_each_prompt_has_markers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +207,6 @@ NOW = datetime(2026, 11, 22, 18, 30, tzinfo=UTC)
 
 def test_the_time_is_told_as_utc(snapshot: record.Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assignment = prompts.Assignment(snapshot=snapshot, place="x", name="y", known="", task="z", now=NOW)
-    system, _ = prompts.of_summary(assignment)
+    assignment = prompts.Assignment(snapshot=snapshot, position="x", name="y", findings="", task="z", now=NOW)
+    system, _ = prompts.summary_prompt(assignment)
     assert "The time is 2026-11-22 18:30:00 UTC." in system.text

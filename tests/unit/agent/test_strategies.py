@@ -100,7 +100,7 @@ STATE = messages.ProviderState(provider="first", data=[{"text": "as it came"}])
 )
 def test_the_providers_own_words_go_back_only_where_all_of_them_count(text: str, *, goes_back: bool) -> None:
     answer = messages.Message(role="assistant", text=text, provider_state=STATE)
-    (sent,) = dialects.REACT.sent([answer])
+    (sent,) = dialects.REACT.render([answer])
     assert sent.provider_state == (STATE if goes_back else None)
 
 

@@ -54,7 +54,7 @@ def asked(
     task: str,
     *,
     question: str = "why?",
-    place: str = "stage 'analysis' of chain 'pods'",
+    position: str = "stage 'analysis' of chain 'pods'",
     strategy: chains.IterationStrategy = "synthesis",
 ) -> model.Turn:
     """A first turn, as the operator words it."""
@@ -70,17 +70,17 @@ def asked(
     agent = replace(stories.AGENT, strategy=strategy)
     assignment = prompts.Assignment(
         snapshot=snapshot,
-        place=place,
+        position=position,
         name="A",
-        known=known,
+        findings=known,
         question=question if task == chat.TASK else "",
         task=task,
         now=datetime.now(UTC),
     )
     if task == "Sum up this investigation.":
-        said = prompts.of_summary(assignment)
+        said = prompts.summary_prompt(assignment)
     else:
-        said = prompts.of_agent(assignment, agent=agent, tools=[stories.TOOL])
+        said = prompts.agent_prompt(assignment, agent=agent, tools=[stories.TOOL])
     system, user = (message.text for message in said)
     return model.Turn(
         model="m",
@@ -102,7 +102,7 @@ JOIN = "Join the results of the agents of stage 'analysis'."
 
 
 @pytest.mark.parametrize(
-    ("task", "place", "kind"),
+    ("task", "position", "kind"),
     [
         (SUM_UP, "", "summary"),
         (JOIN, "stage 'analysis' of chain 'pods'", "synthesis"),
@@ -111,8 +111,8 @@ JOIN = "Join the results of the agents of stage 'analysis'."
         (f"{SUM_UP}\nDo the work of stage 'analysis'.", "stage 'analysis' of chain 'pods'", "agent"),
     ],
 )
-def test_a_request_says_what_it_is_for(task: str, place: str, kind: str) -> None:
-    assert asked("", task, place=place).kind == kind
+def test_a_request_says_what_it_is_for(task: str, position: str, kind: str) -> None:
+    assert asked("", task, position=position).kind == kind
 
 
 def agent(number: int, work: str, *, status: str = "completed") -> str:
@@ -163,14 +163,14 @@ def test_a_summary_of_nothing_invents_nothing(known: str) -> None:
 
 def test_a_question_is_answered_with_what_was_found_about_it() -> None:
     known = f"# Results of earlier stages\n\n### Results from 'collect' stage:\n\n{marked(ANALYSIS)}"
-    text = text_of(asked(known, chat.TASK, question="What should I mend first?", place="chain 'pods'"))
+    text = text_of(asked(known, chat.TASK, question="What should I mend first?", position="chain 'pods'"))
     assert "- 1. `web-0`: Mend what its last log lines name." in text
     assert text.endswith("Nothing was looked at anew for this answer.")
 
 
 def test_a_question_that_asks_to_look_is_looked_at_if_there_are_tools() -> None:
     known = f"# Results of earlier stages\n\n### Results from 'collect' stage:\n\n{marked(ANALYSIS)}"
-    turn = asked(known, chat.TASK, question="Does it still crash?", place="chain 'pods'")
+    turn = asked(known, chat.TASK, question="Does it still crash?", position="chain 'pods'")
     assert "Nothing was looked at anew" in text_of(turn)
     tool = model.Tool(name="k8s__pods_get", schema={"required": ["name"]})
     with_tools = replace(turn, tools=(tool,))
@@ -200,7 +200,7 @@ def test_in_react_it_asks_for_one_action_at_a_time_and_reads_the_observations() 
         messages.ToolSpec(name="k8s.pods_get", description="", parameters={"required": ["name"]}),
         messages.ToolSpec(name="k8s.pods_log", description="", parameters={"required": ["name"]}),
     ]
-    described = escaping.escape_comments(dialects.REACT.described(specs))
+    described = escaping.escape_comments(dialects.REACT.describe_tools(specs))
     tools = (
         f"{turn.system.partition('## Tools')[0]}## Tools\n\n<!-- DATA ab START -->\n{described}\n<!-- DATA ab END -->"
     )
@@ -208,7 +208,7 @@ def test_in_react_it_asks_for_one_action_at_a_time_and_reads_the_observations() 
     conversation: list[messages.Message] = [messages.Message(role="user", text=turn.messages[0].text)]
     called: list[str] = []
     for number in range(6):
-        sent = dialects.REACT.sent(conversation)
+        sent = dialects.REACT.render(conversation)
         heard = tuple(
             model.Message(role="model" if message.role == "assistant" else "user", text=message.text)
             for message in sent
@@ -245,7 +245,7 @@ def test_a_long_result_is_shortened_to_its_head_and_its_trouble_letter_by_letter
     lines = [f"shop        v1           Pod    web-{number}   1/1     Running" for number in range(2000)]
     lines[1234] = PODS.splitlines()[1]
     header = PODS.splitlines()[0]
-    system, user = prompts.of_tool_summary(
+    system, user = prompts.tool_summary_prompt(
         investigation="shop/web-crash",
         server="k8s",
         tool="pods_list",

@@ -93,7 +93,7 @@ def away(
 
 
 REPEATED: Ran = ("{}", templates.text("repeated"), True)
-REFUSED: Ran = ("{}", templates.filled("refused", why="3 calls in a row failed."), True)
+REFUSED: Ran = ("{}", templates.fill("refused", why="3 calls in a row failed."), True)
 
 
 @pytest.mark.parametrize(

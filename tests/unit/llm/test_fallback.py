@@ -286,7 +286,7 @@ async def test_what_the_first_was_told_beside_is_told_the_next_and_said_once(
     journal = begun(snapshot, toolbox)
     providers = Providers({"first": [*[asks()] * LIMIT, DEAD]})
     ended = await run(journal, providers, toolbox)
-    conclude = messages.Message(role="user", text=templates.filled("conclude-native", why=templates.text("iterations")))
+    conclude = messages.Message(role="user", text=templates.fill("conclude-native", why=templates.text("iterations")))
     failed, again = providers.requests[-2:]
     assert failed.messages == again.messages
     assert again.messages[-1] == conclude
@@ -467,7 +467,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
         if isinstance(fact, entries.Answered | entries.Unanswered):
             added = fact.messages[:-1] if isinstance(fact, entries.Answered) else fact.messages
         told = (*messages.conversation(before.log), *added)
-        expected = dialects.NATIVE.sent(context.build(before, told, ()).visible())
+        expected = dialects.NATIVE.render(context.build(before, told, ()).visible())
         if isinstance(fact, entries.Answered | entries.Unanswered):
             assert request.messages == expected
         else:  # what it was told beside is told with the next request

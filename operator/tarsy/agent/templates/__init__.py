@@ -1,4 +1,4 @@
-"""The prompts, as files beside this one, with what is filled in as `{name}`."""
+"""The templates of prompts: Markdown files beside this module, with blanks such as `{name}`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _BLANK = re.compile(r"\{([a-z_]+)\}")
 
 @functools.cache
 def text(name: str) -> str:
-    """The template of that name, as it is written."""
+    """Return the text of a template."""
     return resources.files(__name__).joinpath(f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-def filled(name: str, **values: str) -> str:
-    """The template with its blanks filled in; a KeyError names one that has no value. What is filled in is kept as is.
+def fill(name: str, **values: str) -> str:
+    """Return a template with its blanks filled in; a KeyError names a blank without a value.
 
-    Braces that are no blank stay: prompts show JSON.
+    Other braces stay, because prompts show JSON; so do braces in values.
     """
     return _BLANK.sub(lambda blank: values[blank[1]], text(name))
