@@ -1,13 +1,13 @@
-"""The part of a conversation that a request can carry, and the lines that replace the rest: a pure function of the log.
+"""Compaction: which tool results a request shortens to fit the context of a model. Pure functions of the log.
 
-The oldest results of tools give way first, each to a line; the alert, answers and their calls never do. The results of
-the last answer, which no model has read yet, stay. Only if they alone are too long are the longest of them cut, all to
-one length. A result that gave way stays replaced, and some more than necessary give way at once: a provider's cache of
-a conversation holds up to the first message that has changed.
+The oldest results are replaced first, each by a line. The alert, answers and their calls always stay. The results of
+the last answer stay too, because no model has read them yet; only if they alone are too long, the longest of them are
+cut to one length. A replaced result stays replaced, and more than necessary are replaced at once, because a provider's
+cache of a conversation is valid up to the first changed message.
 
-Tokens are estimated by characters, corrected by the provider's count of the previous request. The part that it counted
-is scaled by that count. Newer messages are scaled upwards only, because the first request is all prose, while later
-ones hold logs and JSON, which have more tokens.
+Tokens are estimated from characters and corrected by the provider's count of the previous request. The messages that it
+counted are scaled by that count. Newer messages are only scaled upwards: the first request is all prose, and later ones
+have logs and JSON, which need more tokens.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from dataclasses import dataclass, replace
 from tarsy.transcript import excerpts, messages, record, token_estimate
 
 TARGET = 0.8
-"""The share of the limit that a request has at most once something gave way."""
+"""The share of the limit to which a compaction reduces a request."""
 LEAST_RATIO, MOST_RATIO = 0.5, 3.0
-"""The bounds of a provider's count divided by our estimate; a ratio beyond them counts something else."""
+"""The bounds of a provider's count divided by our estimate; a ratio beyond them must count something else."""
 LEAST_SHOWN = 400
-"""Characters of a result of the last turn that are shown in any case."""
+"""The minimum length of a cut result, in characters."""
 BESIDE = 24
-"""Characters that a message has beside what it says: whose it is, and which call's."""
+"""Characters that each message adds to its text: its role and its call."""
 _NAME_MAX = 80
-"""Characters of a tool's name that a line tells: a model may call a tool whatever it likes."""
+"""Characters of a tool's name in a line: models make up names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """The results that give way; see `entries.ContextCompacted`."""
+    """The results that are shortened; see `entries.ContextCompacted`."""
 
     results: tuple[str, ...]
     cut: tuple[str, ...]
@@ -42,14 +42,14 @@ class Compaction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """How large a request is; in characters as they would count if there were three to each of its tokens."""
+    """The size of a request, in characters at three to a token."""
 
     lengths: list[int]
-    """The characters of each message's text."""
+    """The length of each message's text."""
     rates: list[float]
-    """The tokens of one such character."""
+    """The correction of each message's estimate."""
     total: float
-    """The tokens of the whole request."""
+    """The size of the whole request, corrected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +57,18 @@ class Context:
     """A conversation that is about to be sent to a provider."""
 
     conversation: Sequence[messages.Message]
-    """As `messages.conversation` gives it, and what is added for this request."""
+    """The conversation (`messages.conversation`), and the messages that are added for this request."""
     provider: str
     tools: Sequence[messages.ToolSpec] = ()
-    """Declared in the request, beside the conversation."""
+    """The tools that the request declares."""
     repeatable: Collection[str] = ()
-    """The tools that may be called again for what is not shown any more."""
+    """The tools that the model may call again for a result that is replaced."""
     compacted: Mapping[str, int]
     """See `record.Execution.compacted`."""
     reported: record.Reported | None
 
     def visible(self) -> tuple[messages.Message, ...]:
-        """The conversation as it is sent: each message that there is, and lines for the results that gave way."""
+        """Return the conversation as it is sent, with shortened results."""
         return tuple(self._visible_message(message, self.compacted) for message in self.conversation)
 
     @property
@@ -77,10 +77,10 @@ class Context:
         return math.ceil(self._measured().total / token_estimate.CHARACTERS_A_TOKEN)
 
     def compaction(self, limit: int | None, *, refused: bool = False) -> Compaction | None:
-        """Return the results that give way for a request of at most `limit` tokens (None: no limit), or None.
+        """Return the results to shorten for a request of at most `limit` tokens; None if there are none, or no need.
 
-        `refused`: the provider refused the request as too large, so the limit is half of it. None: nothing has to give
-        way, or nothing is left that could.
+        `refused`: the provider refused the request as too large, so half its size is the limit. `limit` None is no
+        limit.
         """
         if limit is None and not refused:
             return None
@@ -95,7 +95,7 @@ class Context:
         results, left = self._oldest(last, measured, goal)
         cut: list[str] = []
         longest = 0
-        if left > most and not (refused and results):  # which may have been enough
+        if left > most and not (refused and results):  # after a refusal the replaced results may be enough
             cut, longest = self._longest(last, measured, goal - left)
         if not results and not cut:
             return None
@@ -103,7 +103,7 @@ class Context:
         return Compaction(results=tuple(results), cut=tuple(cut), shown=longest, tokens=tokens)
 
     def _oldest(self, last: int, measured: _Measured, goal: float) -> tuple[list[str], float]:
-        """The oldest results before message `last`, as many as it takes for the goal, and what is left then."""
+        """Return the oldest results before message `last` whose lines reach the goal, and the size that is left."""
         results, left = [], measured.total
         for index, message in enumerate(self.conversation[:last]):
             if left <= goal:
@@ -114,16 +114,16 @@ class Context:
                 left -= saved * measured.rates[index]
         return results, left
 
-    def _longest(self, last: int, measured: _Measured, more: float) -> tuple[list[str], int]:
-        """The longest results behind message `last`, and the length that is left of each, to have so much `more` room.
+    def _longest(self, last: int, measured: _Measured, spare: float) -> tuple[list[str], int]:
+        """Return the longest results after message `last`, and the length to which each is cut.
 
-        Room is less than nothing where they are too long.
+        `spare` is the size that they may grow by; it is negative if they are too long.
         """
         fresh = [index for index in range(last, len(self.conversation)) if self.conversation[index].role == "tool"]
         if not fresh:
             return [], 0
         lengths = [measured.lengths[index] for index in fresh]
-        room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
+        room = sum(lengths) + spare / measured.rates[fresh[0]]  # they have one rate, because they were added together
         longest = max(LEAST_SHOWN, _level(lengths, room) - excerpts.NOTE_MAX)
         cut = [
             self.conversation[index].call_id for index in fresh if measured.lengths[index] > longest + excerpts.NOTE_MAX
@@ -140,7 +140,7 @@ class Context:
         return _Measured(lengths=[len(message.text) for message in sent_tokens], rates=rates, total=total)
 
     def _ratio(self, sizes: Sequence[int], tools: int) -> tuple[int, float]:
-        """How many of the messages the provider has counted, and how its count compares with our estimate of them."""
+        """Return how many messages the provider has counted, and its count divided by our estimate of them."""
         then = self.reported
         if then is None:
             return 0, 1.0
@@ -173,7 +173,7 @@ class Context:
 def build(
     execution: record.Execution, conversation: Sequence[messages.Message], tools: Sequence[messages.ToolSpec]
 ) -> Context:
-    """The conversation of `execution` as its provider is about to be sent it, with these tools declared."""
+    """Return the context of the next request of `execution`, with these tools declared."""
     return Context(
         conversation=conversation,
         provider=execution.source.provider,
@@ -185,7 +185,7 @@ def build(
 
 
 def _level(lengths: Collection[int], room: float) -> int:
-    """The length to which the longest are to be cut, so that all of them together have no more than `room`."""
+    """Return the length to which the longest are cut, so that all together have at most `room`."""
     left = room
     ascending = sorted(lengths)
     for index, length in enumerate(ascending):

@@ -1,6 +1,6 @@
 """The next step of a conversation: a pure function of its log.
 
-The same function decides for a new execution and for a takeover, so resuming needs no code of its own.
+The same function decides for a new execution and after a takeover, so resuming needs no code of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from tarsy.config import resolve
 from tarsy.transcript import messages, record
 
 BEYOND_LIMIT = 2
-"""Calls that a provider gets to conclude once the iterations are used up. One that never concludes would otherwise be
-asked for ever."""
+"""Model calls that a provider gets for its conclusion after the last iteration, so that the loop ends."""
 REJECTED_IN_A_ROW = 3
-"""Rejected answers in a row that end it: what is wrong is not one answer's bad luck any more. The same of answers that
-cannot be read."""
+"""Rejected answers in a row that end an execution; as many answers that cannot be read do, too."""
 IDENTICAL_IN_A_ROW = 3
-"""The last of so many identical calls in a row is not made."""
+"""The number of identical calls in a row of which the last is not made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +28,21 @@ class Rules:
     """The rules that an execution's strategy and settings set for its conversation."""
 
     limit: int
-    """How often the model may be asked before it must conclude."""
+    """Model calls before the model must conclude."""
     problem: Callable[[messages.Message], str]
-    """Why an answer without calls cannot be read as a conclusion; "" where it can."""
+    """Returns why an answer without calls is no conclusion; "" if it is one."""
     must_look: bool = False
-    """A model that concludes without having looked at anything is asked once to look."""
+    """Whether a model that concludes without a result of a tool is asked once to look."""
     since: int = 0
-    """The first turn of the provider that is asked now: what those before it failed at is not held against it."""
+    """The first call number of the present provider: failures of earlier providers do not count against it."""
     budget: resolve.Budget | None = None
     """The limits of its tool calls; None: no limits."""
     tools: frozenset[str] = frozenset()
-    """Those that it has."""
+    """The names of its tools."""
 
 
 Prompt = Literal["conclude", "look", "format"]
-"""The instructions that can be added to a request: conclude, look before concluding, or keep to the format."""
+"""The instruction that a request may add: conclude, look before concluding, or keep to the format."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,20 @@ class Ask:
     final: bool
     prompt: Prompt | None = None
     problem: str = ""
-    """With prompt format: what is wrong with the last answer; with conclude, why it may call no more tools, if that is
-    not because of the iterations."""
+    """With `format`: the problem of the last answer. With `conclude`: why no more tools may be called; "" if the
+    iterations are used up."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run these tool calls, which have no results yet, side by side; others may follow them."""
+    """Run these tool calls, which have no results yet, side by side; more may follow."""
 
     calls: tuple[messages.ToolCall, ...]
 
 
 @dataclass(frozen=True)
 class Done:
-    """The analysis is there."""
-
-    text: str
+    """The last answer is the analysis."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +79,10 @@ Step: TypeAlias = Ask | Run | Done | GiveUp
 
 
 def next_step(log: messages.Log, rules: Rules) -> Step:
-    """Decide by the log alone."""
+    """Return the next step by the log alone."""
     turns = messages.answers(log)
     spent = _spent(log, rules)
-    if spent:  # by the last answer with calls: from there on it can only conclude
+    if spent:  # the last answer with calls used the budget up: only a conclusion can follow
         asked = max(index for index, reply in enumerate(turns) if isinstance(reply, messages.Message) and reply.calls)
         rules = replace(rules, limit=min(rules.limit, asked + 1))
     own = turns[rules.since :]
@@ -114,15 +110,15 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
 
 
 def pending(log: messages.Log) -> tuple[messages.ToolCall, ...]:
-    """The calls of the last answer that have no results yet."""
+    """Return the calls of the last answer that have no results yet."""
     done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
     return tuple(call for call in _calls(messages.answers(log)[-1:]) if call.id not in done)
 
 
 def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
-    """Return the calls without results that a former worker may have begun: those of the first incomplete `Run`.
+    """Return the calls that an earlier worker may have begun: those without results in its first incomplete `Run`.
 
-    They are computed from the log before their own results, as the former worker computed them.
+    They follow from the log before their own results, as the earlier worker saw it.
     """
     done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
     answers = messages.answers(log)[-1:]
@@ -139,9 +135,9 @@ def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
 def _after_words(
     answer: messages.Message, turns: list[messages.Message | messages.Failure], rules: Rules, *, has_looked: bool
 ) -> Step:
-    """Return the step after an answer without calls: usually the end, because such an answer is the conclusion."""
-    if len(turns) > rules.limit:  # asked to conclude, it did, in whatever form
-        return Done(answer.text)
+    """Return the step after an answer without calls, which is usually the conclusion."""
+    if len(turns) > rules.limit:  # an answer to the request to conclude is a conclusion in any form
+        return Done()
     problem = rules.problem(answer)
     unreadable = [bool(_problem(reply, rules)) for reply in turns[rules.since :][-REJECTED_IN_A_ROW:]]
     if unreadable == [True] * REJECTED_IN_A_ROW:
@@ -151,11 +147,11 @@ def _after_words(
     may_look = rules.must_look and not has_looked and len(turns) < rules.limit
     if may_look and sum(_is_conclusion(reply, rules) for reply in turns) == 1:
         return Ask(final=False, prompt="look")
-    return Done(answer.text)
+    return Done()
 
 
 def refusal(log: messages.Log, call: messages.ToolCall, rules: Rules) -> str:
-    """Why `call`, whose answer is in the log, is not made any more by the budget; "" where it is."""
+    """Return why the budget refuses `call`, which the log has; "" if it does not."""
     if (budget := rules.budget) is None:
         return ""
     made = list(_calls(log))
@@ -165,15 +161,15 @@ def refusal(log: messages.Log, call: messages.ToolCall, rules: Rules) -> str:
         return _all_made(budget)
     if sum(other.name == call.name for other in made[:index]) >= budget.of_one_tool:
         return _one_made(budget)
-    if len(failed) >= budget.failed and _turn(failed[-1]) == _turn(call.id):
+    if len(failed) >= budget.failed and _call_number(failed[-1]) == _call_number(call.id):
         return _all_failed(budget)
     return ""
 
 
 def _spent(log: messages.Log, rules: Rules) -> str:
-    """Return the reason why no more tools may be called, or "".
+    """Return why no more tools may be called; "" if they may.
 
-    The calls of one answer may have failed for the same reason; the model gets to see that once.
+    Failures of a single answer's calls do not end them: they may have one reason, which the model reads once.
     """
     if (budget := rules.budget) is None:
         return ""
@@ -183,7 +179,7 @@ def _spent(log: messages.Log, rules: Rules) -> str:
         return _all_made(budget)
     if any(count > budget.of_one_tool for count in made.values()):
         return _one_made(budget)
-    if len(failed) >= budget.failed and len(set(map(_turn, failed))) >= min(2, budget.failed):
+    if len(failed) >= budget.failed and len(set(map(_call_number, failed))) >= min(2, budget.failed):
         return _all_failed(budget)
     return ""
 
@@ -191,15 +187,15 @@ def _spent(log: messages.Log, rules: Rules) -> str:
 def _side_by_side(
     log: messages.Log, pending: tuple[messages.ToolCall, ...], rules: Rules
 ) -> tuple[messages.ToolCall, ...]:
-    """The first of `pending` that are made, as many as may be at once; once none is left, those that are refused.
+    """Return the next calls to make of `pending`, within the budget; if none may be made, those that are refused.
 
-    Where the last ones have failed, no more than may still fail.
+    After failures no more calls run at once than may still fail.
     """
     if (budget := rules.budget) is None:
         return pending
     failed = len(_failed_last(log, rules))
-    room = min(budget.at_once, max(1, budget.failed - failed)) if failed else budget.at_once
-    return tuple(call for call in pending if not refusal(log, call, rules))[:room] or pending
+    slots = min(budget.at_once, max(1, budget.failed - failed)) if failed else budget.at_once
+    return tuple(call for call in pending if not refusal(log, call, rules))[:slots] or pending
 
 
 def _all_made(budget: resolve.Budget) -> str:
@@ -215,9 +211,9 @@ def _all_failed(budget: resolve.Budget) -> str:
 
 
 def _failed_last(log: messages.Log, rules: Rules) -> list[str]:
-    """The ids of the last calls, as long as they failed, in the order of their results.
+    """Return the ids of the failed calls at the end of the log, in the order of their results.
 
-    One in doubt may not have, and one of a tool that there is not was none.
+    Calls in doubt do not count, nor calls of unknown tools.
     """
     results = [
         entry
@@ -227,12 +223,12 @@ def _failed_last(log: messages.Log, rules: Rules) -> list[str]:
     return [result.call_id for result in takewhile(lambda result: result.failed, reversed(results))][::-1]
 
 
-def _turn(call: str) -> str:
-    return call.partition(".")[0]
+def _call_number(call_id: str) -> str:
+    return call_id.partition(".")[0]
 
 
 def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
-    """Whether the calls before `call` in its conversation were the same, so that one more would show nothing new."""
+    """Whether the calls just before `call` were the same, so that one more would show nothing new."""
     made = list(_calls(log))
     index = next(index for index, other in enumerate(made) if other.id == call.id)
     before = made[max(0, index - IDENTICAL_IN_A_ROW + 1) : index]

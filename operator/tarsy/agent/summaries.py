@@ -1,10 +1,10 @@
-"""Summaries of long tool results: when one is due, what is asked for it, and what is taken for one.
+"""Summaries of long tool results: when one is due, its request, and how its answer is read.
 
-A result is committed before it is summed up, so that no tool is called again for that; and the summary is committed by
-itself, with what it cost. Who takes over finds which are due in the log, and asks for none that is there. One that
-cannot be had leaves the result as it is: cut, if it is too long for who reads it.
+A result is committed before it is summarised, so that no tool is called again for it. The summary is committed by
+itself, with its cost. A takeover finds the missing summaries in the log. Without a summary the agent reads the result
+itself, cut if it is too long.
 
-All of it is a function of the log and of the whole result beside it, so that people are shown what was asked.
+The request is a function of the log and of the whole result beside it, so that people see what was sent.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate, tool_names
 
 READ_TOKENS = 100_000
-"""Tokens of a result that a summary is made of at most, where its provider is not said to be shown fewer."""
+"""The default limit of a result in the request for its summary, in tokens."""
 TURNS = 3
-"""The last answers of the agent that are told, the one that asks for the result included."""
-TOLD_MAX = 12_000
-"""Characters of all that is told of the conversation."""
+"""The agent's last answers in the request, including the one that called the tool."""
+CONVERSATION_MAX = 12_000
+"""The limit of the conversation in the request, in characters."""
 TASK_MAX, RESULT_MAX = 4_000, 1_000
-"""Characters of the agent's task, and of each earlier result, that are told."""
+"""The limits of the agent's task, and of each earlier result, in characters."""
 TOO_LONG = 2
-"""A summary of more than so many times what was asked for is none."""
+"""A summary of more than this many times its token limit is rejected."""
 
 
 def due(platform_file: platforms.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
-    """The summary that a result of so many characters is to have, for an agent that asks `provider`; None is none."""
+    """Return the summary that a result of `length` characters needs, for an agent of `provider`; or None."""
     server_settings = platform_file.mcp_servers.get(server)
     if server_settings is None or not server_settings.summarization.enabled:
         return None
@@ -42,9 +42,9 @@ def due(platform_file: platforms.Platform, server: str, provider: str, length: i
 
 
 def _characters(platform_file: platforms.Platform, provider: str) -> int:
-    """Return how many characters of a result its provider sums up: half of the context of a request, at most."""
+    """Return how many characters of a result its provider reads: at most half of its context."""
     settings = platform_file.llm_providers.get(provider)
-    if settings is None:  # the file has lost it since; its model says so
+    if settings is None:  # the file has it no more; its model says so
         return platform_file.limits.tool_output
     tokens = settings.max_tool_result_tokens or READ_TOKENS
     window = context_windows.context_tokens(settings)
@@ -54,16 +54,16 @@ def _characters(platform_file: platforms.Platform, provider: str) -> int:
 
 def request(
     execution: record.Execution,
-    wanted: entries.SummaryDue,
+    due_summary: entries.SummaryDue,
     *,
     investigation: str,
     call_id: str,
     full_result: str,
     word: str,
 ) -> ports.Request:
-    """Return the request for the summary of a call's result; `full_result` is all of it that was kept.
+    """Return the request for the summary of a call's result.
 
-    The conversation goes up to the answer that asks for the call: results beside it may be summed up meanwhile.
+    It shows the conversation up to the answer that asks for the call: results beside it may get summaries meanwhile.
     """
     answers = [
         message for message in execution.log if isinstance(message, messages.Message) and message.role == "assistant"
@@ -71,38 +71,39 @@ def request(
     index = next(index for index, message in enumerate(answers) if any(call.id == call_id for call in message.calls))
     call = next(call for call in answers[index].calls if call.id == call_id)
     server, tool = tool_names.split(call.name)
+    conversation = "\n\n".join(_conversation(execution, answers[: index + 1]))
     return ports.Request(
         messages=prompts.tool_summary_prompt(
             investigation=investigation,
             server=server,
             tool=tool,
-            tokens=wanted.tokens,
-            description=excerpts.middle_cut("\n\n".join(_task_and_words(execution, answers[: index + 1])), TOLD_MAX),
+            tokens=due_summary.tokens,
+            description=excerpts.middle_cut(conversation, CONVERSATION_MAX),
             call=call,
-            result=excerpts.middle_cut(full_result, wanted.reads),
+            result=excerpts.middle_cut(full_result, due_summary.reads),
             word=word,
         ),
         tools=(),
     )
 
 
-def read(answer: messages.Message, wanted: entries.SummaryDue, *, instead_of: str) -> str | messages.Failure:
-    """The summary that an answer is, or why it is none; without it the agent reads what it stands `instead_of`."""
+def read(answer: messages.Message, due_summary: entries.SummaryDue, *, instead_of: str) -> str | messages.Failure:
+    """Return the summary in an answer, or why there is none. Without it the agent would read `instead_of`."""
     text = answer.text.strip()
     if not text:
         what = "tool calls" if answer.calls else "an empty answer"
         return messages.Failure(kind="rejected", text=f"the model gave {what} instead of a summary")
-    most = TOO_LONG * wanted.tokens * context_windows.CHARACTERS_A_TOKEN
+    most = TOO_LONG * due_summary.tokens * context_windows.CHARACTERS_A_TOKEN
     if len(text) > most:
-        asked = f"{wanted.tokens:,} tokens were asked for at most"
+        asked = f"{due_summary.tokens:,} tokens were asked for at most"
         return messages.Failure(kind="rejected", text=f"a summary of {len(text):,} characters, where {asked}")
     if len(text) >= len(instead_of):
         return messages.Failure(kind="rejected", text="the summary is no shorter than what would be read without it")
     return text
 
 
-def _task_and_words(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
-    """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
+def _conversation(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
+    """Yield the agent's task, and its last answers with their calls, and the results of all but the last one."""
     conversation = [message for message in execution.log if isinstance(message, messages.Message)]
     task = next((message.text for message in conversation if message.role == "user"), "")
     yield f"The agent's task:\n{excerpts.middle_cut(task, TASK_MAX)}"

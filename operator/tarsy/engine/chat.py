@@ -1,4 +1,4 @@
-"""One question about an investigation that has ended: a run of its own, with one execution of no stage."""
+"""A question about an investigation that has ended: a later run, with one execution and no stages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tarsy.engine import execution, handover, outcomes, runbook
 from tarsy.transcript import entries, messages, ports
 
 TASK = "Answer the question that stands between the last two markers."
-"""The last word of a question's prompt."""
+"""The last sentence of the prompt."""
 
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> None:
-    """Run, or go on with, the question of that run until it has ended, or is to stand still."""
+    """Answer the question of a run from where its record stands, until the run ends or is suspended."""
     await execution.Execution(
         task=_task(journal, run),
         runtime=runtime,
@@ -30,21 +30,17 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> No
 
 def _task(journal: ports.Journal, run: int) -> execution.Task:
     snapshot = journal.record.snapshot
-    executions = [finished for stage in journal.record.stages.values() for finished in stage.agents]
-    tools = {tool.name for finished in executions for tool in finished.started.tools}
+    starts = [agent.started for stage in journal.record.stages.values() for agent in stage.agents]
+    tools = {tool.name for started in starts for tool in started.tools}
 
     def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
-        agent = resolve.chat_for(
+        answering = resolve.chat_for(
             platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain, mcp=journal.record.mcp
         )
-        of_stages = [finished.started.agent for finished in executions if finished.started.agent]
-        return replace(
-            agent,
-            servers=tuple(dict.fromkeys(server for finished in of_stages for server in finished.servers)),
-            server_instructions=tuple(
-                dict.fromkeys(instructions for finished in of_stages for instructions in finished.server_instructions)
-            ),
-        )
+        agents = [started.agent for started in starts if started.agent]
+        servers = dict.fromkeys(server for agent in agents for server in agent.servers)
+        instructions = dict.fromkeys(text for agent in agents for text in agent.server_instructions)
+        return replace(answering, servers=tuple(servers), server_instructions=tuple(instructions))
 
     def prompt(agent: resolve.ResolvedAgent, specs: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
         runs = journal.record.runs

@@ -1,6 +1,6 @@
-"""The grounds of a result: what its agents inspected, what they could not, and references to calls that were not made.
+"""The evidence for a result: what its agents inspected, what they could not, and references to calls never made.
 
-Everything is folded from the log.
+All of it is a pure function of the record.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tarsy.transcript import entries, excerpts, messages, record, tool_names
 
 GAPS_MAX = 10
 REASON_MAX = 200
-"""Characters of a gap's reason, and of its tool's name."""
+"""The limit of a gap's reason, and of its tool's name, in characters."""
 NAMED_MAX = 5
-"""Names of servers, and of stages, that a line lists."""
+"""The maximum number of servers, and of stages, that the notice lists."""
 _REFERENCES = re.compile(r"\[tools?\b(?:[\s,;&.#\d]|tools?|calls?|results?|and){1,100}+\]", re.IGNORECASE)
-"""How prompts ask for references, `[tool 2.1]`, and how models write several."""
+"""References as prompts ask for them, `[tool 2.1]`, and as models write several."""
 _ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
 
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
-    """Return the first ten gaps: failed, denied, missing or cut results, and references to calls that were not made."""
-    gaps_by_call: dict[entries.Gap, None] = {}
+    """Return the first gaps: failed, denied, missing or cut results, and references to calls that were not made."""
+    distinct: dict[entries.Gap, None] = {}
     for gap in itertools.chain(unknown_references(run), _uninspected(run)):
-        gaps_by_call.setdefault(gap)
-        if len(gaps_by_call) == GAPS_MAX:
+        distinct.setdefault(gap)
+        if len(distinct) == GAPS_MAX:
             break
-    return tuple(gaps_by_call)
+    return tuple(distinct)
 
 
 def grounds(run: record.Run) -> entries.Grounds | None:
@@ -46,9 +46,9 @@ def grounds(run: record.Run) -> entries.Grounds | None:
 
 
 def servers_away(execution: record.Execution) -> tuple[str, ...]:
-    """Return an execution's MCP servers if it could call none of them because all of them were away; else ().
+    """Return an execution's MCP servers if it could call none of them because all were away; else ().
 
-    A server that answered one of its calls, be it with an error, was there.
+    A server that answered a call, even with an error, was not away.
     """
     agent = execution.started.agent
     if agent is None or not agent.servers or record.results(execution.log):
@@ -67,19 +67,19 @@ def servers_away(execution: record.Execution) -> tuple[str, ...]:
 
 
 def away_notice(run: record.Run) -> str:
-    """A line that names the MCP servers which agents with an analysis could not call, and their stages; "" if none."""
-    reasons = {
+    """Return a line about the MCP servers that agents with an analysis could not call, with their stages; or ""."""
+    servers_by_stage = {
         name: servers
         for name, stage in run.stages.items()
         for execution in stage.agents
         if execution.analysis and (servers := servers_away(execution))
     }
-    if not reasons:
+    if not servers_by_stage:
         return ""
-    names = list(dict.fromkeys(name for servers in reasons.values() for name in servers))
-    what = "MCP server" if len(names) == 1 else "MCP servers"
-    where = "stage" if len(reasons) == 1 else "stages"
-    return f"Could not be looked at: {what} {_listed(names)} could not be reached ({where} {_listed(list(reasons))})."
+    names = list(dict.fromkeys(name for servers in servers_by_stage.values() for name in servers))
+    missing = f"MCP server{'s' * (len(names) > 1)} {_listed(names)}"
+    stages = f"stage{'s' * (len(servers_by_stage) > 1)} {_listed(list(servers_by_stage))}"
+    return f"Could not be looked at: {missing} could not be reached ({stages})."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -88,13 +88,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_refused(result: messages.Message) -> bool:
-    """Whether a call was not made by the rules of its execution, whichever server it was for."""
+    """Whether the rules of the execution refused the call of a result."""
     refused = templates.text("refused").partition("{")[0]
     return result.failed and (result.text == templates.text("repeated") or result.text.startswith(refused))
 
 
 def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
-    """Yield the references in analyses to calls that their authors cannot have seen, because they were not made."""
+    """Yield the references in analyses to calls that their authors cannot know: nobody made them before."""
     seen: set[str] = set()
     for stage in run.stages.values():
         own = {execution.started.execution: _calls(execution) for execution in stage.agents}
@@ -125,7 +125,7 @@ def _uninspected(run: record.Run) -> Iterator[entries.Gap]:
 
 
 def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
-    """The calls that showed nothing, but for those that showed it when they were made once more; and what was cut."""
+    """Yield the failed calls, except those that succeeded when repeated, and the cut results."""
     calls = {call.id: call for entry in execution.log if isinstance(entry, messages.Message) for call in entry.calls}
     results = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
     answered_calls = {
@@ -153,5 +153,5 @@ def _executions(run: record.Run) -> Iterator[record.Execution]:
 
 
 def _calls(execution: record.Execution) -> set[str]:
-    """The ids of its calls that have results."""
+    """Return the ids of its calls that have results."""
     return {entry.call_id for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"}

@@ -1,4 +1,4 @@
-"""One execution: fix what it runs with, or find it fixed, and let its loop run."""
+"""One execution: resolve its settings, tools and prompt, or read them from its start in the log, and run its loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tarsy.transcript import entries, messages, ports, record
 log = logging.getLogger(__name__)
 
 Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
-"""Return the entries that must open an execution and are not in the log yet, such as the start of its stage."""
+"""Returns the entries to commit before an execution's start, such as the start of its stage."""
 
 
 @dataclass(kw_only=True)
@@ -44,22 +44,22 @@ def retry_budget(run: record.Run, *, runtime: ports.Runtime) -> RetryBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The purpose of an execution."""
+    """The purpose of an execution: its identity, and how its settings and its prompt are made."""
 
     kind: entries.ExecutionKind
     run: int = entries.INVESTIGATION
     stage: str = ""
-    """"" where it is of no stage."""
+    """"" if it belongs to no stage."""
     index: int = 0
-    """Its place among its siblings."""
+    """The ordinal among its siblings, from 0."""
     name: str
-    """Its name among its siblings."""
+    """The name among its siblings."""
     settings: Callable[[platforms.Platform], resolve.ResolvedAgent]
-    """Return its settings by a platform file; raises UnresolvedError with the missing name."""
+    """Returns its settings by a platform file; raises UnresolvedError if a name is missing there."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
-    """Return the first messages of its conversation."""
+    """Returns the first messages of its conversation."""
     admits: ports.ToolPredicate = lambda _: True
-    """Whether it gets the tool of this name, of those that its settings leave it."""
+    """Whether it gets a tool that its settings admit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Execution:
 
     @property
     def id(self) -> str:
-        """Its id, the same whichever process runs it."""
+        """The id, the same in all processes."""
         task = self.task
         return record.execution_id(
             self.journal.record.snapshot.id, run=task.run, stage=task.stage, kind=task.kind, index=task.index
@@ -92,7 +92,7 @@ class Execution:
         *,
         started_with: ports.Runtime | None = None,
     ) -> None:
-        """Run it, or go on with it, until it has ended or the run is to stand still.
+        """Run the execution from where its log stands, until it ends or the run is suspended.
 
         `pause_time` is entered while it waits for a slot of its provider. `started_with` is the runtime of its start,
         if another execution has committed that.
@@ -119,8 +119,10 @@ class Execution:
             return
         async with runtime.toolbox(agent.servers, functools.partial(self._admits, agent)) as toolbox:
             if self.so_far is None:
-                await self.journal.commit(*self.opening(), self._started(agent, toolbox), *self._away(toolbox))
-            assert self.so_far  # noqa: S101 - the line above
+                away = entries.ServersAway(execution=self.id, servers=tuple(toolbox.away))
+                started = self._started(agent, toolbox)
+                await self.journal.commit(*self.opening(), started, *([away] if away.servers else []))
+            assert self.so_far  # noqa: S101 - the commit above
             await loop.Loop(
                 execution=self.so_far,
                 model=runtime.model,
@@ -166,7 +168,7 @@ class Execution:
         tools: Sequence[messages.ToolSpec] = (),
         prompt: Sequence[messages.Message] = (),
     ) -> entries.ExecutionStarted:
-        """Its start, with all that it runs with; without an agent it can only end."""
+        """Return its start with settings, tools and prompt, without known secrets; without an agent it can only end."""
         return entries.ExecutionStarted(
             run=self.task.run,
             stage=self.task.stage,
@@ -187,29 +189,25 @@ class Execution:
             agent = agent.beside_tools()
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
-    def _away(self, toolbox: ports.Toolbox) -> Sequence[entries.ServersAway]:
-        """The entry of the servers that cannot be reached when it begins; none if all can."""
-        return [entries.ServersAway(execution=self.id, servers=tuple(toolbox.away))] if toolbox.away else []
-
     def _admits(self, agent: resolve.ResolvedAgent, tool: str) -> bool:
-        """Whether it gets the tool of this name: once it has begun, those that it began with, and never another."""
+        """Whether it gets a tool: after its start, exactly the tools of its start."""
         if self.so_far:
             return tool in {spec.name for spec in self.so_far.started.tools}
         return agent.admits(tool) and self.task.admits(tool)
 
     def _unmatched(self, agent: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> Iterator[str]:
-        """Yield a sentence for each tool that the alert selects and its servers do not have."""
+        """Yield a sentence for each tool that the alert selects and the servers do not have."""
         names = [spec.name for spec in toolbox.specs]
         for server, pattern in tool_filters.unmatched(self.journal.record.mcp, agent.servers, names):
             yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {_stored(pattern)}"
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
-        """End it, before it could begin or where it stands; its siblings go on."""
+        """End the execution early, started or not; its siblings go on."""
         ends, after = self.ends(error, outcome=outcome)
         await self.journal.commit(*self.opening(), *ends, *self.ends_with(after))
 
     def ends(self, error: str, *, outcome: entries.Outcome) -> tuple[Sequence[entries.Entry], record.Execution]:
-        """Return the entries that end it with this outcome, and its state after them."""
+        """Return the entries of its end with this outcome, after its start if it has none, and its state after them."""
         ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
         if self.so_far:
             return (ended,), replace(self.so_far, ended=ended)
@@ -218,12 +216,12 @@ class Execution:
 
 
 def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
-    settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
+    settings = platform_file.llm_providers.get(provider)  # the file may not have it any more
     return context_windows.context_tokens(settings) if settings else None
 
 
 def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
-    """The settings as they are kept."""
+    """Return the settings without known secrets."""
     return replace(
         agent,
         custom_instructions=_stored(agent.custom_instructions),
@@ -232,5 +230,5 @@ def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
 
 
 def _stored(text: str) -> str:
-    """Return text that people wrote as it is stored and sent: without the known secrets."""
+    """Return text that people wrote, without known secrets, as it is stored and sent."""
     return messages.storable(known_secrets.KNOWN.text(text))

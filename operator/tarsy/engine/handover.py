@@ -1,11 +1,10 @@
-"""The work of others as a prompt shows it: earlier stages, the agents of a synthesis, everything for a question.
+"""The work of other agents in a prompt: of earlier stages, of the agents of a synthesis, or all of it for a question.
 
-It is built when it is needed, because the record holds it already. The strategy of the reader decides how much is
-shown. The executive summary is never part of it, and questions of people only of later questions.
+It is built from the record when it is needed. The strategy of the reader decides how much is shown. The executive
+summary is never shown, and earlier questions only to later ones.
 
-The frame is the founding documents'. Between its lines stands text that a model, a tool or a provider wrote, under the
-influence of an alert: comments are escaped in it, so that it holds no marker, and lines that look like steps of ReAct
-are quoted, so that it makes up no observation.
+The frame is the founding documents'. The text in it comes from models, tools and providers under the influence of an
+alert, so it is escaped (`agent.escaping`).
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ STATUS: dict[entries.StageOutcome, str] = {
 }
 """Outcomes in the words of the founding documents."""
 RESULTS_SHOWN = 400_000
-"""Characters of tool results that are read of others' work in all, about 130,000 tokens; each has an equal share."""
+"""The limit of all tool results together, in characters: about 130,000 tokens. Each has an equal share."""
 RESULT_SHOWN = 16_000
-"""Characters of one of them at most, however few there are."""
+"""The limit of one tool result, in characters."""
 QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
-"""How many of the latest questions are read, and characters of each and of its answer."""
+"""The number of latest questions that are shown, and the limit of each and of its answer, in characters."""
 
 
 def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
-    """The ended stages' results, each between markers; of an agent that failed its error and what it had found."""
+    """Return the results of ended stages, each between markers; for a failed agent its error and its findings."""
     reader = _Reader.for_run(run, reads=reads)
     parts = [_stage(name, stage, reader) for name, stage in run.stages.items() if stage.ended]
     if not parts:
@@ -55,7 +54,7 @@ def agents_work(stage: record.Stage) -> str:
 
 
 def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
-    """The whole of an investigation with the questions that were asked about it before, for who answers another one."""
+    """Return the whole investigation with its earlier questions, for the answer to another one."""
     asked = [_question(number, question) for number, question in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
     parts = [earlier_stages(run, reads="data")]
     if run.ended:
@@ -65,7 +64,7 @@ def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
 
 
 def analysis(stage: record.Stage) -> str:
-    """The stage's result: its synthesis, or its agent's analysis; of several agents all, under their names."""
+    """Return the result of a stage: its synthesis, or its agent's analysis; of several agents all, with their names."""
     if stage.synthesis and stage.synthesis.analysis:
         return stage.synthesis.analysis
     if len(stage.agents) == 1:
@@ -78,7 +77,7 @@ def analysis(stage: record.Stage) -> str:
 
 
 def result(analysis: str) -> str:
-    """A result on its way to who sums it up."""
+    """Return a result for the prompt of its summary."""
     return _marked(_clean(analysis))
 
 
@@ -99,15 +98,15 @@ def _question(number: int, run: record.Run) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reader:
-    """How much of others' work is read."""
+    """How much of the work a prompt shows."""
 
     reads: strategies.Reads
     result_max: int
-    """Characters of one tool result."""
+    """The limit of one tool result, in characters."""
 
     @classmethod
     def for_run(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
-        """The more results there are, the less is shown of each."""
+        """Return the share of each result in a run: the more results, the less of each."""
         agents = [execution for stage in run.stages.values() for execution in stage.agents]
         results = (entry for execution in agents for entry in execution.log if isinstance(entry, messages.Message))
         share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in results), 1)
@@ -148,17 +147,17 @@ def _result(execution: record.Execution, reader: _Reader) -> str:
 
 
 def _work(execution: record.Execution, reader: _Reader) -> str:
-    """Return the steps and findings of an execution, as far as the reader gets them, or the reason of its failure."""
-    done = [] if reader.reads == "results" else list(_steps(execution, reader))
+    """Return the steps and the analysis of an execution, as much as the reader gets, or its error and findings."""
+    shown_steps = [] if reader.reads == "results" else list(_steps(execution, reader))
     if execution.analysis:
-        return "\n\n".join([*done, *(["Final analysis:"] if done else []), _clean(execution.analysis)])
+        return "\n\n".join([*shown_steps, *(["Final analysis:"] if shown_steps else []), _clean(execution.analysis)])
     error = execution.ended.error if execution.ended else ""
-    parts = "\n\n".join(done if reader.reads != "results" else _partial_findings(execution)) or "(nothing)"
+    parts = "\n\n".join(shown_steps if reader.reads != "results" else _partial_findings(execution)) or "(nothing)"
     return f"Error: {_clean(error)}\n\nBefore it failed it found:\n\n{parts}"
 
 
 def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
-    """Its answers, calls and results in order, with its thoughts if they are read, but without its conclusion."""
+    """Yield answers, calls and results in order, with thoughts if the reader gets them, without the conclusion."""
     conversation = [entry for entry in execution.log if isinstance(entry, messages.Message)]
     last = conversation[-1] if execution.analysis else None
     for message in conversation:
@@ -166,7 +165,7 @@ def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
             result = excerpts.middle_cut(message.text, reader.result_max)
             yield f"Observation: {_word(message.tool_name)}: {_clean(result)}"
         elif message.role == "assistant":
-            thought, text = _taken_apart(execution, message)
+            thought, text = _thought_and_text(execution, message)
             if reader.reads == "everything" and thought:
                 yield f"Thinking: {_clean(thought)}"
             if text and message is not last:
@@ -175,8 +174,8 @@ def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
                 yield f"Tool call [tool {call.id}]: {_word(call.name)} {_clean(call.arguments)}"
 
 
-def _taken_apart(execution: record.Execution, message: messages.Message) -> tuple[str, str]:
-    """Return the thought and the words of an answer, as far as they count, without the call that it asks for."""
+def _thought_and_text(execution: record.Execution, message: messages.Message) -> tuple[str, str]:
+    """Return the thought and the text of an answer, without its call and without what follows that."""
     if not execution.is_react:
         return message.thinking, message.text
     reading = react.read(message.text)
@@ -186,21 +185,21 @@ def _taken_apart(execution: record.Execution, message: messages.Message) -> tupl
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:
-    """Yield the words beside its tool calls; in ReAct the thoughts."""
+    """Yield the text beside tool calls; in ReAct the thoughts."""
     for entry in execution.log:
         if isinstance(entry, messages.Message) and entry.role == "assistant":
-            thought, text = _taken_apart(execution, entry)
+            thought, text = _thought_and_text(execution, entry)
             if finding := text.strip() or (thought if execution.is_react else ""):
                 yield _clean(finding)
 
 
 def _word(name: str) -> str:
-    """A name that a model gave, on one line."""
+    """Return a name that a model wrote, on one line."""
     return _clean(" ".join(name.split()))
 
 
 def _clean(text: str) -> str:
-    """Text of others: no marker, and no step of ReAct."""
+    """Return escaped text: it has no marker, and no step of ReAct."""
     return escaping.escape_comments(escaping.quote_steps(text))
 
 

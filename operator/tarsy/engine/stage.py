@@ -25,21 +25,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class Stage:
-    """One stage of the investigation, as this process runs it."""
+    """A stage of the investigation, as this process runs it."""
 
     spec: chains.Stage
     runtime: ports.Runtime
     journal: ports.Journal
     retries: execution.RetryBudget
     ends_with: Callable[..., Sequence[entries.Entry]]
-    """Returns the entries that follow from the ends of executions, given their states after these."""
+    """Returns the entries to commit with the ends of executions, given their states after these (`outcomes`)."""
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
     _waited: float = field(init=False, default=0.0)
-    """Seconds that the execution that ended last had waited for its provider's slots.
-
-    The stage's remaining time grows by them.
-    """
+    """Seconds for which the last execution waited for its provider's slots: the stage's time is longer by them."""
     _agents: list[execution.Execution] = field(init=False)
     _synthesis: execution.Execution = field(init=False)
 
@@ -53,7 +50,7 @@ class Stage:
         self._synthesis = self._execution(self._synthesis_task())
 
     async def run(self) -> None:
-        """Run it, or go on with it, until it has ended or the run is to stand still."""
+        """Run the stage from where its record stands, until it ends or the run is suspended."""
         with logs.fields(stage=self.spec.name):
             log.info("stage %s", "started" if self._start_is_due else "goes on", extra={"action": "stage_started"})
             await self._run()
@@ -71,43 +68,40 @@ class Stage:
             await self.journal.commit(*self.ends_with(*self._so_far.agents))
 
     async def _work(self, executions: Sequence[execution.Execution]) -> None:
-        """Run those that have not ended, and end them where their time is over."""
-        open_ones = self._open(executions)
-        if open_ones and not await self._run_in_time(open_ones):
+        """Run the executions that have not ended, and end them when the stage's time is over."""
+        unfinished = _unfinished(executions)
+        if unfinished and not await self._run_in_time(unfinished):
             await self.journal.settle()  # an end whose commit was cut off counts
-            if still_open := self._open(open_ones):
-                await self._time_out(still_open)
+            if unfinished := _unfinished(executions):
+                await self._time_out(unfinished)
 
     @property
     def _so_far(self) -> record.Stage | None:
         return self.journal.record.stages.get(self.spec.name)
 
-    def _open(self, executions: Sequence[execution.Execution]) -> Sequence[execution.Execution]:
-        return [opened for opened in executions if not (opened.so_far and opened.so_far.ended)]
-
     async def _run_in_time(self, executions: Sequence[execution.Execution]) -> bool:
-        """Run some, each while it has time; False where that was over for one of them.
+        """Run executions side by side within the stage's time; return False if it was over for one of them.
 
-        What an agent waits for its provider's slots is added to its own time, and to none of its siblings'.
+        The time for which an agent waits for its provider's slots is added to its own time, not to its siblings'.
         """
         left = self._seconds_left
-        if left is not None and left <= 0:  # its agents had it all, or a takeover came later: no call may be sent
+        if left is not None and left <= 0:  # the agents used it up, or a takeover came too late: no call may be sent
             return False
 
-        async def run(one: execution.Execution) -> bool:
-            time = timeouts.PausableTimeout(left)
-            in_time = await time.run(lambda time: one.run(time.pause))
-            self._waited = time.paused_seconds
+        async def run(member: execution.Execution) -> bool:
+            timeout = timeouts.PausableTimeout(left)
+            in_time = await timeout.run(lambda timeout: member.run(timeout.pause))
+            self._waited = timeout.paused_seconds
             return in_time
 
         return all(await loop.side_by_side(map(run, executions)))
 
     @property
     def _seconds_left(self) -> float | None:
-        """Seconds that are left to the stage; None: no limit.
+        """The seconds that are left to the stage; None without a limit.
 
-        Zero once one of its agents timed out: neither a clock that differs a little from the timer's nor the waits of
-        another agent give time back. The record holds it, so a takeover knows it.
+        It is 0 once an agent timed out: a small difference of clocks, or the waits of another agent, must not give time
+        back. The record holds that, so a takeover knows it.
         """
         if self.spec.timeout_seconds is None:
             return None
@@ -117,12 +111,12 @@ class Stage:
         return self.spec.timeout_seconds - (self.journal.clock() - self._start.clock) + self._waited
 
     def _opening(self) -> Sequence[entries.Entry]:
-        """The stage's start, for whichever of its agents begins first: the two are committed together."""
+        """Return the stage's start once: it is committed with the start of the agent that begins first."""
         due, self._start_is_due = self._start_is_due, False
         return (self._start,) if due else ()
 
     async def _time_out(self, executions: Sequence[execution.Execution]) -> None:
-        """End open executions, and those that have not started, and what ends with them."""
+        """End executions, started or not, and all that ends with them."""
         error = f"Stage {self.spec.name} timed out after {self.spec.timeout_seconds} s"
         ends = [execution.ends(error, outcome="TimedOut") for execution in executions]
         added = [entry for execution_ends, _ in ends for entry in execution_ends]
@@ -139,8 +133,7 @@ class Stage:
         )
 
     def _agents_task(self, index: int) -> execution.Task:
-        snapshot = self.journal.record.snapshot
-        name = self.spec.shown_names[index]
+        snapshot, name = self.journal.record.snapshot, self.spec.shown_names[index]
 
         def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
             return resolve.agent_for(
@@ -154,23 +147,17 @@ class Stage:
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             run = self.journal.record.runs[entries.INVESTIGATION]
-            earlier_work = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
+            findings = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
             task = f"Do the work of stage '{self.spec.name}'."
-            return prompts.agent_prompt(
-                self._assignment(name, earlier_work=earlier_work, task=task), agent=agent, tools=tools
-            )
+            return prompts.agent_prompt(self._assignment(name, findings, task), agent=agent, tools=tools)
 
         return execution.Task(
-            kind="agent",
-            stage=self.spec.name,
-            index=index,
-            name=name,
-            settings=settings,
-            prompt=prompt,
+            kind="agent", stage=self.spec.name, index=index, name=name, settings=settings, prompt=prompt
         )
 
     def _synthesis_task(self) -> execution.Task:
-        snapshot = self.journal.record.snapshot
+        snapshot, synthesis = self.journal.record.snapshot, self.spec.synthesis
+        name = (synthesis and synthesis.agent) or resolve.SYNTHESIS_AGENT
 
         def settings(platform_file: platforms.Platform) -> resolve.ResolvedAgent:
             return resolve.synthesis_for(
@@ -179,28 +166,24 @@ class Stage:
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             assert self._so_far  # noqa: S101 - its agents have worked
-            agents_work = handover.agents_work(self._so_far)
+            findings = handover.agents_work(self._so_far)
             task = f"Join the results of the agents of stage '{self.spec.name}'."
-            return prompts.agent_prompt(
-                self._assignment(agent.name, earlier_work=agents_work, task=task), agent=agent, tools=tools
-            )
+            return prompts.agent_prompt(self._assignment(agent.name, findings, task), agent=agent, tools=tools)
 
-        return execution.Task(
-            kind="synthesis", stage=self.spec.name, name=self._synthesis_name, settings=settings, prompt=prompt
-        )
+        return execution.Task(kind="synthesis", stage=self.spec.name, name=name, settings=settings, prompt=prompt)
 
-    @property
-    def _synthesis_name(self) -> str:
-        return (self.spec.synthesis and self.spec.synthesis.agent) or resolve.SYNTHESIS_AGENT
-
-    def _assignment(self, name: str, *, earlier_work: str, task: str) -> prompts.Assignment:
+    def _assignment(self, name: str, findings: str, task: str) -> prompts.Assignment:
         snapshot = self.journal.record.snapshot
         return prompts.Assignment(
             snapshot=snapshot,
             runbook=runbook.text(self.journal.record),
             position=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
-            findings=earlier_work,
+            findings=findings,
             task=task,
             now=datetime.now(UTC),
         )
+
+
+def _unfinished(executions: Sequence[execution.Execution]) -> Sequence[execution.Execution]:
+    return [execution for execution in executions if not (execution.so_far and execution.so_far.ended)]

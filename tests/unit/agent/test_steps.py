@@ -23,8 +23,8 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
     "one call has a result": ([ASKS, RESULTS[0]], steps.Run((SECOND,))),
     "a later call has a result": ([ASKS, RESULTS[1]], steps.Run((FIRST,))),
     "all calls have results": ([ASKS, *RESULTS], steps.Ask(final=False)),
-    "it concluded": ([ASKS, *RESULTS, SAYS], steps.Done("It is out of memory.")),
-    "it concluded past the limit": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done("It is out of memory.")),
+    "it concluded": ([ASKS, *RESULTS, SAYS], steps.Done()),
+    "it concluded past the limit": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done()),
     "one timeout": ([TIMEOUT], steps.Ask(final=False)),
     "timeouts apart": ([TIMEOUT, ASKS, *RESULTS, TIMEOUT], steps.Ask(final=True, prompt="conclude")),
     "two timeouts in a row": ([TIMEOUT, TIMEOUT], steps.GiveUp("two timeouts in a row: nothing within 5 s")),
@@ -73,22 +73,22 @@ LOOKING = steps.Rules(limit=4, problem=unreadable, must_look=True)
 LOOK = steps.Ask(final=False, prompt="look")
 LOOK_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
     "it has not looked": ([SAYS], LOOK),
-    "it has not looked, and concludes again": ([SAYS, says("so")], steps.Done("so")),
+    "it has not looked, and concludes again": ([SAYS, says("so")], steps.Done()),
     "it was asked to look, and no answer came": ([SAYS, TIMEOUT], steps.Ask(final=False)),
     "it was asked to look, and looks": ([SAYS, ASKS], steps.Run((FIRST, SECOND))),
-    "it was asked to look, and has looked": ([SAYS, ASKS, *RESULTS, says("so")], steps.Done("so")),
-    "it has looked": ([ASKS, *RESULTS, SAYS], steps.Done(SAYS.text)),
+    "it was asked to look, and has looked": ([SAYS, ASKS, *RESULTS, says("so")], steps.Done()),
+    "it has looked": ([ASKS, *RESULTS, SAYS], steps.Done()),
     "all that it looked at failed": ([ASKS, *FAILED, SAYS], LOOK),
-    "all that it looked at failed, and it concludes again": ([ASKS, *FAILED, SAYS, says("so")], steps.Done("so")),
+    "all that it looked at failed, and it concludes again": ([ASKS, *FAILED, SAYS, says("so")], steps.Done()),
     "it has not looked after failures": ([TIMEOUT, REJECTED, SAYS], LOOK),
-    "the last that it may be asked": ([TIMEOUT, REJECTED, TIMEOUT, SAYS], steps.Done(SAYS.text)),
-    "its conclusion was forced": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done(SAYS.text)),
+    "the last that it may be asked": ([TIMEOUT, REJECTED, TIMEOUT, SAYS], steps.Done()),
+    "its conclusion was forced": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done()),
     "what cannot be read is no conclusion": ([says("?"), SAYS], LOOK),
     "it was asked, and what came cannot be read": (
         [SAYS, says("?")],
         steps.Ask(final=False, prompt="format", problem="? is no answer"),
     ),
-    "it was asked, what came cannot be read, and it concludes again": ([SAYS, says("?"), says("so")], steps.Done("so")),
+    "it was asked, what came cannot be read, and it concludes again": ([SAYS, says("?"), says("so")], steps.Done()),
 }
 
 
@@ -100,7 +100,7 @@ def test_who_concludes_without_having_looked_is_asked_once_to_look(log: messages
 @pytest.mark.parametrize(("log", "step"), LOOK_CASES.values(), ids=LOOK_CASES)
 def test_who_need_not_look_is_never_asked_to(log: messages.Log, step: steps.Step) -> None:
     free = steps.next_step([OPENING, *log], steps.Rules(limit=4, problem=unreadable))
-    assert free == (steps.Done(SAYS.text) if step == LOOK else step)
+    assert free == (steps.Done() if step == LOOK else step)
 
 
 FORMAT = steps.Rules(limit=6, problem=unreadable)
@@ -115,7 +115,7 @@ FORMAT_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
         [A, ASKS, *RESULTS, A, B, C],
         steps.GiveUp("3 answers in a row that cannot be read: ?c is no answer"),
     ),
-    "one that can be read": ([A, B, SAYS], steps.Done(SAYS.text)),
+    "one that can be read": ([A, B, SAYS], steps.Done()),
     "beside calls it may say what it will": ([asks(FIRST)], steps.Run((FIRST,))),
     "no answer came when it was told": ([A, TIMEOUT], steps.Ask(final=False)),
     "at the limit": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, TIMEOUT, A], steps.Ask(final=True, prompt="conclude")),
@@ -140,7 +140,7 @@ def test_a_forced_conclusion_counts_in_any_form(before: messages.Log, limit: int
     rules = steps.Rules(limit=limit, problem=unreadable, must_look=must_look)
     said = before if limit else []
     assert steps.next_step([OPENING, *said], rules) == steps.Ask(final=True, prompt="conclude")
-    assert steps.next_step([OPENING, *said, C], rules) == steps.Done("?c")
+    assert steps.next_step([OPENING, *said, C], rules) == steps.Done()
 
 
 SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
@@ -157,7 +157,7 @@ SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
     "what another gave cannot be read": (2, [A, B], steps.Ask(final=False, prompt="format", problem="?b is no answer")),
     "nor what it gave": (2, [A, B, C], steps.Ask(final=False, prompt="format", problem="?c is no answer")),
     "another's calls are run": (1, [ASKS], steps.Run((FIRST, SECOND))),
-    "another concluded": (1, [SAYS], steps.Done(SAYS.text)),
+    "another concluded": (1, [SAYS], steps.Done()),
     "at the limit": (6, [REJECTED, TIMEOUT] * 3, steps.Ask(final=True, prompt="conclude")),
     "another's calls beyond the limit": (8, [REJECTED, TIMEOUT] * 4, steps.Ask(final=True, prompt="conclude")),
     "one of its own": (8, [*[REJECTED, TIMEOUT] * 4, REJECTED], steps.Ask(final=True, prompt="conclude")),

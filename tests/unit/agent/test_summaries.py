@@ -496,7 +496,7 @@ async def test_the_last_turns_are_told_and_the_task_and_not_more_than_so_much(
     assert [f"Turn {turn} " in text for turn in range(9)] == [False] * 7 + [True] * 2
     assert ("Now the pods." in text, 'It calls [tool 9.0] k8s.get {"name": "web"}' in text) == (True, True)
     assert ("Result of [tool 8.0]:\nshort, too" in text, "[tool 6.0]" in text) == (True, False)
-    assert len(text) < len(LONG) + summaries.TOLD_MAX + 1000
+    assert len(text) < len(LONG) + summaries.CONVERSATION_MAX + 1000
 
 
 async def test_it_is_streamed_under_the_id_of_its_event(
