@@ -1,1 +1,1 @@
-"""Takes queued investigations and runs them, under a lease that a thread of its own keeps alive."""
+"""Claims queued investigations and runs them, under leases that a separate thread renews."""

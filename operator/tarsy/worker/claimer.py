@@ -1,6 +1,6 @@
-"""Claims investigations while there are free slots: on every hint that there is work, and every so often without.
+"""Claims investigations while there are free slots: on each hint that there is work, and every two seconds.
 
-A claim passes over what needs an LLM provider that is unusable here (`eligibility`); what is behind it is claimed.
+A claim passes over investigations that this worker cannot run (`eligibility`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tarsy.worker import eligibility, leases, run
 
 POLL_SECONDS = 2.0
 BUSY_SECONDS = 0.05
-"""Until the next try where what waits was being written to."""
+"""The wait before the next claim if the rows of queued investigations were locked."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Claimer:
         queue: platforms.Queue,
         eligible: eligibility.Eligibility,
     ) -> None:
-        """`eligible` claims what this worker can run."""
+        """`eligible` claims investigations that this worker can run."""
         self._supervisor = supervisor
         self._database = database
         self._lease_manager = lease_manager
@@ -47,18 +47,18 @@ class Claimer:
         self._free = asyncio.Semaphore(queue.slots)
         self._running = 0
         self._busy = False
-        """Whether the last claim passed over something."""
-        self._tried_again = False
-        """Whether what this program could not read may be claimed once more: it may have been mended since."""
+        """Whether the last claim met locked rows."""
+        self._retried_unreadable = False
+        """Whether investigations that this program could not read are in the queue again: they may be repaired."""
 
     def hint(self, _investigation: str = "") -> bool:
-        """There may be something to claim; True where that is left to this process, which has nothing else to do."""
+        """Look for work at once; return True if this process runs nothing, so that it can take the work alone."""
         idle = self._running == 0 and not self._hinted.is_set()
         self._hinted.set()
         return idle
 
     async def run(self) -> None:
-        """Claim and run until cancelled; then every run is cancelled and given back."""
+        """Claim and run until cancelled; then all runs are cancelled, and their claims are released."""
         async with asyncio.TaskGroup() as runs:
             while True:
                 await self._free.acquire()
@@ -72,7 +72,7 @@ class Claimer:
         self._free.release()
 
     async def _claim(self) -> leases.Lease:
-        """Wait for something to claim, and claim it."""
+        """Claim an investigation as soon as there is one."""
         while True:
             self._hinted.clear()
             sent = time.monotonic()
@@ -80,11 +80,11 @@ class Claimer:
             try:
                 claim = await asyncio.shield(claiming)
             except asyncio.CancelledError:
-                # An aborted claim may still take effect: then no worker would run it until its lease ends.
+                # The claim may still take effect: unless it is released, no worker runs it before its lease ends.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(run.RELEASE_SECONDS):
                         if (claim := await claiming) is not None:
-                            await self._supervisor.give_back(claim)
+                            await self._supervisor.release(claim)
                 raise
             if claim is not None:
                 return self._lease_manager.hold(claim, sent=sent)
@@ -96,9 +96,9 @@ class Claimer:
 
     async def _try(self) -> work.Claim | None:
         try:
-            if not self._tried_again:
+            if not self._retried_unreadable:
                 await work.try_unreadable_again(self._database, build=run.BUILD)
-                self._tried_again = True
+                self._retried_unreadable = True
             self._busy = False
             return await self._eligible.claim(
                 self._database,

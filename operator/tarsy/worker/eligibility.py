@@ -1,9 +1,9 @@
-"""The investigations that this worker can run, by what their agents need.
+"""The investigations that this worker can run.
 
-It judges each snapshot of a chain that it meets in the queue once, and again when its platform file, a key or a package
-changes. A platform file reaches one worker after the other, so this one may lack what the chain was admitted by: an
-LLM provider, or an agent, a server or a fallback that an execution settles when it starts. Whether fallbacks can be
-used does not count, nor do the synthesis, the summary and questions: an investigation goes on without them.
+Each snapshot of a chain in the queue is checked once, and again when the platform file, a key or a package changes. A
+platform file reaches one worker after the other, so this one may lack a provider, an agent, a server or a fallback that
+the chain was admitted with. Unusable fallbacks do not count, nor do the synthesis, the summary and questions: an
+investigation goes on without them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tarsy.store.queue import claim_filter, work
 from tarsy.telemetry import details, standing
 
 ABSENT = "the worker's platform file does not have it"
-"""The problem of a provider that a snapshot names, and the platform file does not."""
+"""The problem of a provider that the platform file lacks."""
 
 SNAPSHOTS_MAX = 1000
-"""Number of judged snapshots from which on those that no open investigation runs are forgotten."""
+"""The number of snapshots above which those without an open investigation are forgotten."""
 
 PROVIDER = "ProviderUnusable"
 REFERENCE = "ReferenceNotFound"
-"""The reasons, in the words of a chain's conditions."""
+"""The reasons, as in the conditions of chains."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """A snapshot, and its agents that this worker cannot run, since when it could not."""
+class _Verdict:
+    """The agents of a snapshot that this worker cannot run, and the time since when."""
 
     snapshot: passed_over.Snapshot
     agents: Sequence[details.UnrunnableAgent]
@@ -41,17 +41,17 @@ class _Judged:
 
 
 class Eligibility:
-    """The verdicts of this worker."""
+    """The snapshots that this worker has checked."""
 
     def __init__(
         self, *, platform: Callable[[], platforms.Platform], unusable: Callable[[], Mapping[str, str]]
     ) -> None:
-        """`platform` is the platform in force, `unusable` its providers that this process cannot use, with why."""
+        """`platform` returns the platform file in force, `unusable` its unusable providers with the reasons."""
         self._platform = platform
         self._unusable = unusable
-        self._judged: dict[str, _Judged] = {}
-        self._judged_by: tuple[platforms.Platform, Mapping[str, str]] | None = None
-        self._most = SNAPSHOTS_MAX
+        self._verdicts: dict[str, _Verdict] = {}
+        self._checked_by: tuple[platforms.Platform, Mapping[str, str]] | None = None
+        self._limit = SNAPSHOTS_MAX
 
     async def claim(
         self, database: databases.Database, *, owner: UUID, lease: timedelta, build: str, max_running: int = 0
@@ -64,53 +64,53 @@ class Eligibility:
                 )
             except claim_filter.UncheckedChainError as error:
                 if (snapshot := await passed_over.snapshot(database, error.investigation)) is not None:
-                    self.judge(snapshot)
-            if len(self._judged) > self._most:
-                open_hashes = await passed_over.still_open(database, self._judged)
-                self._judged = {name: verdict for name, verdict in self._judged.items() if name in open_hashes}
-                self._most = max(SNAPSHOTS_MAX, 2 * len(open_hashes))
+                    self.check(snapshot)
+            if len(self._verdicts) > self._limit:
+                open_hashes = await passed_over.still_open(database, self._verdicts)
+                self._verdicts = {name: verdict for name, verdict in self._verdicts.items() if name in open_hashes}
+                self._limit = max(SNAPSHOTS_MAX, 2 * len(open_hashes))
 
-    def judge(self, snapshot: passed_over.Snapshot) -> None:
-        """Judge one more snapshot."""
+    def check(self, snapshot: passed_over.Snapshot) -> None:
+        """Check a snapshot."""
         self._renew()
-        self._judged[snapshot.hash] = self._verdict(snapshot)
+        self._verdicts[snapshot.hash] = self._verdict(snapshot)
 
     def choose(self) -> claim_filter.ClaimFilter:
-        """Return what the next claim takes and passes over."""
+        """Return which snapshots the next claim may take, and which agents it passes over."""
         self._renew()
         passed = [
             claim_filter.UnrunnableAgent(
                 hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start
             )
-            for name, verdict in self._judged.items()
+            for name, verdict in self._verdicts.items()
             for agent in verdict.agents
         ]
-        return claim_filter.ClaimFilter(judged=tuple(self._judged), passed=passed)
+        return claim_filter.ClaimFilter(judged=tuple(self._verdicts), passed=passed)
 
     def facts(self) -> Iterator[standing.Fact]:
-        """Return a fact for each snapshot that this worker cannot run whole."""
+        """Yield a fact for each snapshot of which this worker cannot run all agents."""
         self._renew()
-        for name, verdict in self._judged.items():
+        for name, verdict in self._verdicts.items():
             if verdict.agents:
                 detail = details.Passed(agents=tuple(verdict.agents))
                 yield standing.Fact(kind="passed", name=name, state="passed", since=verdict.since, detail=detail)
 
     def _renew(self) -> None:
-        """Judge all snapshots again if what they were judged by has changed."""
+        """Check all snapshots again if the platform file or the unusable providers have changed."""
         now = (self._platform(), dict(self._unusable()))
-        if self._judged_by is None or now[0] is not self._judged_by[0] or now[1] != self._judged_by[1]:
-            self._judged_by = now
-            self._judged = {name: self._verdict(verdict.snapshot) for name, verdict in self._judged.items()}
+        if self._checked_by is None or now[0] is not self._checked_by[0] or now[1] != self._checked_by[1]:
+            self._checked_by = now
+            self._verdicts = {name: self._verdict(verdict.snapshot) for name, verdict in self._verdicts.items()}
 
-    def _verdict(self, snapshot: passed_over.Snapshot) -> _Judged:
-        former = self._judged.get(snapshot.hash)
+    def _verdict(self, snapshot: passed_over.Snapshot) -> _Verdict:
+        former = self._verdicts.get(snapshot.hash)
         agents = [] if snapshot.spec is None else list(self._cannot_run(snapshot))
         since = former.since if former and former.agents == agents else datetime.now(UTC)
-        return _Judged(snapshot=snapshot, agents=agents, since=since)
+        return _Verdict(snapshot=snapshot, agents=agents, since=since)
 
     def _cannot_run(self, snapshot: passed_over.Snapshot) -> Iterator[details.UnrunnableAgent]:
-        assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
-        platform, unusable = self._judged_by
+        assert self._checked_by and snapshot.spec  # noqa: S101, PT018 - both callers have checked
+        platform, unusable = self._checked_by
         for number, stage in enumerate(snapshot.spec.stages):
             for index, member in enumerate(stage.members):
                 name = resolve.own_provider(platform, chain=snapshot.spec, stage=stage, member=member)

@@ -1,11 +1,10 @@
-"""The leases of this process: each as its run sees it, and the manager that keeps them all.
+"""The leases of this process, and the thread that renews them.
 
-The manager beats from a thread with its own loop and its own connection. A blocked main loop must not lose leases, and
-a hung one must not keep them: the thread stops beating, and ends the process, when the main loop has not ticked for a
-while.
+The thread has its own loop and its own connection: a blocked main loop must not lose leases. A hung main loop must not
+keep them: when it has not ticked for 90 s, the thread ends the process.
 
-A worker in doubt of its lease sends nothing. Doubt begins well before the lease can have passed, by the monotonic
-clock and counted from the moment the last good heartbeat was *sent*.
+A worker that is not certain of its lease sends nothing. Certainty ends well before the lease does. It is counted by the
+monotonic clock from the moment when the last successful heartbeat was *sent*.
 """
 
 from __future__ import annotations
@@ -32,27 +31,24 @@ from tarsy.transcript import ports
 HUNG_SECONDS = 90.0
 TICK_SECONDS = 1.0
 MISSED_MAX = 1000
-"""Cancellations of others that are remembered: a claim takes milliseconds."""
+"""The number of remembered cancels of investigations that this process does not hold: a claim takes milliseconds."""
 
 log = logging.getLogger(__name__)
 
 
 StopReason = phase_rules.Cancellation | Literal["lost", "deadline"]
-"""Why a run is stopped: it was cancelled, or its lease is lost, or its time is over."""
+"""The reason why a run stops: it is cancelled, its lease is lost, or its deadline has passed."""
 
 
 class Lease:
-    """One claim as its run sees it: how certain it is, and whether the run is to stop."""
+    """The lease of one claim: whether it is certain, and whether its run must stop."""
 
     def __init__(self, claim: work.Claim, *, certain_until: float) -> None:
-        """`certain_until`.
-
-        The monotonic time, in seconds, until which no other worker can have claimed the investigation.
-        """
+        """`certain_until` is the monotonic time until which no other worker can have claimed the investigation."""
         self.claim = claim
         self.stopped: StopReason | None = None
         self.suspend = False
-        """Whether the run is to stand still before its next step."""
+        """Whether the run is suspended before its next step."""
         self._on_stop: Callable[[], object] | None = None
         self._certain_until = certain_until
         self._renewed = asyncio.Event()
@@ -60,7 +56,7 @@ class Lease:
             self.stop(claim.cancel)
 
     async def ensure_lease(self) -> None:
-        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone."""
+        """Return once the lease is certain; raise LeaseLostError if it is lost."""
         while self.stopped != "lost":
             if time.monotonic() < self._certain_until:
                 return
@@ -74,14 +70,14 @@ class Lease:
         self._renewed.set()
 
     def on_stop(self, call: Callable[[], object]) -> None:
-        """Have `call` called when the run is to stop, or at once if it is."""
+        """Call `call` when the run must stop, or now if it must already."""
         self._on_stop = call
         if self.stopped:
             call()
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the run. The first reason holds, but that nothing can be written once the lease is lost."""
-        already = self.stopped is not None  # every heartbeat says it again; a second cancel would cut a clean-up short
+        """Stop the run. The first reason counts, unless the lease is lost: then nothing can be written."""
+        already = self.stopped is not None  # each heartbeat repeats it; a second cancel would cut a clean-up short
         if reason == "lost" or not already:
             self.stopped = reason
         self._renewed.set()
@@ -98,14 +94,14 @@ class LeaseManager:
         self._certain = lease.total_seconds() - heartbeat.total_seconds()
         self._leases: dict[UUID, Lease] = {}
         self._missed: OrderedDict[UUID, float] = OrderedDict()
-        """Recently cancelled investigations that are not held here, or not yet, with the monotonic time of the news."""
+        """Recently cancelled investigations that are not held here, or not yet, with the monotonic time of the hint."""
         self._main = asyncio.get_running_loop()
         self._ticked = time.monotonic()
         self._stopping = False
         self._beat_now = threading.Event()
 
     async def run(self) -> None:
-        """Keep the leases until cancelled."""
+        """Renew the leases until cancelled."""
         ended = asyncio.Event()
         thread = threading.Thread(target=self._thread, args=(ended,), name="lease", daemon=True)
         thread.start()
@@ -120,19 +116,18 @@ class LeaseManager:
         raise RuntimeError("the lease thread ended by itself")
 
     def hold(self, claim: work.Claim, *, sent: float) -> Lease:
-        """Keep `claim` from now on; `sent` is the monotonic time before it was asked for."""
+        """Renew the lease of `claim` from now on; `sent` is the monotonic time before the claim was sent."""
         lease = Lease(claim, certain_until=sent + self._certain)
         if (older := self._leases.get(claim.investigation)) is not None:
-            older.stop(
-                "lost"
-            )  # it passed while the database was away, and this process claimed the investigation again
+            # It ended while the database was down, and this process has claimed the investigation again.
+            older.stop("lost")
         self._leases[claim.investigation] = lease
-        if self._missed.pop(claim.investigation, -math.inf) >= sent:  # while we were told of the claim
+        if self._missed.pop(claim.investigation, -math.inf) >= sent:  # cancelled while the claim was on its way
             self._beat_now.set()
         return lease
 
     def hint(self, investigation: str) -> bool:
-        """Beat now to learn why an investigation was cancelled, if it is held here or its identity is unknown."""
+        """Send a heartbeat now if `investigation` is held here, or is "" (any may be); return whether it is held."""
         ours = bool(investigation) and UUID(investigation) in self._leases
         if ours or not investigation:
             self._beat_now.set()
@@ -143,7 +138,7 @@ class LeaseManager:
         return ours
 
     def drop(self, lease: Lease) -> None:
-        """Keep the claim no longer."""
+        """Renew the lease no longer."""
         if self._leases.get(lease.claim.investigation) is lease:
             del self._leases[lease.claim.investigation]
 
@@ -159,7 +154,7 @@ class LeaseManager:
                 if time.monotonic() - self._ticked > HUNG_SECONDS:
                     log.critical("the main loop hangs: ending the process", extra={"action": "hung"})
                     os._exit(70)
-                self._beat_now.clear()  # before the leases are read: what is hinted from here on is beaten for again
+                self._beat_now.clear()  # before the leases are read: a later hint sends another heartbeat
                 # A copy in one step: the main loop adds and drops leases meanwhile.
                 held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
                 sent = time.monotonic()
@@ -176,7 +171,7 @@ class LeaseManager:
     def _learn(
         self, held: Mapping[UUID, UUID], stop_requests: Mapping[UUID, work.StopRequest | None], sent: float
     ) -> None:
-        """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
+        """Apply the answer to a heartbeat to the leases that it was for, unless they have another claim now."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
             if lease is None or lease.claim.token != token:
@@ -186,7 +181,7 @@ class LeaseManager:
                 continue
             lease.renew(sent + self._certain)
             request = stop_requests[token]
-            # For as long as this claim lasts: an agent that has gone to rest comes back with the next one only.
+            # It stays suspended under this claim: its agents have stopped, and only the next claim starts them.
             lease.suspend = lease.suspend or request == "suspend"
             if request is not None and request != "suspend":
                 lease.stop(request)

@@ -1,26 +1,26 @@
 """Supervises one claim, from the lease to the last write, and owns the reason for which it ends.
 
-    ended          the engine finished; its last commit ended the investigation
-    given up       claimed too often without a commit in between: it may be what ends the processes
-    cancelled      by spec.cancel or by request, or because the object is gone: the last write says so
-    timed out      its chain's deadline has passed, or the time for a question: the last write says so
-    suspended      by spec.suspend, seen by the engine before a step: the claim is given back until it may go on
-    unreadable     its log says what this program cannot read: the claim is given back, for programs that can
-    lease lost     another worker has it: stop, write nothing
-    shutdown       cancelled from outside: give the claim back, for another worker to go on at once
-    defect         an error of ours: keep the claim, let the lease pass, and be claimed again until attempts run out
+    ended          the engine's last commit ended the run
+    given up       it was claimed too often without a commit in between: it may be what ends the processes
+    cancelled      by spec.cancel, by the API, or because its object is gone: the last commit says so
+    timed out      the deadline of its chain, or of a question, has passed: the last commit says so
+    suspended      by spec.suspend, seen by the engine before a step: the claim is released until it may go on
+    unreadable     its log has entries that this program cannot read: the claim is released for programs that can
+    lease lost     another worker has it: nothing is written
+    shutdown       this task is cancelled: the claim is released, and another worker goes on at once
+    defect         an exception: the claim is kept until its lease ends, and the next attempt begins
 
-Engine and agent hold no code for the others: to them, to be stopped is to be a cancelled task.
+The way of a cancel: `leases.LeaseManager` learns the reason from a heartbeat and calls `Lease.stop`; that cancels the
+task of the engine, which has no code for it; then the last commit ends all that is open (`engine.outcomes.stopped`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from tarsy.engine import chat, investigation, outcomes
@@ -34,7 +34,7 @@ from tarsy.transcript import entries, ports, record
 from tarsy.worker import leases
 
 RELEASE_SECONDS = 5.0
-"""How long a process that stops tries to give a claim back; its lease passes anyway."""
+"""The time for a release when the process stops; without it the lease ends by itself."""
 
 BUILD = record.build()
 """The entry kinds and versions that this program can read."""
@@ -44,33 +44,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Supervisor:
-    """Runs claims of one process."""
+    """Runs the claims of one process."""
 
     database: databases.Database
     runtime: ports.Runtime
     lease_manager: leases.LeaseManager
     max_attempts: int
     moved: Callable[[UUID], None] = lambda _: None
-    """Told of each commit to an investigation's log."""
+    """Called after each commit to an investigation's log."""
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
         with _log_fields(held.claim):
             claim = held.claim
-            first = claim.attempts == 1 if claim.run else claim.log_seq <= 1  # what the alert brought, at most
+            first = claim.attempts == 1 if claim.run else claim.log_seq <= 1  # at most the entry of the admission
             log.info("run %s", "started" if first else "goes on", extra=_about(claim, "run_started"))
             try:
                 if claim.run == entries.INVESTIGATION:  # no status shows a question
                     await notify.send(self.database, (notify.STATUS, str(claim.investigation)))
                 await self._supervised(held)
             except asyncio.CancelledError:
-                await self.give_back(held.claim)
+                await self.release(held.claim)
                 raise
             except ports.LeaseLostError:
                 log.warning("another worker has it", extra={"action": "lease_lost"})
             except snapshots.UnreadableError as error:
                 log.warning("left to another version: %s", error, extra={"action": "unreadable"})
-                await self.give_back(held.claim, unreadable=str(error))
+                await self.release(held.claim, unreadable=str(error))
             except Exception:  # the supervisor of a run: one that breaks must not break the others
                 log.exception("broke", extra={"action": "run_broke"})
             finally:
@@ -81,7 +81,7 @@ class Supervisor:
             message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
             reason = "AttemptsExhausted"
             await work.give_up(self.database, held.claim, reason=reason, message=message)
-            _tell_end(held.claim, "Failed", reason=reason, seconds=held.claim.age)
+            _log_end(held.claim, "Failed", reason=reason, seconds=held.claim.age)
             return
         journal = await journals.PgJournal.open(
             self.database,
@@ -95,23 +95,27 @@ class Supervisor:
         except ports.LeaseLostError:
             raise
         except BaseException:
-            # A shutdown, or a defect of one agent: what the others had asked to be kept is kept all the same.
+            # A shutdown, or a defect of one agent: the commits of the others are completed.
             await self._settle(journal)
             raise
         if ended := journal.record.runs[held.claim.run].ended:
-            _tell_end(held.claim, ended.ending, reason=ended.reason, seconds=journal.clock())
+            _log_end(held.claim, ended.ending, reason=ended.reason, seconds=journal.clock())
         else:
-            await self.give_back(held.claim)
+            await self.release(held.claim)
 
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
-        """Run until the run has ended, or is suspended."""
+        """Run the engine, and write the last commit if the run was stopped."""
         run = held.claim.run
         seconds, limit = self._limit(journal.record.snapshot, run)
         left = seconds - journal.clock()
-        if left <= 0:  # a takeover after its time: not even a first call may be sent
+        if left <= 0:  # a takeover after the deadline: no call may be sent
             held.stop("deadline")
         deadline = asyncio.get_running_loop().call_later(left, held.stop, "deadline")
-        working = asyncio.create_task(self._engine(journal, run))
+        if run == entries.INVESTIGATION:
+            engine = investigation.run(runtime=self.runtime, journal=journal)
+        else:
+            engine = chat.run(runtime=self.runtime, journal=journal, run=run)
+        working = asyncio.create_task(engine)
         held.on_stop(working.cancel)
         try:
             await working
@@ -136,35 +140,29 @@ class Supervisor:
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
         await journal.commit(*ends)
 
-    def _engine(self, journal: journals.PgJournal, run: int) -> Coroutine[Any, Any, None]:
-        """The engine's part: the investigation, or the answer to a question about it."""
-        if run == entries.INVESTIGATION:
-            return investigation.run(runtime=self.runtime, journal=journal)
-        return chat.run(runtime=self.runtime, journal=journal, run=run)
-
     def _limit(self, snapshot: record.Snapshot, run: int) -> tuple[float, str]:
-        """How many seconds a run has, and what says so."""
+        """Return the seconds that a run has, and the name of the setting."""
         if run == entries.INVESTIGATION:
             return snapshot.chain.active_deadline_seconds or chains.DEADLINE_SECONDS, "activeDeadlineSeconds"
         with self.runtime.in_force() as now:
             return now.platform.limits.chat.total_seconds(), "limits.chat"
 
-    async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
-        """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""
+    async def release(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
+        """Release an unfinished claim; `unreadable` is why this program cannot read its log, if so."""
         with _log_fields(claim):
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
             except (databases.StoreDownError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
-                log.warning("not given back, its lease will pass: %s", why, extra={"action": "release_failed"})
+                log.warning("not released, its lease will end: %s", why, extra={"action": "release_failed"})
             except Exception:  # as in `run`
-                log.exception("not given back, its lease will pass", extra={"action": "release_broke"})
+                log.exception("not released, its lease will end", extra={"action": "release_broke"})
             else:
-                log.info("given back", extra={"action": "released"})
+                log.info("released", extra={"action": "released"})
 
     async def _settle(self, journal: journals.PgJournal) -> None:
-        """Have kept what agents had asked to be kept, if that is possible soon."""
+        """Complete the commits of cancelled agents, if that is possible soon."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await journal.settle()
@@ -175,7 +173,7 @@ class Supervisor:
 
 
 def _log_fields(claim: work.Claim) -> AbstractContextManager[None]:
-    """Have every line say whose it is."""
+    """Add the claim to each log line."""
     log_fields = {
         "investigation": claim.name,
         "uid": str(claim.investigation),
@@ -189,7 +187,7 @@ def _about(claim: work.Claim, action: str) -> dict[str, object]:
     return {"action": action, "alert": claim.alert_type, "chain": claim.chain}
 
 
-def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
+def _log_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
     log_fields = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
     log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | log_fields)
 
