@@ -88,7 +88,7 @@ KINDS = {
 async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster, plural: str) -> None:
     manifest, specs = KINDS[plural]
     loop = asyncio.get_running_loop()
-    path = objects._path(plural, admin.served.own)
+    path = objects.path(plural, admin.served.own)
     outcomes = {"accepted": 0, "refused": 0}
 
     async def create(spec: Mapping[str, Any]) -> Any:

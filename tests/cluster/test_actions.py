@@ -115,7 +115,7 @@ class World:
 
     async def uid(self, name: str = "web-crash") -> str | None:
         """That of the object of that name."""
-        return await objects.uid_of_investigation(self._cluster, namespace=self._cluster.served.own, name=name)
+        return await objects.get_investigation_uid(self._cluster, namespace=self._cluster.served.own, name=name)
 
     async def watched(self, identity: UUID, name: str = "web-crash") -> None:
         """What the watch makes of any news of the object."""

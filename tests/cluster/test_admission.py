@@ -250,7 +250,7 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
         "Stalled": ("True", "Unreadable"),
     }
     assert "unreadable" in kubectl("get", "events", "--field-selector=reason=Failed", "-o", "name")
-    listed = await objects.list_metadata(cluster, namespace=cluster.served.own, unfinished=True)
+    listed = await objects.list_investigations(cluster, namespace=cluster.served.own, unfinished=True)
     assert [one.name for one in listed] == []  # so a new process does not try it again
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
 

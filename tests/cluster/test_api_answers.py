@@ -47,7 +47,7 @@ class Pages:
 async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> None:
     pages = Pages(expired=2)
     async with answers.answering(pages, folder=tmp_path) as cluster:
-        found = await objects.list_metadata(cluster, namespace="tarsy")
+        found = await objects.list_investigations(cluster, namespace="tarsy")
     assert ([metadata.name for metadata in found], pages.begun) == (["one", "two"], 3)
 
 
@@ -55,7 +55,7 @@ async def test_a_list_whose_pages_always_expire_is_given_up(tmp_path: Path) -> N
     pages = Pages(expired=100)
     async with answers.answering(pages, folder=tmp_path) as cluster:
         with pytest.raises(objects.RefusedError, match=f"410: {EXPIRED}"):
-            await objects.list_metadata(cluster, namespace="tarsy")
+            await objects.list_investigations(cluster, namespace="tarsy")
     assert pages.begun == 3
 
 

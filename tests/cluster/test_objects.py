@@ -65,12 +65,14 @@ async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cl
     again = await objects.create_investigation(cluster, manifest(cluster.served.own, alertType="another"))
     assert not first.existed
     assert again.existed
-    assert again.found == first.found
-    assert again.found.spec.alert_type == "kubernetes"
-    assert again.found.spec.alert_data == asked["spec"]["alertData"]
-    assert again.found.metadata.uid
-    assert again.found.metadata.generation == 1
-    assert await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash") == first.found
+    assert again.investigation == first.investigation
+    assert again.investigation.spec.alert_type == "kubernetes"
+    assert again.investigation.spec.alert_data == asked["spec"]["alertData"]
+    assert again.investigation.metadata.uid
+    assert again.investigation.metadata.generation == 1
+    assert (
+        await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash") == first.investigation
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ async def test_a_status_is_written_whole(plane: ControlPlane, cluster: client.Cl
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert shown(plane, cluster.served.own)["observedGeneration"] == -1
     for status in (a_status(1), a_status(1), a_status(7, finished=True)):
-        assert await apply(cluster, made.found.metadata.uid, status) == "written"
+        assert await apply(cluster, made.investigation.metadata.uid, status) == "written"
         assert shown(plane, cluster.served.own) == on_the_wire(status)
 
 
@@ -127,12 +129,12 @@ async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_n
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
     first = await objects.create_investigation(cluster, manifest(cluster.served.own))
-    assert await apply(cluster, first.found.metadata.uid, a_status(1)) == "written"
+    assert await apply(cluster, first.investigation.metadata.uid, a_status(1)) == "written"
     plane.kubectl("delete", "inv", "web-crash", namespace=cluster.served.own)
-    assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
+    assert await apply(cluster, first.investigation.metadata.uid, a_status(2)) == "gone"
     second = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert not second.existed
-    assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
+    assert await apply(cluster, first.investigation.metadata.uid, a_status(2)) == "gone"
     assert "sequence" not in shown(plane, cluster.served.own)
 
 
@@ -140,8 +142,8 @@ async def test_a_status_older_than_the_one_that_is_there_is_not_written(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
-    await apply(cluster, made.found.metadata.uid, a_status(7, finished=True))
-    assert await apply(cluster, made.found.metadata.uid, a_status(6)) == "older"
+    await apply(cluster, made.investigation.metadata.uid, a_status(7, finished=True))
+    assert await apply(cluster, made.investigation.metadata.uid, a_status(6)) == "older"
     assert shown(plane, cluster.served.own) == on_the_wire(a_status(7, finished=True))
 
 
@@ -151,7 +153,7 @@ async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_anothe
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     wrong = a_status(1).model_copy(update={"phase": "Paused"})
     with pytest.raises(objects.RefusedError, match=r"status\.phase"):
-        await apply(cluster, made.found.metadata.uid, wrong)
+        await apply(cluster, made.investigation.metadata.uid, wrong)
 
 
 async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: client.Cluster) -> None:
@@ -294,7 +296,7 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
         with pytest.raises(client.ClusterDownError, match=answer):
             await objects.create_investigation(unable, manifest(namespace))
         with pytest.raises(client.ClusterDownError, match=answer[:3]):
-            await apply(unable, made.found.metadata.uid, a_status(1))
+            await apply(unable, made.investigation.metadata.uid, a_status(1))
         await unable.close()
 
 
@@ -303,7 +305,7 @@ async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: clien
         return plane.kubectl(*args, namespace=cluster.served.own)
 
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
-    await apply(cluster, made.found.metadata.uid, a_status(1).model_copy(update={"headline": "OOM."}))
+    await apply(cluster, made.investigation.metadata.uid, a_status(1).model_copy(update={"headline": "OOM."}))
     header, row = (line.split() for line in kubectl("get", "inv").splitlines())
     assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE"]
     assert row[:-1] == ["web-crash", "kubernetes", "pod-crash", "Running", "1/2", "OOM."]  # GROUNDED is blank
@@ -317,7 +319,7 @@ async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: clien
 
     with pytest.raises(KubectlError, match="timed out"):
         kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=0.1s")
-    await apply(cluster, made.found.metadata.uid, a_status(2, finished=True))
+    await apply(cluster, made.investigation.metadata.uid, a_status(2, finished=True))
     assert "condition met" in kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=60s")
 
 

@@ -40,7 +40,7 @@ async def projecting(cluster: client.Cluster, database: databases.Database) -> A
 
 async def create(cluster: client.Cluster, name: str = "web-crash") -> investigations.AlertInvestigation:
     manifest = manifests.investigation(name, namespace=cluster.served.own)
-    return (await objects.create_investigation(cluster, manifest)).found
+    return (await objects.create_investigation(cluster, manifest)).investigation
 
 
 async def projected(database: databases.Database) -> None:

@@ -15,7 +15,7 @@ from support import accounts, apis, queue, stories, watching
 from tarsy.api import app
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
-from tarsy.kube import client, objects
+from tarsy.kube import client, discovery
 from tarsy.live import subscriptions
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
@@ -55,7 +55,7 @@ async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncI
 @pytest.fixture
 async def admitted(database: databases.Database, cluster: client.Cluster) -> Callable[..., Awaitable[UUID]]:
     """Admits an investigation of the operator's namespace, as it is now."""
-    uid = await objects.namespace_uid(cluster, cluster.served.own)
+    uid = await discovery.namespace_uid(cluster, cluster.served.own)
 
     async def admit(name: str = "web-crash") -> UUID:
         subject = queue.subject(name)

@@ -29,7 +29,7 @@ from starlette.requests import HTTPConnection
 from tarsy import errors
 from tarsy.auth import credentials, identities, origins, rights, single_flight
 from tarsy.config.model import platforms
-from tarsy.kube import client, objects, reviews
+from tarsy.kube import client, discovery, reviews
 from tarsy.resources import chains, investigations
 from tarsy.serve import problems
 from tarsy.store.base import databases
@@ -271,7 +271,7 @@ class Access:
 
     async def _namespace_uid(self, identity: identities.Identity, namespace: str) -> str | None:
         async def look_up() -> single_flight.Answer[str]:
-            uid = await objects.namespace_uid(self._cluster, namespace)
+            uid = await discovery.namespace_uid(self._cluster, namespace)
             return single_flight.Answer(value=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
 
         principal = identity.principal

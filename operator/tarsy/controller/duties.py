@@ -26,7 +26,7 @@ from uuid import UUID
 
 from tarsy import errors
 from tarsy.controller import investigations
-from tarsy.kube import client, objects, watch
+from tarsy.kube import client, discovery, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader, passed_over
 from tarsy.store.intake import queueing, receipts, unserved
@@ -143,7 +143,7 @@ class Duties:
 
     async def resync(self) -> None:
         """Reconcile the investigations that differ between the served namespaces and the store."""
-        uid = await objects.cluster_uid(self._cluster)
+        uid = await discovery.cluster_uid(self._cluster)
         if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
@@ -175,7 +175,7 @@ class Duties:
         """Reconcile what is new; return how many are open in the store, and those of them that are not listed."""
         # The store is read first: an investigation admitted between the two reads is then new, and not absent.
         known = await open_investigations.list_open(self._database, namespace=namespace)
-        listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
+        listed = await objects.list_investigations(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
         settled = await open_investigations.ended_uids(self._database, generations) if everything else set()
         for metadata in listed:

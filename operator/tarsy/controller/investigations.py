@@ -19,7 +19,7 @@ from uuid import UUID
 from tarsy.config.check import chain_index
 from tarsy.controller import investigation_statuses, unreadable_objects, workqueue
 from tarsy.ingest import decision
-from tarsy.kube import client, objects, watch
+from tarsy.kube import client, discovery, events, objects, watch
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
@@ -92,8 +92,8 @@ class Reconciler:
         try:
             fetched = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         except objects.UnreadableError as error:
-            if error.found.metadata.uid == key.uid:
-                await self._refuse(error.found)
+            if error.unreadable.metadata.uid == key.uid:
+                await self._refuse(error.unreadable)
                 return
             fetched = None
         if fetched is None or fetched.metadata.uid != key.uid:
@@ -121,10 +121,10 @@ class Reconciler:
             log.warning("%s", unreadable.message, extra={"action": "investigation_unreadable", **log_fields})
             now = datetime.now(UTC).replace(microsecond=0)
             where = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
-            event = objects.Event(reason="Failed", message=unreadable.message, at=now, warning=True)
+            event = events.Event(reason="Failed", message=unreadable.message, at=now, warning=True)
             status = investigation_statuses.build_unreadable(unreadable, now=now)
             if await objects.apply_status(self._cluster, **where, status=status) == "written":
-                await objects.post_event(self._cluster, event, **where)
+                await events.post(self._cluster, event, **where)
         self._note(metadata)
 
     def _note(self, reconciled: base.ObjectMeta) -> None:
@@ -137,7 +137,7 @@ class Reconciler:
         namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace),
-            objects.namespace_uid(self._cluster, namespace),
+            discovery.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
         )
         if uid is None:  # the object is deleted with its namespace

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from tarsy.controller import investigation_statuses, workqueue
-from tarsy.kube import client, objects
+from tarsy.kube import client, events, objects
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import summaries
@@ -131,20 +131,20 @@ class Projector:
         """Post the new events. After a restart all are posted again; the API server refuses the names that it has."""
         for event in events_of(summary):
             if (key := f"{event.reason} {event.message}") not in posted:
-                await objects.post_event(self._cluster, event, **where)
+                await events.post(self._cluster, event, **where)
                 posted.add(key)
 
 
-def events_of(summary: summaries.Summary) -> Iterator[objects.Event]:
+def events_of(summary: summaries.Summary) -> Iterator[events.Event]:
     """Yield the Kubernetes events of the investigation so far."""
     if summary.started_at:
         message = f"chain {summary.chain_name} with {_stages(summary)}"
-        yield objects.Event(reason="Started", message=message, at=summary.started_at)
+        yield events.Event(reason="Started", message=message, at=summary.started_at)
     for stage in summary.stages:
         yield from _events_of_stage(stage)
     if summary.ended_at and summary.ending:
         reason = "Completed" if summary.ending == "CompletedWithErrors" else summary.ending
-        yield objects.Event(
+        yield events.Event(
             reason=reason,
             message=summary.message or _stages(summary),
             at=summary.ended_at,
@@ -157,7 +157,7 @@ def _stages(summary: summaries.Summary) -> str:
     return "1 stage" if count == 1 else f"{count} stages"
 
 
-def _events_of_stage(stage: summaries.StageSummary) -> Iterator[objects.Event]:
+def _events_of_stage(stage: summaries.StageSummary) -> Iterator[events.Event]:
     """Yield the event of a stage's failure, and the one of the tools that its agents lacked."""
     if stage.ended_at is None:
         return
@@ -168,9 +168,9 @@ def _events_of_stage(stage: summaries.StageSummary) -> Iterator[objects.Event]:
         "CompletedWithErrors": "SynthesisFailed" if stage.unjoined else "ToolsUnavailable",
     }
     if stage.message and (reason := failed.get(stage.outcome or "")):
-        yield objects.Event(
+        yield events.Event(
             reason=reason, message=f"stage {stage.name}: {stage.message}", at=stage.ended_at, warning=True
         )
     if stage.lacks:
         message = f"stage {stage.name}: {'; '.join(stage.lacks)}"
-        yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
+        yield events.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)

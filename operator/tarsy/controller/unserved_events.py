@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from tarsy import errors
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.kube import client, objects
+from tarsy.kube import client, events, objects
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 
@@ -66,15 +66,15 @@ class UnservedEvents:
         unserved_alerts = [
             row for row in await unserved.read(self._database) if not index.takes(row.alert_type, default=default)
         ]
-        uid = await objects.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
+        uid = await events.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
         if not unserved_alerts or uid is None:
             return
         event_message = message(unserved_alerts)
         log.warning("%s", event_message, extra={"action": "alerts_unserved"})
-        event = objects.Event(
-            reason=REASON, message=event_message, at=at, warning=True, recurs=True, about=objects.DEPLOYMENT
+        event = events.Event(
+            reason=REASON, message=event_message, at=at, warning=True, recurs=True, about=events.DEPLOYMENT
         )
-        await objects.post_event(self._cluster, event, namespace=namespace, name=self._deployment, uid=uid)
+        await events.post(self._cluster, event, namespace=namespace, name=self._deployment, uid=uid)
 
 
 def message(rows: Sequence[unserved.Unserved]) -> str:

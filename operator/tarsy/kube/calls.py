@@ -1,4 +1,4 @@
-"""One request to the API server, below the client's generated calls, and its errors: whether a later try may help."""
+"""Requests to the API server, below the client's generated calls, and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarsy.resources import base
 
 
 class RefusedError(Exception):
-    """The API server refuses what we ask, and would again; the message is its own."""
+    """The API server refuses a request, and would refuse it again; the message is its own."""
 
 
 async def request(
@@ -30,10 +30,10 @@ async def request(
     accept: str = "application/json",
     seconds: float = client.REQUEST_SECONDS,
 ) -> Any:
-    """The answer to one request, as JSON; an ApiException where the API server refuses it.
+    """Send one request and return the answer as JSON. Raises ApiException if the API server refuses it.
 
-    By the client's connections and credentials, below its generated calls: their models are built for each request,
-    and take half a second and 24 MB to import.
+    The request uses the client's connections and credentials, but not its generated calls: these build models for each
+    request, and take half a second and 24 MB to import.
     """
     headers = {"Accept": accept, "Content-Type": content_type} | cluster.api.default_headers
     await cluster.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
@@ -44,21 +44,32 @@ async def request(
         raise kubernetes.ApiException.from_response(http_resp=answer, body=content.decode(errors="replace"), data=None)
     try:
         return json.loads(content)
-    except ValueError as error:  # a proxy's page, say
+    except ValueError as error:  # such as a proxy's page
         raise client.ClusterDownError(f"the answer to {method} {path} is no JSON: {error}") from error
+
+
+async def get(cluster: client.Cluster, path: str, *, accept: str = "application/json") -> Any:
+    """Return the object at `path`, as JSON; None if there is none."""
+    async with errors():
+        try:
+            return await request(cluster, "GET", path, accept=accept)
+        except kubernetes.ApiException as error:
+            if error.status == 404 and status_of(error):
+                return None
+            raise
 
 
 @asynccontextmanager
 async def errors() -> AsyncIterator[None]:
-    """Tell what the API server refuses from what may work later: a RefusedError, or a client.ClusterDownError."""
+    """Raise RefusedError for a request that the API server would refuse again, and ClusterDownError for all else."""
     try:
         yield
     except kubernetes.ApiException as error:
-        reason_text = status_of(error)
-        if error.status == 404 and not reason_text:  # a path that it does not know, not an object
+        status = status_of(error)
+        if error.status == 404 and not status:  # the API server does not know the path
             message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
             raise client.ClusterDownError(message) from error
-        message = f"the API server answers {error.status}: {reason_text.get('message') or error.reason}"
+        message = f"the API server answers {error.status}: {status.get('message') or error.reason}"
         if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
             raise client.ClusterDownError(message) from error
         raise RefusedError(message) from error
@@ -68,9 +79,9 @@ async def errors() -> AsyncIterator[None]:
 
 
 def status_of(error: kubernetes.ApiException) -> dict[str, Any]:
-    """The Status that the API server answered with: its own sentence names the verb and the resource.
+    """Return the Status in the API server's answer; its message names the verb and the resource.
 
-    {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.
+    {} if the answer is no Status. A 404 is then about the path and not the object: its kind is not served yet.
     """
     try:
         status = json.loads(error.body or "{}")

@@ -1,4 +1,4 @@
-"""One client for the process: kubeconfig or service account, every request with a deadline."""
+"""The process's client of the API server, by kubeconfig or service account."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConfigError(Exception):
 
 
 class ClusterDownError(errors.TemporaryError):
-    """The API server cannot be reached, or cannot serve, just now; the same call may work later."""
+    """The API server cannot be reached or cannot serve now; the same request may work later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,12 @@ class Cluster:
     served: namespaces.Served
 
     async def credentials(self) -> kopf.ConnectionInfo:
-        """The same credentials for kopf, which has a client of its own."""
+        """Return the client's credentials for kopf, which has a client of its own."""
         configuration = self.configuration
         refresh: Any = configuration.refresh_api_key_hook
         if refresh is not None:
             refreshed = refresh(configuration)
-            if inspect.isawaitable(refreshed):  # it is for a kubeconfig, and is not for a service account
+            if inspect.isawaitable(refreshed):  # so with a kubeconfig, but not with a service account
                 await refreshed
         _, _, token = (configuration.api_key.get("BearerToken") or "").rpartition(" ")
         return kopf.ConnectionInfo(
@@ -66,10 +66,10 @@ class Cluster:
 
 
 async def connect(kubeconfig: Path | None) -> Cluster:
-    """A client for `kubeconfig`'s current context, or for the cluster that this process runs in.
+    """Return a client for `kubeconfig`'s current context, or for the cluster that this process runs in.
 
-    None means the service account where there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config).
-    A ConfigError says what is wrong with it.
+    None means the service account if there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config). Raises
+    ConfigError.
     """
     configuration = kubernetes.Configuration()
     inside = kubeconfig is None and (_SERVICE_ACCOUNT / "token").exists()
@@ -84,17 +84,17 @@ async def connect(kubeconfig: Path | None) -> Cluster:
         configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
         configuration.client_session_kwargs = {"trust_env": False}
         api = kubernetes.ApiClient(configuration)
-    except (config.ConfigException, OSError, ValueError) as error:  # a bad certificate is one of the last two
+    except (config.ConfigException, OSError, ValueError) as error:  # OSError, ValueError: also a bad certificate
         raise ConfigError(f"{source}: {error}") from error
     return Cluster(api=api, configuration=configuration, served=namespaces.Served.only(namespace))
 
 
 async def _load(configuration: kubernetes.Configuration, paths: str) -> str:
-    """Fill `configuration` from kubeconfigs, divided as $KUBECONFIG has them; return the namespace."""
+    """Fill `configuration` from kubeconfigs, separated as in $KUBECONFIG; return the current context's namespace."""
     _check(paths)
     try:
         await config.load_kube_config(config_file=paths, client_configuration=configuration)
-    except TypeError as error:  # what the library makes of it
+    except TypeError as error:  # the library's error
         raise ConfigError(f"{paths}: the current context has no user, or one that is not among users") from error
     _, current = config.list_kube_config_contexts(config_file=paths)
     return str(current["context"].get("namespace", "default"))
@@ -108,7 +108,7 @@ class _Named(pydantic.BaseModel):
 
 
 class _Kubeconfig(pydantic.BaseModel):
-    """The shape that the client library takes for granted; what else is missing it says itself."""
+    """The shape that the client library assumes; it reports all else that is missing."""
 
     clusters: list[_Named] | None = None
     contexts: list[_Named] | None = None
@@ -116,7 +116,7 @@ class _Kubeconfig(pydantic.BaseModel):
 
 
 def _check(paths: str) -> None:
-    """Raise a ConfigError unless all that is there of `paths` are kubeconfigs, and one is."""
+    """Raise ConfigError unless one of the files exists, and all that exist are kubeconfigs."""
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     existing = [file for file in files if file.exists()]
     if not existing:
@@ -126,7 +126,7 @@ def _check(paths: str) -> None:
 
 
 def _check_file(file: Path) -> None:
-    """The ConfigError says what is wrong, and shows nothing of the file: it has secrets."""
+    """Raise ConfigError unless `file` is a kubeconfig. The message quotes nothing of the file, which has secrets."""
     try:
         _Kubeconfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:

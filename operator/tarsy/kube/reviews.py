@@ -1,7 +1,7 @@
-"""Questions to the API server about people: the user of a token, and the rights of a user.
+"""Token reviews and access reviews: the API server says who the user of a token is, and what a user may do.
 
-A missing answer is an error, on which callers must refuse. The operator needs the right to ask both, as by the
-ClusterRole `system:auth-delegator`.
+A missing answer is an error, on which the caller must refuse. The operator needs the right to create both reviews, as
+in the ClusterRole `system:auth-delegator`.
 
 Source: Kubernetes documentation, "Authenticating", "Authorization".
 """
@@ -15,7 +15,7 @@ from tarsy.kube import calls, client
 from tarsy.resources import base
 
 SECONDS = 5.0
-"""Seconds for an answer of the API server: a request waits for it."""
+"""Timeout of a review, in seconds: an HTTP request waits for it."""
 
 Verb = Literal["get", "list", "create", "update", "delete"]
 
@@ -25,7 +25,7 @@ _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """A user, as the API server knows them."""
+    """A user in the API server's answer."""
 
     name: str
     uid: str = ""
@@ -36,26 +36,26 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something that is done to objects of ours."""
+    """A verb on objects of the two kinds."""
 
     verb: Verb
     plural: str
-    """Which kind."""
+    """The plural name of the kind."""
     namespace: str
     name: str = ""
-    """The object's name; "" for any, or all."""
+    """The object's name; "" for all objects."""
 
 
 async def user_of(cluster: client.Cluster, token: str) -> User | None:
-    """Return the user of the token; None if the API server knows none, or the token has another audience.
+    """Return the user of the token; None if the token is invalid or of another audience.
 
-    Raises ClusterDownError or RefusedError if the API server cannot tell.
+    Raises ClusterDownError or RefusedError without an answer.
     """
     status = await _status(cluster, _TOKEN_REVIEWS, {"token": token})
     if status.get("authenticated") is not True:
         return None
     user = status.get("user") or {}
-    if not user.get("username"):  # a right belongs to a user
+    if not user.get("username"):  # rights are granted to users
         return None
     extra = user.get("extra") or {}
     return User(
@@ -67,7 +67,7 @@ async def user_of(cluster: client.Cluster, token: str) -> User | None:
 
 
 async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
-    """Whether the API server would let `user` do that; a ClusterDownError or a RefusedError: it cannot be said."""
+    """Whether `user` has the right to `action`. Raises ClusterDownError or RefusedError without an answer."""
     attributes = {
         "group": base.GROUP,
         "resource": action.plural,
@@ -75,18 +75,18 @@ async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
         "namespace": action.namespace,
         "name": action.name,
     }
-    asked = {
+    spec = {
         "resourceAttributes": attributes,
         "user": user.name,
         "uid": user.uid,
         "groups": user.groups,
         "extra": dict(user.extra),
     }
-    return await allowed(cluster, _ACCESS_REVIEWS, asked)
+    return await allowed(cluster, _ACCESS_REVIEWS, spec)
 
 
 async def allowed(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> bool:
-    """Return the result of a review at that path; raises ClusterDownError or RefusedError if there is none."""
+    """Return the result of an access review at `path`. Raises ClusterDownError or RefusedError without an answer."""
     status = await _status(cluster, path, spec)
     return status.get("allowed") is True and status.get("denied") is not True
 

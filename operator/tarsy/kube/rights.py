@@ -1,8 +1,8 @@
-"""The rights in the cluster that the operator needs, by role: the only list of them.
+"""The rights in the cluster that the operator needs, by role: their only list.
 
-Readiness asks the API server for each of them, roles are generated from them, and tests compare the operator's requests
-with them. The question itself (SelfSubjectAccessReview) is open to every authenticated user (`system:basic-user`), and
-so is discovery (`system:discovery`).
+Readiness asks the API server for each right, the chart's roles are generated from the list, and tests compare the
+operator's requests with it. Every authenticated user may create a SelfSubjectAccessReview (`system:basic-user`) and use
+discovery (`system:discovery`), so they are not in the list.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """To do one thing with one kind of objects."""
+    """The right to one verb on one kind of objects."""
 
     verb: str
     resource: str
-    """Its plural name; a subresource behind a slash, as in a role."""
+    """The plural name; a subresource follows a slash, as in a role."""
     group: str
     """The API group; "" is the core group."""
     everywhere: bool
-    """In the whole cluster; else in the namespace that the operator lives in."""
+    """Whether it is needed in the whole cluster; else in the operator's own namespace."""
     needed_by: tuple[settings.Role, ...]
     name: str = ""
-    """The one object that needs it; "" is any."""
+    """The name of the one object that it is needed for; "" for any object."""
 
 
 def _rights(
@@ -49,8 +49,8 @@ ALL: tuple[Right, ...] = (
     *_rights(
         investigations.PLURAL,
         base.GROUP,
-        create=_API,  # of an alert
-        delete=_BOTH,  # purged; its time to live is over
+        create=_API,  # for an alert
+        delete=_BOTH,  # purge; expiry
         get=_BOTH,
         list=_CONTROLLER,
         watch=_CONTROLLER,
@@ -59,21 +59,22 @@ ALL: tuple[Right, ...] = (
     *_rights(chains.PLURAL, base.GROUP, list=_BOTH, watch=_CONTROLLER),
     *_rights(f"{chains.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
     *_rights("events", "", create=_CONTROLLER),
-    *_rights("namespaces", "", get=_CONTROLLER),  # its own uid: one that was made again is another
-    *_rights("namespaces", "", everywhere=True, name="kube-system", get=_CONTROLLER),  # whose uid is the cluster's
-    *_rights("namespaces", "", everywhere=True, get=_API),  # of any caller
+    *_rights("namespaces", "", get=_CONTROLLER),  # the namespace's own uid
+    *_rights("namespaces", "", everywhere=True, name="kube-system", get=_CONTROLLER),  # the cluster's uid
+    *_rights("namespaces", "", everywhere=True, get=_API),  # the namespace of any caller's request
     *_rights("tokenreviews", "authentication.k8s.io", everywhere=True, create=_API),
     *_rights("subjectaccessreviews", "authorization.k8s.io", everywhere=True, create=_API),
 )
-"""A worker needs none: it asks no API server."""
+"""All rights. A worker needs none: it sends no requests to the API server."""
 
 _OF_CALLERS = {"tokenreviews", "subjectaccessreviews"}
 
 
 def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True, deployment: str = "") -> list[Right]:
-    """Return the rights of a process with these roles; `asks_who_calls` is False if it serves every caller.
+    """Return the rights of a process with these roles.
 
-    `deployment` is the one that the process belongs to, whose uid its controller puts into events; "" is none.
+    `asks_who_calls` is False if its API serves every caller. `deployment` is the name of the process's Deployment, to
+    which its controller posts events; "" if there is none.
     """
     own = _rights("deployments", "apps", name=deployment, get=_CONTROLLER) if deployment else ()
     return [
@@ -84,10 +85,10 @@ def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True, dep
 
 
 async def missing(cluster: client.Cluster, rights: Iterable[Right]) -> list[Right]:
-    """Those that the operator's account does not have; a ClusterDownError or a RefusedError: it cannot be said."""
-    asked = list(rights)
-    has = await asyncio.gather(*(_has(cluster, right) for right in asked))
-    return [right for right, granted in zip(asked, has, strict=True) if not granted]
+    """Return the rights that the operator's account lacks. Raises ClusterDownError or RefusedError if unknown."""
+    needed = list(rights)
+    granted = await asyncio.gather(*(_has(cluster, right) for right in needed))
+    return [right for right, is_granted in zip(needed, granted, strict=True) if not is_granted]
 
 
 async def _has(cluster: client.Cluster, right: Right) -> bool:

@@ -1,11 +1,11 @@
-"""kopf as a watcher, in a thread and on a loop of its own: handlers hand over a key and do nothing else.
+"""kopf as a watcher, in a thread of its own with its own event loop: its handlers pass on a key and do nothing else.
 
-No finalizers, no annotations, no daemons, no peering: kopf writes nothing to the cluster. The consumer of a key reads
-the object and the store, and decides there. Every replica watches.
+There are no finalizers, annotations, daemons or peering: kopf writes nothing to the cluster. The consumer of a key
+reads the object and the store, and decides. Every replica watches.
 
-kopf begins with a list, which leaves out ended investigations; then it watches all of them, by their metadata. (A list
-of metadata has `null` for no items, which ends kopf.) A selector of kopf's own would also leave ended ones out of the
-watch, and with them the changes of their time to live.
+kopf begins with a list, without the ended investigations, and then watches all of them, by their metadata. (The list is
+not one of metadata: that has `null` for no items, which ends kopf.) A selector of kopf's own would also exclude ended
+investigations from the watch, and so the changes of their time to live.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ from typing import Any
 import aiohttp
 import kopf
 
-from tarsy.kube import client, objects
+from tarsy.kube import client, discovery, objects
 from tarsy.resources import base, chains, investigations
 from tarsy.telemetry import details, standing
 
 RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
-"""A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
-_IDENTITY: Any = "tarsy"  # kopf would make one of the user's name, and end where the user has none, as in a container
+"""Time without a watch that counts as an interruption.
+
+A watch that ends regularly is open again after a tenth of a second; one whose API server restarts, after a few seconds.
+"""
+_IDENTITY: Any = "tarsy"  # kopf's default needs a user name, which a container may not have
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """An object was seen, in this generation, or was seen to go."""
+    """An event of the watch: an object in its present generation, or its deletion."""
 
     namespace: str
     name: str
@@ -52,28 +55,28 @@ class Seen:
 
 
 class WatchError(Exception):
-    """The watch ended, or did not begin: the process has to end as well."""
+    """The watch has ended, or has not begun; the process must end as well."""
 
 
-class _Contact:
-    """Since when there has been no open watch of each kind, by the requests that kopf makes.
+class _OpenWatches:
+    """Which kinds are watched now, by the requests that kopf makes.
 
-    A watch is open from its answer to the next request for its kind, which kopf makes at once when a watch has ended. A
-    silent one it ends itself after 70 s. Written in kopf's thread and read in the main one: a number at a time.
+    A watch is open from its answer to the next request for its kind, which kopf makes at once when the watch has ended.
+    kopf ends a silent watch after 70 s. Written in kopf's thread and read in the main thread, one number at a time.
     """
 
     def __init__(self, plurals: Iterable[str], *, opened: Callable[[], None]) -> None:
         self._opened = opened
-        """Called, in kopf's thread, whenever all watches have come to be open."""
+        """Called in kopf's thread each time that the last closed watch opens."""
         self._cut = dict.fromkeys(plurals, -math.inf)
         """Plural name to monotonic seconds; `math.inf` while a watch is open."""
 
     def cut_for(self) -> float:
-        """Seconds for which the kind that has been without the longest has been; 0 while all are open."""
+        """Return for how many seconds a kind has not been watched; 0 while all are."""
         return max(0.0, time.monotonic() - min(self._cut.values()))
 
     def tracing(self) -> aiohttp.TraceConfig:
-        """Return a trace configuration that reports an HTTP session's requests."""
+        """Return the trace configuration for the HTTP session of kopf."""
         trace = aiohttp.TraceConfig()
         trace.on_request_start.append(self._on_request)
         trace.on_request_end.append(self._answered)
@@ -91,7 +94,7 @@ class _Contact:
 
 
 class Watcher:
-    """Watches one namespace and calls back on the loop that made the watcher."""
+    """Watches one namespace; the callbacks are called on the event loop that created the watcher."""
 
     def __init__(
         self,
@@ -106,10 +109,10 @@ class Watcher:
         self._callbacks = {investigations.PLURAL: investigation_seen, chains.PLURAL: chain_seen}
         self._main = asyncio.get_running_loop()
         self.opened = asyncio.Event()
-        """Set once all kinds are watched."""
+        """Set when all kinds are watched for the first time."""
         self.lists = 0
-        """How often the watch of investigations has begun with a list: what had ended was not seen until then."""
-        self._contact = _Contact(self._callbacks, opened=lambda: self._on_main(self.opened.set))
+        """How often the watch of investigations has begun with a list, which leaves out ended ones."""
+        self._open_watches = _OpenWatches(self._callbacks, opened=lambda: self._on_main(self.opened.set))
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -118,45 +121,45 @@ class Watcher:
         self._standing = standing.Standing("opening")
 
     async def run(self) -> None:
-        """Watch until cancelled; a WatchError when kopf ends by itself."""
-        await self._kinds_are_served()
+        """Watch until cancelled. Raises WatchError when kopf ends by itself."""
+        await self._wait_for_kinds()
         thread = threading.Thread(target=self._thread, name="kopf", daemon=True)
         thread.start()
         try:
             await self._ended.wait()
         finally:
-            self._stopping = True  # before the look at `_loop`: the thread sets that first and looks here afterwards
+            self._stopping = True  # before `_loop` is read: the thread sets `_loop` and then reads this flag
             if self._loop is not None and self._stop is not None:
-                with suppress(RuntimeError):  # its loop has closed: it ended by itself
+                with suppress(RuntimeError):  # kopf has ended by itself, and its loop is closed
                     self._loop.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
         raise WatchError("kopf ended by itself") from self._error
 
-    async def _kinds_are_served(self) -> None:
-        """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
+    async def _wait_for_kinds(self) -> None:
+        """Wait until both kinds are served: kopf looks for them once, when it starts."""
         reported = ""
         while True:
             try:
-                if not await objects.unserved(self._cluster):
+                if not await discovery.unserved_kinds(self._cluster):
                     return
                 why = f"the API server does not serve the kinds of {base.API_VERSION}: apply crds/"
             except (client.ClusterDownError, objects.RefusedError) as error:
                 why = str(error)
-            if why != reported:  # said once, not with each of many attempts
+            if why != reported:  # log it once, not with each attempt
                 log.warning("not watching yet: %s", why, extra={"action": "watch_waits"})
             reported = why
             await asyncio.sleep(RETRY_SECONDS)
 
     def cut_for(self) -> float:
-        """Seconds for which not all kinds have been watched: 0 while they are, infinite before they first were."""
-        return self._contact.cut_for()
+        """Return for how many seconds a kind has not been watched; infinite before all were for the first time."""
+        return self._open_watches.cut_for()
 
     def is_cut(self) -> bool:
-        """Whether not all kinds have been watched for so long that this is no pause between two watches."""
+        """Whether the watch is interrupted, for longer than the pause between two watches."""
         return self.cut_for() >= CUT_SECONDS
 
     def facts(self) -> Iterator[standing.Fact]:
-        """How the watch stands: opening, open or cut."""
+        """Yield the state of the watch: opening, open or cut."""
         if not self.is_cut():
             self._standing.be("open")
         elif self._standing.state == "open":
@@ -171,7 +174,7 @@ class Watcher:
         )
 
     def _on_main(self, call: Callable[[], None]) -> None:
-        # An empty context: the default would carry this thread's context variables into the main loop's tasks.
+        # Empty, because the default would copy this thread's context variables into the main loop's tasks.
         self._main.call_soon_threadsafe(call, context=Context())
 
     def _thread(self) -> None:
@@ -197,18 +200,18 @@ class Watcher:
         )
 
     async def _narrow(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Send a request of kopf's for what we need of what it asks for."""
-        kind, asked = request.url.name, request.url.query
+        """Send a request of kopf, narrowed to the metadata, or to the investigations that have not ended."""
+        kind, query = request.url.name, request.url.query
         if kind not in self._callbacks:
             return await send(request)
-        if "watch" in asked:
+        if "watch" in query:
             request.headers["Accept"] = objects.METADATA
             return await _once_served(request, send)
         if kind != investigations.PLURAL:
             return await _once_served(request, send)
         request.url = request.url.update_query(fieldSelector=investigations.UNFINISHED)
         response = await _once_served(request, send)
-        if response.ok and "continue" not in asked:
+        if response.ok and "continue" not in query:
             self.lists += 1
         return response
 
@@ -222,7 +225,7 @@ class Watcher:
                 connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
                 headers=credentials.as_http_headers(),
                 proxy=self._cluster.configuration.proxy,
-                trace_configs=[self._contact.tracing()],
+                trace_configs=[self._open_watches.tracing()],
                 middlewares=[self._narrow],
             )
             return kopf.AiohttpSession(
@@ -249,15 +252,15 @@ class Watcher:
 
 
 async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request for a kind of ours as soon as that is served: a 404, as when its CRD is deleted, ends kopf badly.
+    """Send a request for one of the two kinds, and repeat it while the kind is not served.
 
-    (It then waits for ever for another watch of its own.)
+    After a 404, as when the CRD is deleted, kopf would wait for ever for another watch of its own.
     """
     is_logged = False
     while (response := await send(request)).status == HTTPStatus.NOT_FOUND:
         response.release()
         if not is_logged:
-            log.warning("%s are not served any more", request.url.name, extra={"action": "watch_waits"})
+            log.warning("%s are no longer served", request.url.name, extra={"action": "watch_waits"})
         is_logged = True
         await asyncio.sleep(RETRY_SECONDS)
     return response
@@ -268,11 +271,11 @@ def _settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.posting.enabled = False
-    settings.watching.chunk_size = 50  # pages of 500 large objects are 128 MB at once
+    settings.watching.chunk_size = 50  # a page of 500 large objects takes 128 MB
     settings.watching.server_timeout = 600
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 30
-    # A list that ends would end the watch, and with it the process, in an outage that outlasts it.
+    # After the last backoff of a finite list the watch would end, and with it the process.
     settings.networking.error_backoffs = itertools.repeat(RETRY_SECONDS)
     settings.queueing.idle_timeout = 1.0
     return settings

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tarsy.config.load import settings
-from tarsy.kube import client, objects, rights, watch
+from tarsy.kube import client, discovery, objects, rights, watch
 from tarsy.resources import chains
 from tarsy.store.base import databases
 
@@ -95,13 +95,13 @@ class Cluster:
         """Ask it."""
         missing: list[Missing] = []
         try:
-            if unserved := await objects.unserved(self._cluster):
+            if unserved := await discovery.unserved_kinds(self._cluster):
                 what = f"the CRDs {', '.join(unserved)}"
                 missing.append(Missing(what=what, needed_by=("api", "controller"), why=f"{what} are not installed"))
             await self._review()
             lists = not any((right.verb, right.resource) == ("list", chains.PLURAL) for right in self._lacking)
             if lists and chains.PLURAL not in unserved:
-                await objects.ping(self._cluster, namespace=self._cluster.served.own)
+                await discovery.ping(self._cluster, namespace=self._cluster.served.own)
         except (client.ClusterDownError, objects.RefusedError) as error:
             self._reviewed = -math.inf  # it may be refused for a right that has been taken away
             return [Missing(what="the API server", needed_by=("api", "controller"), why=str(error))]

@@ -20,7 +20,7 @@ from tarsy.auth import permissions
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.ingest import decision, manifest
-from tarsy.kube import client, objects
+from tarsy.kube import client, discovery, objects
 from tarsy.resources import base
 from tarsy.serve import bodies, problems
 from tarsy.store.base import databases
@@ -83,7 +83,7 @@ class ChainLister:
         namespace = self._cluster.served.default
         listed, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace, cached=cached),
-            objects.namespace_uid(self._cluster, namespace),
+            discovery.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
         )
         versions = (
@@ -135,7 +135,7 @@ class Intake:
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
-            if created and (not created.existed or receipt.proves(created.found)):
+            if created and (not created.existed or receipt.proves(created.investigation)):
                 await self._admit(created, chains, caller)
                 return created
             if receipt.name == name:  # else another process has renamed it already
@@ -167,13 +167,13 @@ class Intake:
         """Admit the object. One that existed is masked again: others had time to read its receipt and to replace it."""
         if created.existed:
             decided = await asyncio.to_thread(
-                decision.decide, created.found, chains.index, mask=self.mask, namespace_uid=chains.namespace_uid
+                decision.decide, created.investigation, chains.index, mask=self.mask, namespace_uid=chains.namespace_uid
             )
         else:
-            decided = decision.decide(created.found, chains.index, mask=str, namespace_uid=chains.namespace_uid)
+            decided = decision.decide(created.investigation, chains.index, mask=str, namespace_uid=chains.namespace_uid)
         await queueing.admit(self.database, decided, just_created=not created.existed, address=caller.address)
         if self.on_admitted is not None and not created.existed:
-            self.on_admitted(created.found.metadata)
+            self.on_admitted(created.investigation.metadata)
 
 
 def receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[str, Any]:

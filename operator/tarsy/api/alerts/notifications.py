@@ -288,7 +288,7 @@ class _Batch:
             return False
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
-                uid = await objects.uid_of_investigation(
+                uid = await objects.get_investigation_uid(
                     self._intake.cluster, namespace=self._intake.namespace, name=investigation.name
                 )
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
@@ -385,7 +385,9 @@ class _Batch:
         if isinstance(receipt, episodes.Repeat):
             return receipt
         created = await self._intake.create(draft, receipt, chains, self._caller)
-        investigation = episodes.Reference(id=UUID(created.found.metadata.uid), name=created.found.metadata.name)
+        investigation = episodes.Reference(
+            id=UUID(created.investigation.metadata.uid), name=created.investigation.metadata.name
+        )
         if created.existed:
             return episodes.Repeat(investigation=investigation)
         if previous:

@@ -89,7 +89,7 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
         raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
     except (chain_index.UnservedError, objects.RefusedError) as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-    spec, metadata = created.found.spec, created.found.metadata
+    spec, metadata = created.investigation.spec, created.investigation.metadata
     if not draft.is_same_request(spec):
         reused = "it was used for another alert; give each its own"
         raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=reused)])

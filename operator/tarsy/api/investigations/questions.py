@@ -71,7 +71,7 @@ class Questions:
             message = f"chain {subject.chain_name!r} takes no questions (spec.chat.enabled: false)"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
         # Ask the cluster itself: a deletion may not have been noticed yet.
-        uid = await objects.uid_of_investigation(self.cluster, namespace=subject.namespace, name=subject.name)
+        uid = await objects.get_investigation_uid(self.cluster, namespace=subject.namespace, name=subject.name)
         if uid != str(target.id):
             await work.gone(self.database, target.id)
             raise self._refused("gone", target.id)
