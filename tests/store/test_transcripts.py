@@ -218,7 +218,7 @@ async def test_executions_behind_the_last_that_people_are_told_are_named(
     assert head is not None
     document = b"".join([piece async for piece in export.as_markdown(database, head)]).decode()
     assert document.count("### Agent `KubernetesAgent-") == 2
-    assert "**2 executions are told; the others are in the JSON export**" in document
+    assert "**2 executions are shown; the others are in the JSON export**" in document
 
 
 async def test_events_of_an_export_are_told_once_each(

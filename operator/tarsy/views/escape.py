@@ -1,11 +1,11 @@
-"""Text from outside within a Markdown document: whatever it says, it stays where it stands.
+"""Outside text within a Markdown document: it cannot end its block, change the document around it or load anything.
 
-Documents are read in terminals, too, so `control_characters` are escaped everywhere.
+Documents are read in terminals, too, so control characters are always escaped (`control_characters`).
 
-It stands there in one of three ways. As it is: in a fence that is longer than any run of backticks in it, and within a
-line in a span of code of the same kind. Or as the Markdown that models write (`markdown`), without what could change
-the document around it or load anything: HTML, images, definitions of links, headings above its own place. That needs
-no parser: what could be read in two ways is written in one that all read alike, at worst as text.
+Text is shown literally, in a code block (`code_block`) or within a line (`span`), whose marks are longer than any run
+of backticks in it. Or it is shown as the Markdown that models write (`markdown`); but HTML, images and definitions of
+links become text, and headings move below the text's own. That needs no parser: ambiguous markup is written in a form
+that all parsers read alike, at worst as text.
 
 Source: CommonMark 0.31, and GitHub's tables and bare links.
 """
@@ -32,30 +32,30 @@ _MARKS = re.compile(r"\\[\\`<!\[\]]|`+|<|!(?=\[)|\]\(")
 """The possible beginnings of an escape, a code span, HTML, an image, the target of a link."""
 _LINKED = re.compile(r"\]\([^\s()<>`\"'\\]+\)")
 _ALONE = re.compile(r"(?:^|\s)[(*_\"']{0,3}$")
-"""The end of what stands before something that is no part of a bare link."""
+"""The end of a text after which no bare link goes on."""
 _RISKY = re.compile(r"<|!\[")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 _CELL_MAX = 300
-"""Characters of a text in a table."""
+"""Characters of a text in a table cell."""
 
 
 def code_block(text: str, *, language: str = "text") -> str:
-    """`text` as a block of its own, as it is but for control characters."""
+    """Return `text` literally, as a code block of its own."""
     text = control_characters.escape(text)
     marks = "`" * max(3, _longest(text) + 1)
     return f"{marks}{language}\n{text}\n{marks}\n\n"
 
 
 def span(text: str) -> str:
-    """`text` within a line, as it is but for line ends and control characters."""
+    """Return `text` literally, within a line; line ends become spaces."""
     line = control_characters.escape(" ".join(text.split())) or "(nothing)"
     marks = "`" * (_longest(line) + 1)
-    room = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{marks}{room}{line}{room}{marks}"
+    padding = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{marks}{padding}{line}{padding}{marks}"
 
 
 def table_cell(text: str) -> str:
-    """`text` in a table, where not even a span of code holds a |; a long one is cut, and says so."""
+    """Return `text` as a table cell, in which a | ends even a code span; a long text is cut, with a note."""
     line = control_characters.escape(" ".join(text.split()))
     if len(line) > _CELL_MAX:
         line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
@@ -65,16 +65,16 @@ def table_cell(text: str) -> str:
 
 
 def details(title: str, block: str) -> str:
-    """A `block` of Markdown that is opened by a click on its `title`, which is text."""
+    """Return a `block` of Markdown that is folded under its `title`, which is text."""
     text = html.escape(control_characters.escape(" ".join(title.split())))
     return f"<details><summary>{text}</summary>\n\n{block}</details>\n\n"
 
 
 def markdown(text: str, *, below: int) -> str:
-    """`text`, which is Markdown, below a heading of that level.
+    """Return `text`, which is Markdown, for a place below a heading of level `below`.
 
-    Its headings are below that one, its blocks of code stand at the margin. Images are links, links have one word as
-    their target, and titles and definitions of links are text, as HTML is.
+    Its headings get lower levels, and its code blocks start at the margin. Images become links, links keep a target of
+    one word, and HTML, titles and definitions of links become text.
     """
     lines: list[str] = []
     code: list[str] | None = None
@@ -84,14 +84,15 @@ def markdown(text: str, *, below: int) -> str:
     for written in control_characters.escape(text).split("\n"):
         line = written.expandtabs(4)
         if code is not None:
-            if _closes(line, opened, indent):
+            marks = line.strip()
+            if len(marks) >= len(opened) and not marks.strip(opened[0]) and _indent(line) <= indent + 3:
                 lines.append(_block(code, language))
                 code = None
             else:
                 code.append(written[min(indent, _indent(written)) :])
-        elif begins := _CODE_FENCE.fullmatch(line):
-            code, opened, indent = [], begins[2], _indent(line)
-            match = _LANGUAGE.match(begins[3])
+        elif opening := _CODE_FENCE.fullmatch(line):
+            code, opened, indent = [], opening[2], _indent(line)
+            match = _LANGUAGE.match(opening[3])
             language, dedent = match[0] if match else "", indent
         else:
             if line.strip() and _indent(line) < dedent:
@@ -100,12 +101,6 @@ def markdown(text: str, *, below: int) -> str:
     if code is not None:
         lines.append(_block(code, language))
     return "\n".join(lines).strip("\n") + "\n\n"
-
-
-def _closes(line: str, opened: str, indent: int) -> bool:
-    marks = line.strip()
-    is_one = len(marks) >= len(opened) and not marks.strip(opened[0])
-    return is_one and _indent(line) <= indent + 3
 
 
 def _block(code: list[str], language: str) -> str:
@@ -117,7 +112,7 @@ def _indent(line: str) -> int:
 
 
 def _line(line: str, *, below: int) -> str:
-    """A line that is in no block of code of its own."""
+    """Return a line outside code blocks, without refused markup at its beginning."""
     if rule := _RULE.fullmatch(line):
         return f"{rule[1]}***"
     if underline := _UNDERLINE.fullmatch(line):
@@ -147,7 +142,8 @@ def _inline(line: str, *, holds_code: bool) -> str | None:
         if mark.startswith("\\"):
             parts.append(mark)
         elif mark.startswith("`"):
-            end = _end_of_span(line, position, mark) if holds_code else None
+            ends = (match.end() for match in _BACKTICKS.finditer(line, position) if match[0] == mark)
+            end = next(ends, None) if holds_code else None
             if end is None:
                 parts.append(_entity("`") * len(mark))
                 continue
@@ -162,14 +158,8 @@ def _inline(line: str, *, holds_code: bool) -> str | None:
         else:
             parts.append(f"{mark[:-1]}{_entity(mark[-1])}")
     if any(map(_RISKY.search, spans)) and any("|" in span for span in spans):
-        return None  # as a line of a table it is cut at each |
+        return None  # a table's line is split at each |
     return "".join([*parts, line[position:]])
-
-
-def _end_of_span(line: str, position: int, marks: str) -> int | None:
-    """Return the end of the code span that begins with `marks` before `position`, or None if its line has no end."""
-    ends = (match.end() for match in _BACKTICKS.finditer(line, position) if match[0] == marks)
-    return next(ends, None)
 
 
 def _entity(character: str) -> str:

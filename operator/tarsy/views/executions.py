@@ -78,7 +78,7 @@ class _Execution(base.View):
     outcome: str | None = None
     error: str = ""
     ungrounded: bool = False
-    """It concluded without a tool call, although it had tools."""
+    """It concluded without having inspected anything, although it had tools."""
 
 
 class Execution(_Execution):
@@ -105,9 +105,9 @@ class WholeExecution(_Execution):
     tools: list[OfferedTool]
 
 
-def execution(placed: transcript_pages.NumberedEntry, changes: Changes) -> WholeExecution | None:
+def execution(numbered: transcript_pages.NumberedEntry, changes: Changes) -> WholeExecution | None:
     """Return the execution that an entry starts; None if the entry starts none."""
-    logged, entry = placed.logged, placed.logged.entry
+    logged, entry = numbered.logged, numbered.logged.entry
     if not isinstance(entry, entries.ExecutionStarted):
         return None
     fields: dict[str, Any] = {
@@ -143,13 +143,13 @@ class Changes:
 
     def add(self, page: Iterable[transcript_pages.NumberedEntry]) -> None:
         """Add the changes that these entries record."""
-        for placed in page:
-            fields = self._by_execution.setdefault(placed.logged.execution, {})
-            match placed.logged.entry:
+        for numbered in page:
+            fields = self._by_execution.setdefault(numbered.logged.execution, {})
+            match numbered.logged.entry:
                 case entries.FellBack(provider=provider):
                     fields["provider"] = provider
                 case entries.ExecutionEnded() as entry:
-                    fields["ended_at"] = placed.logged.at
+                    fields["ended_at"] = numbered.logged.at
                     fields |= {"outcome": entry.outcome, "error": entry.error, "ungrounded": entry.ungrounded}
 
     def fields(self, execution: str) -> dict[str, Any]:

@@ -140,9 +140,9 @@ class Export(Facts):
     unreadable: list[transcripts.Unreadable]
 
 
-def facts(head: summaries.Details) -> Facts:
+def facts(details: summaries.Details) -> Facts:
     """Return the facts of an investigation."""
-    summary = head.summary
+    summary = details.summary
     return Facts.model_validate(
         {
             **vars(summary),
@@ -153,25 +153,25 @@ def facts(head: summaries.Details) -> Facts:
             "message": summary.shown_message,
             "waits_for": summary.waits_for,
             "grounded": phase_rules.is_grounded(summary.grounds),
-            "alert_data": head.alert_data,
-            "severity": head.severity,
-            "fingerprint": head.fingerprint,
-            "runbook_url": head.runbook_url,
-            "mcp": head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
-            "chain": None if head.chain is None else ChainSpec(base.masked(head.chain)),
-            "runs": head.runs,
+            "alert_data": details.alert_data,
+            "severity": details.severity,
+            "fingerprint": details.fingerprint,
+            "runbook_url": details.runbook_url,
+            "mcp": details.mcp and details.mcp.model_dump(mode="json", exclude_none=True),
+            "chain": None if details.chain is None else ChainSpec(base.masked(details.chain)),
+            "runs": details.runs,
         }
     )
 
 
 def investigation(
-    head: summaries.Details,
+    details: summaries.Details,
     outlines: Iterable[transcript_pages.ExecutionOutline],
     unreadable: Iterable[tuple[int, entries.Unreadable]],
 ) -> Investigation:
     """Return an investigation with its executions and the entries of its log that cannot be read."""
     return Investigation(
-        **dict(facts(head)),
+        **dict(facts(details)),
         executions=[executions.Execution.model_validate(outline) for outline in outlines],
         unreadable=[transcripts.unreadable(*numbered) for numbered in unreadable],
     )

@@ -35,9 +35,9 @@ _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "cha
 class Document:
     """One document, rendered part by part; it remembers the lines of its prompts."""
 
-    def __init__(self, head: summaries.Details) -> None:
-        self._investigation = head
-        self._path = f"/api/v1/investigations/{head.summary.id}"
+    def __init__(self, details: summaries.Details) -> None:
+        self._details = details
+        self._path = f"/api/v1/investigations/{details.summary.id}"
         self._prompts: dict[int, str] = {}
         """The execution whose prompt had a line first, by the line's hash."""
         self._name, self._execution, self._is_react = "", "", False
@@ -45,20 +45,17 @@ class Document:
 
     def head(self) -> str:
         """Return the beginning of the document: the investigation and its result."""
-        summary = self._investigation.summary
-        parts = [f"# Investigation {escape.span(f'{summary.namespace}/{summary.name}')}\n\n"]
-        parts.append(_table(("", ""), _facts(self._investigation)))
+        summary = self._details.summary
+        name = escape.span(f"{summary.namespace}/{summary.name}")
+        parts = [f"# Investigation {name}\n\n", _table(("", ""), _facts(self._details))]
         if summary.summary:
             parts.append(f"## Summary\n\n{escape.markdown(summary.summary, below=2)}")
-        parts.append("## Final analysis\n\n")
-        parts.append(
-            escape.markdown(summary.final_analysis, below=2) if summary.final_analysis else "There is none.\n\n"
-        )
+        analysis = escape.markdown(summary.final_analysis, below=2) if summary.final_analysis else "There is none.\n\n"
+        parts.append(f"## Final analysis\n\n{analysis}")
         if summary.gaps:
             rows = ((escape.table_cell(gap["tool"]), escape.table_cell(gap["reason"])) for gap in summary.gaps)
             parts.append(f"## What could not be inspected\n\n{_table(('Tool', 'Reason'), rows)}")
-        parts.append(f"## Alert\n\n{_folded('The alert', self._investigation.alert_data)}")
-        return "".join(parts)
+        return "".join([*parts, f"## Alert\n\n{_folded('The alert', self._details.alert_data)}"])
 
     def scope(self, outlines: Sequence[transcript_pages.ExecutionOutline]) -> str:
         """Return the heading of a stage, or of executions without one; `outlines` are its executions."""
@@ -69,12 +66,12 @@ class Document:
 
     def _title(self, first: transcript_pages.ExecutionOutline) -> str:
         if first.stage:
-            stages = self._investigation.summary.stages if first.run == 0 else ()
+            stages = self._details.summary.stages if first.run == 0 else ()
             stage = next((stage for stage in stages if stage.name == first.stage), None)
             outcome = f" ({stage.outcome})" if stage and stage.outcome else ""
             message = f"{escape.span(stage.message)}\n\n" if stage and stage.message else ""
             return f"## Stage {escape.span(first.stage)}{outcome}\n\n{message}"
-        question = next((run for run in self._investigation.runs if run.number == first.run), None)
+        question = next((run for run in self._details.runs if run.number == first.run), None)
         if question is None or question.kind == "investigation":
             return "## How it was summed up\n\n"
         ended = f"Ended: {question.ending} ({question.reason})\n\n" if question.ending else ""
@@ -89,53 +86,47 @@ class Document:
 
     def page(self, page: Iterable[transcript_pages.NumberedEntry]) -> str:
         """Return the text of entries of the present execution."""
-        return "".join(part for placed in page for part in self._entry(placed))
+        return "".join(part for numbered in page for part in self._entry(numbered))
 
-    def _entry(self, placed: transcript_pages.NumberedEntry) -> Iterator[str]:
-        logged = placed.logged
+    def _entry(self, numbered: transcript_pages.NumberedEntry) -> Iterator[str]:
+        logged = numbered.logged
         match logged.entry:
             case entries.ExecutionStarted() as started:
-                yield from self._started(started, placed)
+                yield _settings(started)
+                yield from map(self._message, transcripts.messages_of(numbered))
             case entries.Answered():
-                *before, answer = transcripts.messages_of(placed)
+                *before, answer = transcripts.messages_of(numbered)
                 yield from map(self._message, before)
-                yield self._call(placed)
+                yield self._call(numbered)
                 yield from self._answered(answer)
             case entries.Unanswered():
-                yield from map(self._message, transcripts.messages_of(placed))
-                yield self._call(placed)
+                yield from map(self._message, transcripts.messages_of(numbered))
+                yield self._call(numbered)
             case entries.FellBack(provider=provider):
-                yield self._call(placed)
+                yield self._call(numbered)
                 yield f"From here on {escape.span(provider)} is asked.\n\n"
             case entries.ContextCompacted() as compacted:
                 if compacted.call:
-                    yield self._call(placed)
+                    yield self._call(numbered)
                 notice = f"{len(compacted.results)} results are shown to the model as a line each from here on"
                 yield f"{notice}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
             case entries.ToolsAnswered():
-                yield from map(self._result, transcripts.tool_calls(placed))
+                yield from map(self._result, transcripts.tool_calls(numbered))
             case entries.ToolSummarised() as summarised:
-                yield self._call(placed)
+                yield self._call(numbered)
                 if summarised.text:
                     call = escape.span(summarised.call_id)
                     yield f"A summary of the result of {call}, which the agent reads instead:\n\n"
                     yield _folded("Summary", summarised.text)
             case entries.ExecutionEnded() as ended:
-                ungrounded = ", without having looked at anything" if ended.ungrounded else ""
+                ungrounded = ", without having inspected anything" if ended.ungrounded else ""
                 yield f"Ended {_moment(logged.at)}: {ended.outcome}{ungrounded}\n\n"
             case entries.Unreadable() as unread:
                 yield f"Entry {logged.seq} cannot be read by this version of TARSy: {escape.span(unread.problem)}\n\n"
 
     def left_out(self, count: int) -> str:
         """Return the note on executions beyond the limit."""
-        return f"**{count:,} executions are told; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
-
-    def _started(self, started: entries.ExecutionStarted, placed: transcript_pages.NumberedEntry) -> Iterator[str]:
-        if agent := started.agent:
-            yield f"- Provider: {escape.span(agent.provider)}\n- Strategy: {agent.strategy}\n"
-            yield f"- Iterations: {agent.max_iterations} at most\n"
-            yield f"- Tools: {', '.join(escape.span(tool.name) for tool in started.tools) or 'none'}\n\n"
-        yield from map(self._message, transcripts.messages_of(placed))
+        return f"**{count:,} executions are shown; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
 
     def _message(self, message: transcripts.Message) -> str:
         """Return a prompt without the text that an earlier prompt had."""
@@ -175,8 +166,8 @@ class Document:
     def _messages(self) -> str:
         return f"{self._path}/messages?execution={self._execution}"
 
-    def _call(self, placed: transcript_pages.NumberedEntry) -> str:
-        call = transcripts.model_call(placed)
+    def _call(self, numbered: transcript_pages.NumberedEntry) -> str:
+        call = transcripts.model_call(numbered)
         assert call  # noqa: S101 - the entry records one
         cost = f", cost {call.cost}" if call.cost is not None else ""
         parts = [
@@ -214,40 +205,43 @@ class Document:
         return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
 
-def _facts(head: summaries.Details) -> Iterator[tuple[str, str]]:
-    summary = head.summary
-    yield "Phase", f"{summary.phase}{f' ({summary.reason})' if summary.reason else ''}"
-    if summary.message:
-        yield "Message", escape.table_cell(summary.message)
-    yield "Alert type", escape.table_cell(summary.alert_type)
-    if head.severity:
-        yield "Severity", escape.table_cell(head.severity)
-    if summary.alert_status:
-        yield "Alert", summary.alert_status
-    yield "Duplicates", f"{summary.duplicates:,}"
-    if summary.previous:
-        yield "Follows", escape.table_cell(f"{summary.namespace}/{summary.previous.name}")
-    if summary.chain_name:
-        yield "Chain", escape.table_cell(f"{summary.chain_namespace}/{summary.chain_name}")
-    yield "Author", escape.table_cell(summary.author) if summary.author else "nobody says"
-    if head.runbook_url:
-        yield "Runbook", escape.table_cell(head.runbook_url)
-    if head.mcp:
-        yield "Tools", escape.table_cell(runs.selection(head.mcp))
-    yield "Admitted", _moment(summary.admitted_at)
-    if summary.started_at:
-        yield "Started", _moment(summary.started_at)
-        yield "Duration", _duration(summary.started_at, summary.ended_at)
-    if summary.grounds:
-        yield "Grounds", summary.grounds
-    yield "Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"
-    yield "Tokens", _tokens(summary)
-    yield "Cost", "no price is known" if summary.cost is None else investigations.cost_text(summary.cost)
-    skipped = [escape.table_cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
-    if skipped:
-        yield "Skipped stages", ", ".join(skipped)
-    yield "Id", escape.span(str(summary.id))
-    yield "Log", f"{head.log_seq:,} entries"
+def _facts(details: summaries.Details) -> list[tuple[str, str]]:
+    """Return the titles and values of the facts that are known."""
+    summary, cell = details.summary, escape.table_cell
+    started, previous = summary.started_at, summary.previous
+    skipped = [cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
+    facts = [
+        ("Phase", f"{summary.phase} ({summary.reason})" if summary.reason else summary.phase),
+        ("Message", cell(summary.message) if summary.message else ""),
+        ("Alert type", cell(summary.alert_type)),
+        ("Severity", cell(details.severity) if details.severity else ""),
+        ("Alert", summary.alert_status),
+        ("Duplicates", f"{summary.duplicates:,}"),
+        ("Follows", cell(f"{summary.namespace}/{previous.name}") if previous else ""),
+        ("Chain", cell(f"{summary.chain_namespace}/{summary.chain_name}") if summary.chain_name else ""),
+        ("Author", cell(summary.author) if summary.author else "unknown"),
+        ("Runbook", cell(details.runbook_url) if details.runbook_url else ""),
+        ("Tools", cell(runs.selection(details.mcp)) if details.mcp else ""),
+        ("Admitted", _moment(summary.admitted_at)),
+        ("Started", _moment(started) if started else ""),
+        ("Duration", _duration(started, summary.ended_at) if started else ""),
+        ("Grounds", summary.grounds),
+        ("Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"),
+        ("Tokens", _tokens(summary)),
+        ("Cost", "no price is known" if summary.cost is None else investigations.cost_text(summary.cost)),
+        ("Skipped stages", ", ".join(skipped)),
+        ("Id", escape.span(str(summary.id))),
+        ("Log", f"{details.log_seq:,} entries"),
+    ]
+    return [(title, value) for title, value in facts if value]
+
+
+def _settings(started: entries.ExecutionStarted) -> str:
+    if (agent := started.agent) is None:
+        return ""
+    tools = ", ".join(escape.span(tool.name) for tool in started.tools) or "none"
+    provider = f"- Provider: {escape.span(agent.provider)}\n- Strategy: {agent.strategy}\n"
+    return f"{provider}- Iterations: {agent.max_iterations} at most\n- Tools: {tools}\n\n"
 
 
 def _numbers(outline: transcript_pages.ExecutionOutline) -> tuple[str, ...]:

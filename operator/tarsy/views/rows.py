@@ -50,7 +50,7 @@ class Row(base.View):
     message: str
     """The reason of its end, or of its waiting; in a list its first 1,024 characters."""
     grounded: bool | None
-    """Whether its result rests on tool calls; None without a result that could."""
+    """Whether its result rests on something that was inspected; None without a result."""
     duplicates: int
     """The number of repeats of its alert that were counted on it."""
     previous: Previous | None

@@ -138,11 +138,11 @@ class Called(transcripts.ToolCall):
 
 def lines(page: Iterable[transcript_pages.NumberedEntry], names: Mapping[str, str]) -> list[Line]:
     """Return the calls that these entries record; `names` are those of executions, by id."""
-    return [line for placed in page for line in _lines(placed, names.get(placed.logged.execution, ""))]
+    return [line for numbered in page for line in _lines(numbered, names.get(numbered.logged.execution, ""))]
 
 
-def _lines(placed: transcript_pages.NumberedEntry, execution_name: str) -> list[Line]:
-    if call := transcripts.model_call(placed):
+def _lines(numbered: transcript_pages.NumberedEntry, execution_name: str) -> list[Line]:
+    if call := transcripts.model_call(numbered):
         return [
             Line(
                 **call.model_dump(include={*Line.model_fields}),
@@ -161,7 +161,7 @@ def _lines(placed: transcript_pages.NumberedEntry, execution_name: str) -> list[
             failure=("in_doubt" if call.in_doubt else "error") if call.failed else None,
             failed_attempts=1 if call.failed else 0,
         )
-        for call in transcripts.tool_calls(placed)
+        for call in transcripts.tool_calls(numbered)
     ]
 
 

@@ -166,9 +166,9 @@ class Unreadable(base.View):
     problem: str
 
 
-def messages_of(placed: transcript_pages.NumberedEntry) -> list[Message]:
+def messages_of(numbered: transcript_pages.NumberedEntry) -> list[Message]:
     """Return the messages that an entry adds."""
-    logged = placed.logged
+    logged = numbered.logged
     return [
         Message(
             seq=logged.seq,
@@ -187,7 +187,7 @@ def messages_of(placed: transcript_pages.NumberedEntry) -> list[Message]:
             in_doubt=message.in_doubt,
             created_at=logged.at,
         )
-        for position, message in enumerate(registry.messages_of(logged.entry), placed.messages)
+        for position, message in enumerate(registry.messages_of(logged.entry), numbered.messages)
     ]
 
 
@@ -229,15 +229,15 @@ def answer(entry: CallEntry) -> messages.Message:
     return reply if isinstance(reply, messages.Message) else messages.Message(role="assistant")
 
 
-def model_call(placed: transcript_pages.NumberedEntry) -> ModelCall | None:
+def model_call(numbered: transcript_pages.NumberedEntry) -> ModelCall | None:
     """Return the model call that an entry records; None if it records none."""
-    logged = placed.logged
+    logged = numbered.logged
     entry = call_entry(logged.entry)
     if entry is None or entry.call is None:
         return None
     call, failed = entry.call, failure(entry)
     return ModelCall(
-        n=placed.model_calls + 1,
+        n=numbered.model_calls + 1,
         seq=logged.seq,
         run=logged.run,
         stage=logged.stage,
@@ -246,7 +246,7 @@ def model_call(placed: transcript_pages.NumberedEntry) -> ModelCall | None:
         tool_call_id=entry.call_id if isinstance(entry, entries.ToolSummarised) else "",
         provider=call.provider,
         model=call.model,
-        context_messages=registry.context_messages(entry, before=placed.messages),
+        context_messages=registry.context_messages(entry, before=numbered.messages),
         seconds=call.seconds,
         input_tokens=call.usage.input_tokens,
         output_tokens=call.usage.output_tokens,
@@ -261,9 +261,9 @@ def model_call(placed: transcript_pages.NumberedEntry) -> ModelCall | None:
     )
 
 
-def tool_calls(placed: transcript_pages.NumberedEntry) -> list[ToolCall]:
+def tool_calls(numbered: transcript_pages.NumberedEntry) -> list[ToolCall]:
     """Return the tool calls that an entry records."""
-    logged = placed.logged
+    logged = numbered.logged
     return [
         ToolCall(
             n=number,
@@ -280,7 +280,7 @@ def tool_calls(placed: transcript_pages.NumberedEntry) -> list[ToolCall]:
             seconds=run.seconds,
             created_at=logged.at,
         )
-        for number, run in enumerate(registry.tool_runs(logged.entry), placed.tool_calls + 1)
+        for number, run in enumerate(registry.tool_runs(logged.entry), numbered.tool_calls + 1)
     ]
 
 

@@ -203,7 +203,7 @@ def written(text: str = ANALYSIS, result: str = RESULT) -> str:
     return "".join(parts)
 
 
-def test_the_document_is_what_people_were_promised() -> None:
+def test_the_document_matches_the_recorded_one() -> None:
     document = written()
     if os.environ.get("TARSY_GOLDEN") == "write":
         GOLDEN.write_text(document)
@@ -233,14 +233,14 @@ def test_a_prompt_that_is_too_long_says_so_and_is_forgotten_in_part(monkeypatch:
     assert said.count("\nline 200\n") == 2
 
 
-def test_what_is_cut_says_so_and_where_the_whole_is() -> None:
+def test_cut_text_names_the_path_of_the_whole() -> None:
     result = "".join(f"line {number}\n" for number in range(3_000))
     document = written(result=result)
     assert result[: markdown.SHOWN_MAX] in document
     assert result[: markdown.SHOWN_MAX + 1] not in document
     path = f"/api/v1/investigations/{uuid.UUID(int=7)}/trace/tool/4"
     assert f"Cut: 8,000 of {len(result):,} characters are shown; `GET {path}` has all." in document
-    assert "10,000 executions are told; the others are in the JSON export" in document
+    assert "10,000 executions are shown; the others are in the JSON export" in document
 
 
 PIECES = (

@@ -125,7 +125,7 @@ Fingerprint = Annotated[
 Grounded = Annotated[
     Annotated[bool, BeforeValidator(_ensure_json_boolean)] | None,
     Query(
-        description="Whether the result rests on tool calls; an investigation without a result matches neither.",
+        description="Whether the result rests on something that was inspected; without a result neither matches.",
         examples=[False],
     ),
 ]
