@@ -105,9 +105,9 @@ async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster,
             return
         outcomes["accepted"] += 1
         if plural == chains.PLURAL:
-            assert objects._chain(made) is not None
+            assert objects._chain(admin, made) is not None
         else:
-            starts_at = objects._investigation(made).spec.starts_at
+            starts_at = objects._investigation(admin, made).spec.starts_at
             assert starts_at is None or starts_at.astimezone(UTC)
 
     await asyncio.to_thread(read)

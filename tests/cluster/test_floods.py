@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from sqlalchemy import exc
 from support import apis, former, manifests, pace, queue
+from support.masking import NO_SECRETS
 from tarsy.api.alerts import notifications
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
-from tarsy.masking import masker
 from tarsy.resources import naming
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy_dev.controlplane import ControlPlane
 
-ALERT_MASKER = masker.InForce(platforms.AlertMasking().masker())
+ALERT_MASKER = platforms.AlertMasking().masker(NO_SECRETS)
 BUSY_MAX = 0.5
 TICK = 0.005
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 from support import leases
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.tools.servers import pool
@@ -57,7 +58,10 @@ async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, clust
             address = await stack.enter_async_context(listening(kubeconfig))
             path = "mcp" if way == "http" else "sse"
             transport = {"type": way, "url": f"{address}/{path}"}
-        servers = pool.Pool(platforms.Platform.model_validate({"mcp_servers": {"k8s": {"transport": transport}}}))
+        servers = pool.Pool(
+            platforms.Platform.model_validate({"mcp_servers": {"k8s": {"transport": transport}}}),
+            secrets=NO_SECRETS,
+        )
         owners = asyncio.create_task(servers.run())
         async with asyncio.timeout(60), servers.tools.toolbox(["k8s"], lambda _: True) as box:
             assert box.problems == ()

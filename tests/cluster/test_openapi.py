@@ -23,6 +23,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support import apis, manifests, queue, stories
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -178,7 +179,7 @@ async def url(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         cluster=cluster,
         database=database,
         token="the webhook's",
-        mask=platforms.AlertMasking().masker().text,
+        mask=platforms.AlertMasking().masker(NO_SECRETS).text,
         settings=LIMITS,
     )
     async with apis.listening(parts) as found:

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support import accounts, apis, queue
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -35,7 +36,7 @@ async def told(database: databases.Database, host: str, **stopped: str) -> None:
         standing.Fact(kind="server", name="kube", state="connected", since=NOON, detail=detail),
         standing.Fact(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
     ]
-    kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker().text)
+    kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
     kept.hear(lambda: facts)
     await kept.report()
 

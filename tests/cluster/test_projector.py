@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import manifests, queue, stories
+from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses, projector
 from tarsy.engine import outcomes
 from tarsy.kube import client, objects
@@ -57,7 +58,9 @@ def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> An
 
 
 def on_the_wire(found: summaries.Summary) -> Any:
-    return investigation_statuses.build(found).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return investigation_statuses.build(found, secrets=NO_SECRETS).model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:

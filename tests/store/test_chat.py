@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +13,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import loglines, queue, stories
+from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.store.base import databases
 from tarsy.store.operations import open_investigations, retention
@@ -21,7 +23,7 @@ from tarsy.transcript import admission, entries, memory, messages, ports, timeli
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
 
-build = investigation_statuses.build
+build = functools.partial(investigation_statuses.build, secrets=NO_SECRETS)
 
 MANY = 1000
 OTHER = UUID(int=2)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from support import queue
+from support.masking import NO_SECRETS
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import entries, memory, messages, ports
@@ -111,7 +112,7 @@ async def worker(url: str) -> AsyncIterator[deltas.Speaker]:
         return speaker.hint(payload)
 
     async with connected(url) as database:
-        speaker = deltas.Speaker(database)
+        speaker = deltas.Speaker(database, secrets=NO_SECRETS)
         async with running(notify.Listener(url, hints.Channels({deltas.WATCHING: hint})).run, speaker.run):
             await listens.wait()
             yield speaker
@@ -151,7 +152,7 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
 
 async def test_one_process_may_be_both(migrated_url: str) -> None:
     async with connected(migrated_url) as database:
-        speaker, watching = deltas.Speaker(database), Watching(database)
+        speaker, watching = deltas.Speaker(database, secrets=NO_SECRETS), Watching(database)
         callbacks = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
         listener = notify.Listener(migrated_url, hints.Channels(callbacks))
         async with running(listener.run, speaker.run, watching.audience.run):

@@ -18,6 +18,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
+from support.masking import NO_SECRETS
 from tarsy.api import app
 from tarsy.kube import client
 from tarsy.live import backlogs, subscriptions, web_socket_protocol, web_sockets
@@ -95,7 +96,7 @@ async def world(database: databases.Database, tmp_path: Path) -> AsyncIterator[W
 @contextlib.asynccontextmanager
 async def speaker_of(world: World) -> AsyncIterator[deltas.Speaker]:
     """A process that runs the investigation, and hears that it is watched."""
-    speaker = deltas.Speaker(world.database)
+    speaker = deltas.Speaker(world.database, secrets=NO_SECRETS)
     listens = asyncio.Event()
 
     def hint(payload: str) -> bool:

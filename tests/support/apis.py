@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from fastapi import FastAPI
 from support import queue
+from support.masking import NO_SECRETS
 from tarsy.api import app
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
@@ -52,6 +53,7 @@ def parts(
         platform=lambda: found,
         index=functools.partial(chain_index.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
+        secrets=NO_SECRETS,
         readiness=readiness or ready(database, cluster),
         keeper=kept or keeping(database),
         hub=hubs.Hub(database),

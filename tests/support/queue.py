@@ -11,6 +11,7 @@ from uuid import UUID
 
 import sqlalchemy
 from support import leases, manifests
+from support.masking import NO_SECRETS
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, providers
 from tarsy.ingest import decision
@@ -59,7 +60,12 @@ def admission(
 ) -> admitted.Admission:
     """What becomes of an object where `chain` is all that there is; or it is refused."""
     known = [] if isinstance(chain, admitted.Refusal) else [chain]
-    found = decision.decide(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
+    found = decision.decide(
+        given,
+        chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}),
+        mask=str,
+        secrets=NO_SECRETS,
+    )
     return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
 
 

@@ -18,6 +18,7 @@ import pytest
 from mcp import types
 from mcp.shared import message
 from support import leases, spoken, waiting
+from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.tools.calls import offered_tools
@@ -37,7 +38,7 @@ async def owned(
     transport: platforms.Transport, *, limits: platforms.Limits | None = None
 ) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
     settings = platforms.MCPServer(transport=transport, write_tools=["*"])
-    server = pool.Server("odd", settings, calls=slots.Slots(4))
+    server = pool.Server("odd", settings, calls=slots.Slots(4), secrets=NO_SECRETS)
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
         await server.tried.wait()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import leases
+from support.masking import NO_SECRETS
 from tarsy import errors, slots
 from tarsy.config.model import platforms
 from tarsy.telemetry import details
@@ -49,7 +50,7 @@ async def owned(
     transport: platforms.Transport, *, keep: pins.Keep, hashes: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
     settings = platforms.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
-    server = pool.Server("odd", settings, calls=slots.Slots(4), keep=keep)
+    server = pool.Server("odd", settings, calls=slots.Slots(4), secrets=NO_SECRETS, keep=keep)
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
         await server.tried.wait()
@@ -223,7 +224,7 @@ async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
     async with hostile_mcp.serve() as remote:
         transport = {"type": "http", "url": remote.url}
         settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True, "write_tools": ["*"]}}}
-        servers = pool.Pool(platforms.Platform.model_validate(settings), keep=keep)
+        servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS, keep=keep)
         running = asyncio.create_task(servers.run())
         async with asyncio.timeout(60):
             await servers.tools.settled()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import leases, spoken, waiting
+from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.telemetry import details
@@ -40,7 +41,12 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as there:
         transport = platforms.HTTPTransport(type="http", url=there.url)
-        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
+        server = pool.Server(
+            "tools",
+            platforms.MCPServer(transport=transport),
+            calls=slots.Slots(1),
+            secrets=NO_SECRETS,
+        )
         async with owned(server), asyncio.timeout(60):
             broken = await server.client()
             server.broke(broken)
@@ -52,7 +58,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = platforms.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
+    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1), secrets=NO_SECRETS)
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -64,7 +70,7 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
 )
 async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
     transport = platforms.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
-    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
+    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1), secrets=NO_SECRETS)
     async with owned(server):
         assert server.problem == f"cannot be reached: its program {told}"
 
@@ -84,7 +90,7 @@ async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: 
             there = await stack.enter_async_context(mcp_server.serve())
             transport = platforms.HTTPTransport(type="http", url=there.url)
         settings = platforms.MCPServer(transport=transport)
-        server = pool.Server("tools", settings, calls=slots.Slots(1))
+        server = pool.Server("tools", settings, calls=slots.Slots(1), secrets=NO_SECRETS)
         await stack.enter_async_context(owned(server))
         watched = spoken.Spoken()
         box = boxed(server, settings)
@@ -109,7 +115,7 @@ class Killing(spoken.Spoken):
 
 async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
     settings = platforms.MCPServer(transport=stdio(tmp_path))
-    server = pool.Server("tools", settings, calls=slots.Slots(1))
+    server = pool.Server("tools", settings, calls=slots.Slots(1), secrets=NO_SECRETS)
     async with owned(server):
         watched = Killing(tmp_path)
         box = boxed(server, settings)
@@ -137,7 +143,12 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
             transport = platforms.HTTPTransport(type="http", url=there.url)
-        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
+        server = pool.Server(
+            "tools",
+            platforms.MCPServer(transport=transport),
+            calls=slots.Slots(1),
+            secrets=NO_SECRETS,
+        )
         async with owned(server):
             (connected, offered) = server.facts()
             assert isinstance(connected.detail, details.Server)
@@ -165,7 +176,10 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = pool.Server(
-            "tools", platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
+            "tools",
+            platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
+            calls=slots.Slots(2),
+            secrets=NO_SECRETS,
         )
         async with owned(server):
             with server.calls.one():
@@ -191,7 +205,12 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
             there = await stack.enter_async_context(mcp_server.serve())
             between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
             transport = platforms.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
-        server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1))
+        server = pool.Server(
+            "tools",
+            platforms.MCPServer(transport=transport),
+            calls=slots.Slots(1),
+            secrets=NO_SECRETS,
+        )
         await stack.enter_async_context(owned(server))
         first = await server.client()
         if kind == "http":
@@ -225,7 +244,10 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
         server = pool.Server(
-            "tools", platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
+            "tools",
+            platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
+            calls=slots.Slots(1),
+            secrets=NO_SECRETS,
         )
         async with owned(server):
             assert server.problem == "cannot be reached: Bad status line"
@@ -270,7 +292,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
     async with mcp_server.serve() as mended:
         silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections that nobody answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
-        servers = pool.Pool(of(one=url))
+        servers = pool.Pool(of(one=url), secrets=NO_SECRETS)
         tasks = asyncio.create_task(servers.run())
         waiting = asyncio.create_task(servers.tools.settled())
         await asyncio.sleep(0.1)
@@ -286,7 +308,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
 
 async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:
     async with mcp_server.serve() as one, mcp_server.serve() as other:
-        servers = pool.Pool(of(same=one.url, moved=one.url, lost=one.url))
+        servers = pool.Pool(of(same=one.url, moved=one.url, lost=one.url), secrets=NO_SECRETS)
         async with running(servers):
             before = dict(servers.tools.servers)
             kept = await before["same"].client()
@@ -321,7 +343,7 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
         limits = platforms.Limits(server_calls=1 + number % 3)
         return platforms.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
 
-    servers = pool.Pool(settings(1))
+    servers = pool.Pool(settings(1), secrets=NO_SECRETS)
     async with running(servers):
         same, tasks = servers.tools.servers["same"], len(asyncio.all_tasks())
         client, pid = await same.client(), (tmp_path / "pid").read_text()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support import certificates, leases, waiting
+from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
@@ -38,9 +39,11 @@ def transport(kind: str, url: str, **keys: Any) -> platforms.HTTPTransport | pla
 
 
 @contextlib.asynccontextmanager
-async def owned(settings: platforms.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+async def owned(
+    settings: platforms.Transport, *, secrets: known_secrets.KnownSecrets = NO_SECRETS
+) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
     there = platforms.MCPServer(transport=settings, write_tools=["*"])
-    server = pool.Server("tools", there, calls=slots.Slots(8))
+    server = pool.Server("tools", there, calls=slots.Slots(8), secrets=secrets)
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(60):
         await server.tried.wait()
@@ -142,10 +145,8 @@ async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypat
     async with served(kind) as there:
         settings = transport(kind, there.url, bearer_token_env="MCP_TOKEN", headers={"X-Api-Key": f"{TOKEN}-2"})
         loaded = platforms.Platform(mcp_servers={"tools": platforms.MCPServer(transport=settings)})
-        known_secrets.KNOWN.replace(
-            secret_values.values(loaded, {"MCP_TOKEN": TOKEN})
-        )  # as a process does; no other test has them
-        async with owned(settings) as (_, box):
+        secrets = known_secrets.KnownSecrets(secret_values.collect(loaded, {"MCP_TOKEN": TOKEN}))
+        async with owned(settings, secrets=secrets) as (_, box):
             for secret in (TOKEN, f"{TOKEN}-2", base64.b64encode(TOKEN.encode()).decode()):
                 assert (await call(box, "lookup", name=secret)).text == "[MASKED:secret] exists"
 
@@ -159,7 +160,10 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         file.write_text(json.dumps({"mcp_servers": {"tools": {"transport": settings}}}), encoding="utf-8")
         watch = reload.Watch(file, environment={}, beside=platform_file.files_beside)
         now = platform_file.PlatformFile(watch, unusable=lambda _: {})
-        servers = pool.Pool(platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
+        servers = pool.Pool(
+            platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}),
+            secrets=NO_SECRETS,
+        )
 
         async def prepare(found: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
             tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))

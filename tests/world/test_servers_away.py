@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.tools.calls import server_wait
 from tarsy.tools.servers import pool, toolbox
@@ -33,7 +34,7 @@ def http(url: str, **more: Any) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def running(settings: platforms.Platform) -> AsyncIterator[pool.Pool]:
-    servers = pool.Pool(settings)
+    servers = pool.Pool(settings, secrets=NO_SECRETS)
     tasks = asyncio.create_task(servers.run())
     try:
         yield servers
@@ -238,7 +239,7 @@ async def test_a_file_of_a_server_that_has_changed_makes_it_another_server(key: 
     transport = {"type": "http", "url": "https://127.0.0.1:1/mcp", key: str(file)}
     plain = {"type": "http", "url": "https://127.0.0.1:1/mcp"}
     settings = of(named={"transport": transport}, plain={"transport": plain})
-    servers = pool.Pool(settings)
+    servers = pool.Pool(settings, secrets=NO_SECRETS)
     before = dict(servers.tools.servers)
     assert servers.prepared(settings).servers == before
     other.write_text("two", encoding="utf-8")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.tools.servers import health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
@@ -36,7 +37,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 async def running(transport: Any, limits: Any = None, **more: Any) -> AsyncIterator[pool.Pool]:
     """A pool with one server."""
     settings = {"limits": limits or {}, "mcp_servers": {"one": {"transport": transport, **more}}}
-    servers = pool.Pool(platforms.Platform.model_validate(settings))
+    servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS)
     owners = asyncio.create_task(servers.run())
     async with asyncio.timeout(60):
         await servers.tools.settled()

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import mcp
 import pytest
 from support import leases
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
@@ -38,7 +39,7 @@ async def test_eight_calls_at_once_take_at_most_a_third_longer_than_the_sdks_own
     assert there.stdout
     url = (await there.stdout.readline()).decode().strip()
     settings = {"mcp_servers": {"one": {"transport": {"type": "http", "url": url}}}}
-    servers = pool.Pool(platforms.Platform.model_validate(settings))
+    servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS)
     owners = asyncio.create_task(servers.run())
     try:
         async with servers.tools.toolbox(["one"], lambda _: True) as box, mcp.Client(url) as bare:

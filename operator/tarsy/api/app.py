@@ -24,6 +24,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.live import event_stream, hubs, subscriptions, web_sockets
+from tarsy.masking import known_secrets, masker
 from tarsy.probes import health
 from tarsy.resources import base
 from tarsy.serve import answers, bodies, openapi, problems, strict
@@ -69,6 +70,7 @@ class Parts:
     index: chain_index.Indexer
     mask: Callable[[str], str]
     """For alerts and questions."""
+    secrets: known_secrets.KnownSecrets
     readiness: health.Readiness
     keeper: reporter.Reporter
     hub: hubs.Hub
@@ -173,6 +175,7 @@ def bare() -> Application:
             platform=lambda: settings,
             index=functools.partial(chain_index.ChainIndex, platform=settings, unusable_providers={}),
             mask=str,
+            secrets=known_secrets.KnownSecrets(),
             readiness=nothing,
             keeper=nothing,
             hub=hubs.Hub(nothing),
@@ -213,14 +216,15 @@ def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
         bodies=held_bodies,
     )
     responder = answers.Responder()
+    mask = masker.Masker(groups=["security"], secrets=parts.secrets).text  # of texts of authors of chains
     investigation_lists = lists.Lists(parts.database)
     investigation_actions = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield notifications.routes(alert_intake, may)
     yield posted.routes(alert_intake, may)
     yield lists.routes(investigation_lists, may)
-    yield reads.routes(parts.database, may, responder)
-    yield traces.routes(parts.database, may, responder)
-    yield exports.routes(parts.database, may, responder)
+    yield reads.routes(parts.database, may, responder, mask=mask)
+    yield traces.routes(parts.database, may, responder, mask=mask)
+    yield exports.routes(parts.database, may, responder, mask=mask)
     yield questions.routes(question_intake, may)
     yield actions.routes(investigation_actions, may)
     yield overview.routes(

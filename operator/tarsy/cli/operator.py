@@ -65,7 +65,8 @@ def command(
     log_format: str,
 ) -> None:
     """Run an operator process."""
-    logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=known_secrets.KNOWN.text)
+    secrets = known_secrets.KnownSecrets()
+    logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=secrets.mask)
     hardening.close_to_others()
     try:
         process_settings = settings.operator(
@@ -76,6 +77,6 @@ def command(
             role=cast("settings.Role", role),
             insecure_dev=insecure_dev,
         )
-        uvloop.run(lifecycle.operator(process_settings))
+        uvloop.run(lifecycle.operator(process_settings, secrets))
     except (loader.ConfigError, errors.StartError) as error:
         raise click.ClickException(str(error)) from error

@@ -43,6 +43,7 @@ def build(
     *,
     servers: ServerReports,
     workers: worker_reports.Workers,
+    secrets: known_secrets.KnownSecrets,
     now: datetime,
 ) -> chains.Status:
     """Return the status of `chain`; a condition whose status does not change keeps its time."""
@@ -62,7 +63,7 @@ def build(
             type=kind,
             status=verdict.status,
             reason=verdict.reason,
-            message=control_characters.escape(known_secrets.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
+            message=control_characters.escape(secrets.mask(verdict.message))[: base.MESSAGE_MAX],
             last_transition_time=former[kind].last_transition_time
             if kind in former and former[kind].status == verdict.status
             else now.replace(microsecond=0),

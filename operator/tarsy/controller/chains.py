@@ -114,7 +114,14 @@ class Reconciler:
         now = datetime.now(UTC)
         for chain in readable:
             checked = index.status(chain, reports.tools)
-            status = chain_statuses.build(chain, checked, servers=reports.servers, workers=reports.providers, now=now)
+            status = chain_statuses.build(
+                chain,
+                checked,
+                servers=reports.servers,
+                workers=reports.providers,
+                secrets=self._cluster.secrets,
+                now=now,
+            )
             if status != chain.status:
                 await self._write(chain.metadata, status)
         for unreadable in listed:

@@ -19,11 +19,11 @@ GAP_BYTES, GAP_CHARACTERS = 800, 253
 """The limits of a gap's tool and of its reason, each: bytes of JSON, and characters."""
 
 
-def build(summary: summaries.Summary) -> investigations.Status:
-    """Return the status that shows `summary`."""
+def build(summary: summaries.Summary, *, secrets: known_secrets.KnownSecrets) -> investigations.Status:
+    """Return the status that shows `summary`, without the known `secrets`."""
     started = {stage.name: stage for stage in summary.stages}
-    analysis = control_characters.escape(known_secrets.KNOWN.text(summary.final_analysis))
-    excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX)
+    analysis = control_characters.escape(secrets.mask(summary.final_analysis))
+    excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX, secrets)
     chain = previous = None
     if summary.chain_name is not None:
         chain = investigations.ChainReference(
@@ -38,13 +38,13 @@ def build(summary: summaries.Summary) -> investigations.Status:
         sequence=summary.revision,
         observed_generation=summary.generation,
         phase=summary.phase,
-        conditions=_conditions(summary),
-        author=_excerpt(summary.author, investigations.AUTHOR_MAX) or None,
+        conditions=_conditions(summary, secrets),
+        author=_excerpt(summary.author, investigations.AUTHOR_MAX, secrets) or None,
         chain=chain,
         progress=summary.progress if summary.stage_names else None,
         current_stage=summary.current_stage,
         stages=[
-            _stage(name, started.get(name), agents=agents, has_ended=summary.ended_at is not None)
+            _stage(name, started.get(name), agents=agents, has_ended=summary.ended_at is not None, secrets=secrets)
             for name, agents in zip(summary.stage_names, summary.stage_agents, strict=True)
         ],
         usage=investigations.Usage(
@@ -56,19 +56,19 @@ def build(summary: summaries.Summary) -> investigations.Status:
             tool_calls=summary.tool_calls,
             cost=None if summary.cost is None else investigations.cost_text(summary.cost),
         ),
-        target=_excerpt(summary.target, investigations.TARGET_MAX) or None,
-        headline=_headline(summary) or None,
-        summary=_excerpt(summary.summary, SUMMARY_MAX) or None,
+        target=_excerpt(summary.target, investigations.TARGET_MAX, secrets) or None,
+        headline=_headline(summary, secrets) or None,
+        summary=_excerpt(summary.summary, SUMMARY_MAX, secrets) or None,
         gaps=[
             investigations.Gap(
-                tool=_excerpt(gap["tool"], GAP_BYTES)[:GAP_CHARACTERS],
-                reason=_excerpt(gap["reason"], GAP_BYTES)[:GAP_CHARACTERS],
+                tool=_excerpt(gap["tool"], GAP_BYTES, secrets)[:GAP_CHARACTERS],
+                reason=_excerpt(gap["reason"], GAP_BYTES, secrets)[:GAP_CHARACTERS],
             )
             for gap in summary.gaps
         ],
         final_analysis=excerpt or None,
         final_analysis_truncated=excerpt != analysis or None,
-        message=_excerpt(summary.shown_message, base.MESSAGE_MAX) or None,
+        message=_excerpt(summary.shown_message, base.MESSAGE_MAX, secrets) or None,
         attempts=summary.attempts,
         duplicates=summary.duplicates,
         alert_status=summary.alert_status,
@@ -96,21 +96,21 @@ def build_unreadable(unreadable: objects.Unreadable, *, now: datetime) -> invest
     )
 
 
-def _headline(summary: summaries.Summary) -> str:
+def _headline(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> str:
     """Return the result in one short line; the message, if it has failed or has no result."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")
     texts = (summary.summary, summary.final_analysis) if has_result else ()
-    sentences = (first_sentence.first_sentence(known_secrets.KNOWN.text(text)) for text in texts)
-    return next(filter(None, sentences), "") or first_sentence.one_line(known_secrets.KNOWN.text(summary.shown_message))
+    sentences = (first_sentence.first_sentence(secrets.mask(text)) for text in texts)
+    return next(filter(None, sentences), "") or first_sentence.one_line(secrets.mask(summary.shown_message))
 
 
-def _conditions(summary: summaries.Summary) -> list[base.Condition]:
+def _conditions(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> list[base.Condition]:
     def condition(kind: str, *, true: bool = True, reason: str, at: datetime, message: str = "") -> base.Condition:
         return base.Condition(
             type=kind,
             status="True" if true else "False",
             reason=reason,
-            message=_excerpt(message, base.MESSAGE_MAX),
+            message=_excerpt(message, base.MESSAGE_MAX, secrets),
             last_transition_time=at,
             observed_generation=summary.generation,
         )
@@ -143,7 +143,12 @@ def _conditions(summary: summaries.Summary) -> list[base.Condition]:
 
 
 def _stage(
-    name: str, stage: summaries.StageSummary | None, *, agents: int, has_ended: bool
+    name: str,
+    stage: summaries.StageSummary | None,
+    *,
+    agents: int,
+    has_ended: bool,
+    secrets: known_secrets.KnownSecrets,
 ) -> investigations.StageStatus:
     """Return the status of a stage; `stage` is None if it has not started, `has_ended` is of the investigation."""
     if stage is None:
@@ -169,13 +174,13 @@ def _stage(
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
         tokens=stage.total_tokens,
-        message=_excerpt("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX) or None,
+        message=_excerpt("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX, secrets) or None,
     )
 
 
-def _excerpt(text: str, limit: int) -> str:
+def _excerpt(text: str, limit: int, secrets: known_secrets.KnownSecrets) -> str:
     """Return the beginning of `text` that fits into `limit` bytes of JSON, printable and without known secrets."""
-    text = control_characters.escape(known_secrets.KNOWN.text(text))[:limit]
+    text = control_characters.escape(secrets.mask(text))[:limit]
 
     def size(end: int) -> int:
         return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')

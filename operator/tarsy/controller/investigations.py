@@ -145,7 +145,13 @@ class Reconciler:
         offered = await catalogue.tools_by_server(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
-            decision.decide, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
+            decision.decide,
+            fetched,
+            index,
+            mask=self._mask,
+            secrets=self._cluster.secrets,
+            namespace_uid=uid,
+            catalogue=offered,
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
         if refused != chain_index.SELECTION and not fetched.spec.cancel:

@@ -96,7 +96,7 @@ class Projector:
             if summary is None or summary.state == "ended":
                 self._written.pop(identity, None)
             return
-        status = investigation_statuses.build(summary)
+        status = investigation_statuses.build(summary, secrets=self._cluster.secrets)
         written = self._written.get(identity)
         if written is not None and written.phase == status.phase and not self._is_due(written):
             return

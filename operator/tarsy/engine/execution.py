@@ -12,7 +12,6 @@ from typing import TypeAlias
 from tarsy.agent import loop, strategies, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms, tool_filters
-from tarsy.masking import known_secrets
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -176,9 +175,9 @@ class Execution:
             kind=self.task.kind,
             index=self.task.index,
             name=self.task.name,
-            agent=agent and _without_secrets(agent),
+            agent=agent and self._without_secrets(agent),
             tools=tuple(tools),
-            messages=tuple(replace(message, text=known_secrets.KNOWN.text(message.text)) for message in prompt),
+            messages=tuple(replace(message, text=self.runtime.secrets.mask(message.text)) for message in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
@@ -199,7 +198,19 @@ class Execution:
         """Yield a sentence for each tool that the alert selects and the servers do not have."""
         names = [spec.name for spec in toolbox.specs]
         for server, pattern in tool_filters.unmatched(self.journal.record.mcp, agent.servers, names):
-            yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {_stored(pattern)}"
+            yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {self._stored(pattern)}"
+
+    def _without_secrets(self, agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
+        """Return the settings without known secrets."""
+        return replace(
+            agent,
+            custom_instructions=self._stored(agent.custom_instructions),
+            server_instructions=tuple((name, self._stored(text)) for name, text in agent.server_instructions),
+        )
+
+    def _stored(self, text: str) -> str:
+        """Return text that people wrote, without known secrets, as it is stored and sent."""
+        return messages.storable(self.runtime.secrets.mask(text))
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
         """End the execution early, started or not; its siblings go on."""
@@ -218,17 +229,3 @@ class Execution:
 def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
     settings = platform_file.llm_providers.get(provider)  # the file may not have it any more
     return context_windows.context_tokens(settings) if settings else None
-
-
-def _without_secrets(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
-    """Return the settings without known secrets."""
-    return replace(
-        agent,
-        custom_instructions=_stored(agent.custom_instructions),
-        server_instructions=tuple((name, _stored(text)) for name, text in agent.server_instructions),
-    )
-
-
-def _stored(text: str) -> str:
-    """Return text that people wrote, without known secrets, as it is stored and sent."""
-    return messages.storable(known_secrets.KNOWN.text(text))

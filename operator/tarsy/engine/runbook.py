@@ -10,7 +10,6 @@ import logging
 from dataclasses import replace
 
 from tarsy.agent import templates
-from tarsy.masking import known_secrets
 from tarsy.transcript import entries, messages, ports, record
 
 log = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ async def ensure_read(*, runtime: ports.Runtime, journal: ports.Journal) -> None
         return
     url = journal.record.snapshot.runbook_url or ""
     with runtime.in_force() as now:
-        default = messages.storable(known_secrets.KNOWN.text(now.platform.defaults.runbook)).strip()
+        default = messages.storable(runtime.secrets.mask(now.platform.defaults.runbook)).strip()
         if not url and not default:
             return
         read = entries.RunbookRead(url=url, origin="default" if default else "builtin", text=default or builtin())

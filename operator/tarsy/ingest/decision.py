@@ -24,6 +24,7 @@ def decide(
     index: chain_index.ChainIndex,
     *,
     mask: Callable[[str], str],
+    secrets: known_secrets.KnownSecrets,
     namespace_uid: str | None = None,
     catalogue: tool_filters.Catalogue = MappingProxyType({}),
 ) -> admission.Admission:
@@ -33,7 +34,7 @@ def decide(
     `catalogue` has the known tools, which the object's tool selection is checked against.
     """
     metadata, spec = manifest.metadata, manifest.spec
-    chain = _chain(spec, index, catalogue, mask=mask)
+    chain = _chain(spec, index, catalogue, mask=mask, secrets=secrets)
     is_type_of_chain = isinstance(chain, admission.AdmittedChain) and spec.chain_ref is None
     author = spec.author or ""
     if not _MAIL.fullmatch(author):  # a mail address is a name; anything else may hold a secret
@@ -70,6 +71,7 @@ def _chain(
     catalogue: tool_filters.Catalogue,
     *,
     mask: Callable[[str], str],
+    secrets: known_secrets.KnownSecrets,
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
         chain = index.chain_named(spec.chain_ref.name) if spec.chain_ref else index.chain_for(spec.alert_type)
@@ -81,23 +83,25 @@ def _chain(
         namespace=chain.metadata.namespace,
         generation=chain.metadata.generation,
         hash=chain.digest(),
-        spec=_without_secrets(chain.spec),
+        spec=_without_secrets(chain.spec, secrets),
     )
 
 
-def _without_secrets(spec: chains.Spec) -> chains.Spec:
-    """Return the chain with known secrets masked in its description and in its agents' instructions."""
+def _without_secrets(spec: chains.Spec, secrets: known_secrets.KnownSecrets) -> chains.Spec:
+    """Return the chain with known secrets masked in its description and in its agents' instructions.
+
+    The texts are cut to their fields' limits: masks may be longer than secrets, and the chain has to be read again.
+    """
+
+    def masked(text: str, longest: int) -> str:
+        return secrets.mask(text)[:longest]
+
     agents = [
-        agent.model_copy(update={"custom_instructions": _masked(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})
+        agent.model_copy(update={"custom_instructions": masked(agent.custom_instructions, chains.INSTRUCTIONS_MAX)})
         for agent in spec.agents or ()
     ]
     update = {
-        "description": spec.description and _masked(spec.description, chains.DESCRIPTION_MAX),
+        "description": spec.description and masked(spec.description, chains.DESCRIPTION_MAX),
         "agents": agents or spec.agents,
     }
     return spec.model_copy(update=update)
-
-
-def _masked(text: str, longest: int) -> str:
-    """Mask a text and cut it to the field's limit: masks may be longer than secrets, and it has to be read again."""
-    return known_secrets.KNOWN.text(text)[:longest]

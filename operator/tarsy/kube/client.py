@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config
 
 from tarsy import errors, proxies
+from tarsy.masking import known_secrets
 from tarsy.resources import namespaces
 
 REQUEST_SECONDS = 10.0
@@ -34,11 +35,12 @@ class ClusterDownError(errors.TemporaryError):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The API client, and the namespaces that the process serves."""
+    """The API client, the served namespaces, and the known secrets, which are never written to the cluster."""
 
     api: kubernetes.ApiClient
     configuration: kubernetes.Configuration
     served: namespaces.Served
+    secrets: known_secrets.KnownSecrets = field(default_factory=known_secrets.KnownSecrets)
 
     async def credentials(self) -> kopf.ConnectionInfo:
         """Return the client's credentials for kopf, which has a client of its own."""
@@ -65,7 +67,7 @@ class Cluster:
         await self.api.close()
 
 
-async def connect(kubeconfig: Path | None) -> Cluster:
+async def connect(kubeconfig: Path | None, *, secrets: known_secrets.KnownSecrets | None = None) -> Cluster:
     """Return a client for `kubeconfig`'s current context, or for the cluster that this process runs in.
 
     None means the service account if there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config). Raises
@@ -86,7 +88,12 @@ async def connect(kubeconfig: Path | None) -> Cluster:
         api = kubernetes.ApiClient(configuration)
     except (config.ConfigException, OSError, ValueError) as error:  # OSError, ValueError: also a bad certificate
         raise ConfigError(f"{source}: {error}") from error
-    return Cluster(api=api, configuration=configuration, served=namespaces.Served.only(namespace))
+    return Cluster(
+        api=api,
+        configuration=configuration,
+        served=namespaces.Served.only(namespace),
+        secrets=secrets or known_secrets.KnownSecrets(),
+    )
 
 
 async def _load(configuration: kubernetes.Configuration, paths: str) -> str:

@@ -10,7 +10,6 @@ from urllib import parse
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import calls, client
-from tarsy.masking import known_secrets
 from tarsy.resources import base, investigations
 from tarsy.transcript import control_characters
 
@@ -47,7 +46,7 @@ async def post(cluster: client.Cluster, event: Event, *, namespace: str, name: s
             "uid": uid,
         },
         "reason": event.reason,
-        "message": control_characters.escape(known_secrets.KNOWN.text(event.message))[: base.MESSAGE_MAX],
+        "message": control_characters.escape(cluster.secrets.mask(event.message))[: base.MESSAGE_MAX],
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": "tarsy"},
         "firstTimestamp": at,

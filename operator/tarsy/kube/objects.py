@@ -14,7 +14,6 @@ import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import calls, client
-from tarsy.masking import known_secrets
 from tarsy.resources import base, chains, investigations, schema
 from tarsy.transcript import control_characters, messages
 
@@ -65,7 +64,7 @@ async def get_investigation(
 ) -> investigations.AlertInvestigation | None:
     """Return the object, read live; None if there is none. Raises UnreadableError if its spec cannot be read."""
     body = await calls.get(cluster, path(investigations.PLURAL, namespace, name))
-    return None if body is None else _investigation(body)
+    return None if body is None else _investigation(cluster, body)
 
 
 async def get_investigation_metadata(cluster: client.Cluster, *, namespace: str, name: str) -> base.ObjectMeta | None:
@@ -96,7 +95,7 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
             if error.status != 409:
                 raise
         else:
-            return Created(existed=False, investigation=_investigation(made))
+            return Created(existed=False, investigation=_investigation(cluster, made))
     existing = await get_investigation(cluster, namespace=namespace, name=name)
     if existing is None:  # deleted between the two calls: the alert is sent again
         raise client.ClusterDownError(f"{namespace}/{name} was deleted while it was looked at")
@@ -148,7 +147,7 @@ async def list_all_chains(
         body = await calls.request(
             cluster, "GET", path(chains.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
-    return [_chain(raw_chain) for raw_chain in body["items"]]
+    return [_chain(cluster, raw_chain) for raw_chain in body["items"]]
 
 
 async def apply_status(
@@ -236,7 +235,7 @@ def path(plural: str, namespace: str, name: str = "") -> str:
     return f"{collection}/{parse.quote(name, safe='')}" if name else collection
 
 
-def _chain(body: Any) -> chains.AgentChain | Unreadable:
+def _chain(cluster: client.Cluster, body: Any) -> chains.AgentChain | Unreadable:
     metadata = base.ObjectMeta.model_validate(body["metadata"])
     try:
         status = chains.Status.model_validate(body["status"])
@@ -245,23 +244,23 @@ def _chain(body: Any) -> chains.AgentChain | Unreadable:
     try:
         return chains.AgentChain(metadata=metadata, spec=messages.storable_json(body["spec"]), status=status)
     except pydantic.ValidationError as error:
-        return _unreadable(body, error)
+        return _unreadable(cluster, body, error)
 
 
-def _investigation(body: Any) -> investigations.AlertInvestigation:
+def _investigation(cluster: client.Cluster, body: Any) -> investigations.AlertInvestigation:
     try:
         return investigations.AlertInvestigation(
             metadata=base.ObjectMeta.model_validate(body["metadata"]), spec=messages.storable_json(body["spec"])
         )
     except pydantic.ValidationError as error:
-        raise UnreadableError(_unreadable(body, error)) from error
+        raise UnreadableError(_unreadable(cluster, body, error)) from error
 
 
-def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
+def _unreadable(cluster: client.Cluster, body: Any, error: pydantic.ValidationError) -> Unreadable:
     faults = error.errors(include_input=False, include_url=False)
     problems = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:_PROBLEMS_MAX])
     more = f"; and {len(faults) - _PROBLEMS_MAX} more" if len(faults) > _PROBLEMS_MAX else ""
-    problems = control_characters.escape(messages.storable(known_secrets.KNOWN.text(problems)))[:_PROBLEM_CHARACTERS]
+    problems = control_characters.escape(messages.storable(cluster.secrets.mask(problems)))[:_PROBLEM_CHARACTERS]
     return Unreadable(
         metadata=base.ObjectMeta.model_validate(body["metadata"]),
         message=f"{_UNREADABLE}: {problems}{more}",

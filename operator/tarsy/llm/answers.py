@@ -7,9 +7,10 @@ Passages are compared character by character, so log lines that differ in a time
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tarsy.llm import masked, provider
+from tarsy.llm import provider
+from tarsy.masking import known_secrets
 from tarsy.transcript import messages
 
 TOKENS_MAX = 10**9
@@ -97,7 +98,7 @@ class Answer:
             case provider.Finish():
                 self.finish = event
 
-    def message(self, provider_name: str) -> messages.Message:
+    def message(self, provider_name: str, *, secrets: known_secrets.KnownSecrets) -> messages.Message:
         """The answer as a message of the transcript, without known secrets."""
         state = self.finish and self.finish.state
         message = messages.Message(
@@ -108,7 +109,26 @@ class Answer:
             native=tuple(self.native),
             provider_state=messages.ProviderState(provider=provider_name, data=state) if state else None,
         )
-        return masked.message(message)
+        return _without_secrets(message, secrets)
+
+
+def _without_secrets(message: messages.Message, secrets: known_secrets.KnownSecrets) -> messages.Message:
+    """Return an answer without known secrets: a gateway may have put our own key into it."""
+    state = message.provider_state
+    return replace(
+        message,
+        text=secrets.mask(message.text),
+        thinking=secrets.mask(message.thinking),
+        calls=tuple(
+            replace(call, name=secrets.mask(call.name), arguments=secrets.mask(call.arguments))
+            for call in message.calls
+        ),
+        native=tuple(
+            replace(result, content=secrets.mask(result.content), details=secrets.mask_json(result.details))
+            for result in message.native
+        ),
+        provider_state=state and replace(state, data=secrets.mask_json(state.data)),
+    )
 
 
 def native_result(event: provider.CodeExecution | provider.Grounding) -> messages.NativeResult:

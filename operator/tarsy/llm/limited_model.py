@@ -52,6 +52,7 @@ class _Attempts:
     model: str
     price: providers.Price | None
     limits: platforms.Limits
+    secrets: known_secrets.KnownSecrets
     scope: ports.Scope
     seconds_left: float
     """The part of the iteration's time that is not used up."""
@@ -92,7 +93,7 @@ class _Attempts:
 
     def wait_after(self, error: provider.RetryableError, usage: messages.Usage) -> float:
         """Record a failed attempt; return the seconds until the retry, or raise ModelError if there is none."""
-        last = _message(error)
+        last = _message(error, self.secrets)
         self.failed.append(entries.Attempt(error=last, usage=usage, provider=self.name, code=_storable(error.code)))
         alike = sum((attempt.code == messages.EMPTY) == (error.code == messages.EMPTY) for attempt in self.failed)
         if isinstance(error, _EmptyError):
@@ -141,6 +142,7 @@ class LimitedModel:
         source: provider.Provider,
         *,
         limits: platforms.Limits,
+        secrets: known_secrets.KnownSecrets | None = None,
         price: providers.Price | None = None,
         throttle: ports.Throttle | None = None,
         before: LimitedModel | None = None,
@@ -152,6 +154,7 @@ class LimitedModel:
         self._name = name
         self._source = source
         self._limits = limits
+        self._secrets = secrets or known_secrets.KnownSecrets()
         self._price = price
         self._throttle = throttle
         self.slots: slots.Slots = before.slots if before else slots.Slots(limits.provider_calls)
@@ -181,6 +184,7 @@ class LimitedModel:
             model=self._source.model,
             price=self._price,
             limits=self._limits,
+            secrets=self._secrets,
             scope=scope,
             seconds_left=limit,
         )
@@ -189,7 +193,7 @@ class LimitedModel:
             try:
                 async with self._slot(request, scope, answer), attempts.timed():
                     await self._receive(request, answer, scope.stream)
-                message = answer.message(self._name)
+                message = answer.message(self._name, secrets=self._secrets)
                 if not (message.calls or message.native or message.text.strip()):
                     raise _EmptyError
             except TimeoutError as error:
@@ -203,7 +207,7 @@ class LimitedModel:
                 attempts.seconds_left -= wait
             except provider.ProviderError as error:
                 kind: messages.FailureKind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
-                text = f"{self._name}: {_message(error)}"
+                text = f"{self._name}: {_message(error, self._secrets)}"
                 raise attempts.error(text, kind=kind, code=error.code, usage=answer.usage) from error
             else:
                 return ports.Answer(message=message, call=attempts.call(answer.usage))
@@ -268,8 +272,8 @@ async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -
         raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
 
 
-def _message(error: provider.ProviderError) -> str:
-    return messages.storable(known_secrets.KNOWN.text(str(error))[:2000])
+def _message(error: provider.ProviderError, secrets: known_secrets.KnownSecrets) -> str:
+    return messages.storable(secrets.mask(str(error))[:2000])
 
 
 def _storable(code: str) -> str:

@@ -18,6 +18,7 @@ from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
 from tarsy.config.redact import view
 from tarsy.llm import credentials, limited_model, provider
+from tarsy.masking import known_secrets
 from tarsy.telemetry import details, standing
 from tarsy.transcript import ports
 
@@ -90,6 +91,7 @@ class Models:
         shared: Mapping[str, SharedProvider],
         *,
         settings: platforms.Platform,
+        secrets: known_secrets.KnownSecrets | None = None,
         throttle: ports.Throttle | None = None,
         before: Models | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class Models:
                 name,
                 shared_provider.provider,
                 limits=self._limits,
+                secrets=secrets,
                 price=own.price,
                 throttle=throttle if is_throttled else None,
                 before=before._models.get(name) if before else None,
@@ -181,6 +184,7 @@ def build(
     *,
     environment: Mapping[str, str],
     http: aiohttp.ClientSession,
+    secrets: known_secrets.KnownSecrets,
     throttle: ports.Throttle | None = None,
     before: Models | None = None,
 ) -> Models:
@@ -200,7 +204,7 @@ def build(
         build_it = functools.partial(_provider, name, provider_settings, environment, http)
         built = build_it() if name in first else _LazyProvider(provider_settings.model, build_it)
         shared[name] = SharedProvider(provider=built, built_from=built_from)
-    return Models(shared, settings=settings, throttle=throttle, before=before)
+    return Models(shared, settings=settings, secrets=secrets, throttle=throttle, before=before)
 
 
 class _LazyProvider:

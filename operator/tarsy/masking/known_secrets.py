@@ -1,13 +1,14 @@
-"""The secrets that this process was given, looked for by their very values in all that it stores, sends and shows.
+"""Known secrets: the values that this process was given, masked by value in all that it stores, sends and shows.
 
-Whatever name they stand behind and however they look: keys of providers, tokens, the password of the database, what
-MCP servers are started with. One automaton (Aho-Corasick) looks for all of them at once, plain and as JSON, URLs, HTML,
-hex and base64 write them, also within a longer text in base64. What is in force is one object of the process (`KNOWN`),
-which every masker asks; a platform file that is read anew adds other values to it, and those of before are looked for
-as well, for as long as there is room: a run may have them yet.
+They are keys of providers, tokens, the database's password, and the settings that MCP servers are started with. They
+are masked whatever name stands before them. One automaton (Aho-Corasick) finds all of them at once, plain and as JSON,
+URLs, HTML, hex and base64 write them, also within a longer text in base64.
 
-A value is looked for if it can be told from what stands elsewhere for other reasons: from 8 characters on, and from 16
-on where it is only words or only digits. `postgres` as a password would take that word out of every text.
+`process` builds one KnownSecrets and hands it to the log, the maskers, the clients and the views. A reload of the
+platform file adds values to it. Former values stay known as long as there is space, because a run may still hold them.
+
+A value is masked if it can be told from common text: from 8 characters on, and from 16 on if it is only words or only
+digits. `postgres` as a password would take that word out of every text.
 """
 
 from __future__ import annotations
@@ -96,18 +97,18 @@ class _Sought:
 class KnownSecrets:
     """The values that this process was given, as far as they differ from common words."""
 
-    def __init__(self) -> None:
-        """Nothing is known yet."""
+    def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: tuple[str, ...] = ()
         self._sought: _Sought | None = None
         self._pepper = b""
+        self.add(values)
 
-    def season(self, pepper: str) -> None:
-        """Have `pepper` go into all fingerprints: once, because one value is to have one for as long as it is told."""
+    def set_pepper(self, pepper: str) -> None:
+        """Set the secret part of all fingerprint keys: once, so that a value keeps its fingerprint."""
         self._pepper = pepper.encode("utf-8", "surrogatepass")
 
-    def replace(self, values: Iterable[str]) -> None:
-        """Have these values looked for, and those of before still."""
+    def add(self, values: Iterable[str]) -> None:
+        """Mask these values too; beyond VALUES_MAX the oldest are forgotten."""
         spellings = (spelling for value in values for spelling in _searchable(value))
         values_kept = tuple(dict.fromkeys((*spellings, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
@@ -117,35 +118,35 @@ class KnownSecrets:
         self._values = values_kept
         self._sought = _Sought.build(forms) if forms else None
 
-    def text(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """`text` without what was given; nothing else of it is changed."""
         if self._sought is None:
             return text
         doc = text.encode("utf-8", "surrogatepass")
-        masked = self.mask(doc)
+        masked = self.mask_bytes(doc)
         return text if masked is doc else masked.decode("utf-8", "surrogatepass")
 
-    def beginning(self, text: str) -> str:
+    def mask_beginning(self, text: str) -> str:
         """The same of a text that goes on, as far as it stands whatever follows: a value may have begun at its end."""
         if (sought := self._sought) is None:
             return text
         doc = text.encode("utf-8", "surrogatepass")
-        return self.mask(doc[: sought.settled(doc)]).decode("utf-8", "surrogatepass")
+        return self.mask_bytes(doc[: sought.settled(doc)]).decode("utf-8", "surrogatepass")
 
-    def json(self, value: Any) -> Any:
+    def mask_json(self, value: Any) -> Any:
         """JSON, the same for all texts in it; `value` itself where there is nothing to mask."""
-        if self._sought is None or (text := json.dumps(value, ensure_ascii=False)) == self.text(text):
+        if self._sought is None or (text := json.dumps(value, ensure_ascii=False)) == self.mask(text):
             return value
         return self._texts(value)
 
     def _texts(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            return self.mask(value)
         if isinstance(value, Mapping):
-            return {self.text(key): self._texts(below) for key, below in value.items()}
+            return {self.mask(key): self._texts(below) for key, below in value.items()}
         return [self._texts(below) for below in value] if isinstance(value, list | tuple) else value
 
-    def mask(self, doc: bytes) -> bytes:
+    def mask_bytes(self, doc: bytes) -> bytes:
         """The same of bytes; `doc` itself where it has none."""
         if (sought := self._sought) is None:
             return doc
@@ -153,13 +154,9 @@ class KnownSecrets:
         changes = [edits.Edit(*span, _MARKER) for span in spans if span is not None]
         return edits.apply(doc, changes) if changes else doc
 
-    def key(self, investigation: str) -> bytes:
+    def fingerprint_key(self, investigation: str) -> bytes:
         """Return the key of an investigation's fingerprints."""
         return fingerprints.key(investigation, pepper=self._pepper)
-
-
-KNOWN = KnownSecrets()
-"""The known secrets of this process."""
 
 
 def _searchable(value: str) -> Iterator[str]:

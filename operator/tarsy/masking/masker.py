@@ -30,7 +30,7 @@ class Masker:
         names: Iterable[secret_patterns.Name] = (),
         own: Sequence[custom_patterns.CustomPattern] = (),
         fingerprints: bool = False,
-        secrets: known_secrets.KnownSecrets = known_secrets.KNOWN,
+        secrets: known_secrets.KnownSecrets | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Choose patterns, by groups and by names, and add one's `own`; `secrets` are the known ones.
@@ -40,7 +40,7 @@ class Masker:
         self._names = secret_patterns.chosen(groups, names)
         self._own = tuple(own)
         self._fingerprints = fingerprints
-        self._known = secrets
+        self._secrets = secrets or known_secrets.KnownSecrets()
         self._clock = clock
 
     def text(self, text: str, *, investigation: str = "") -> str:
@@ -57,7 +57,7 @@ class Masker:
         the second search finds a secret, the text is returned without those letters.
         """
         doc = text.encode("utf-8", "surrogatepass")
-        key = self._known.key(investigation) if self._fingerprints and investigation else b""
+        key = self._secrets.fingerprint_key(investigation) if self._fingerprints and investigation else b""
         try:
             masked = self._masked(doc, key=key).decode("utf-8", "surrogatepass")
             plain = lookalikes.normalize(masked)
@@ -76,7 +76,7 @@ class Masker:
         repeated = repeats.Repeats(budget, key=key)
         for _ in range(_PASSES):
             budget.begin(_FREE_STEPS + int(_STEPS_A_PASS * size))
-            masked = self._known.mask(doc)
+            masked = self._secrets.mask_bytes(doc)
             masked = structure.mask(masked, budget, repeated)
             for custom_pattern in self._own:
                 budget.in_time()
@@ -87,21 +87,6 @@ class Masker:
                 return doc
             doc = masked
         raise budgets.BudgetExceededError
-
-
-class InForce:
-    """A masker that another may take the place of, for those who hold on to it."""
-
-    def __init__(self, masker: Masker) -> None:
-        self._masker = masker
-
-    def text(self, text: str) -> str:
-        """See `Masker.text`."""
-        return self._masker.text(text)
-
-    def replace(self, masker: Masker) -> None:
-        """Have `masker` do it from now on."""
-        self._masker = masker
 
 
 def or_withheld(mask: Callable[[str], str], text: str) -> str:

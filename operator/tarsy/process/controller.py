@@ -33,7 +33,7 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
         cluster=cluster,
         database=shared.database,
         index=shared.in_force.index,
-        mask=shared.masking.alerts.text,
+        mask=shared.masking.mask_alert,
         workers=RECONCILERS,
     )
     conditions = chains.Reconciler(

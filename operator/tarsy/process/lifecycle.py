@@ -31,14 +31,14 @@ from tarsy.transcript import record
 log = logging.getLogger(__name__)
 
 
-async def operator(process: settings.Settings) -> None:
+async def operator(process: settings.Settings, secrets: known_secrets.KnownSecrets) -> None:
     """Run an operator process until SIGTERM or SIGINT; a second signal ends it at once.
 
-    A StartError says why it cannot start.
+    `secrets` are those that the log masks; the process adds to them. A StartError says why it cannot start.
     """
     with startup.start_errors():
         watched = reload.Watch(process.platform_file, environment=os.environ, beside=platform_file.files_beside)
-    running = asyncio.create_task(_run(process, watched))
+    running = asyncio.create_task(_run(process, watched, masking.Masking(secrets)))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, running)
@@ -53,15 +53,14 @@ def _stop(running: asyncio.Task[None]) -> None:
     running.cancel()
 
 
-async def _run(process: settings.Settings, watched: reload.Watch) -> None:
-    process_masking = masking.Masking(known=known_secrets.KNOWN)
+async def _run(process: settings.Settings, watched: reload.Watch, process_masking: masking.Masking) -> None:
     process_masking.adopt(watched.loaded.platform)
     async with AsyncExitStack() as stack:
         # Keys and packages may be the workers' alone: no other process looks for them.
         judge = functools.partial(registry.unusable, environment=os.environ)
         in_force = platform_file.PlatformFile(watched, unusable=judge if process.serves("worker") else lambda _: {})
         channels = hints.Channels()
-        early = await startup.answer(process, in_force, stack)
+        early = await startup.answer(process, in_force, stack, secrets=process_masking.secrets)
         async with asyncio.TaskGroup() as group:
             served = group.create_task(
                 supervision.endless(lambda: supervision.stand_for(asyncio.shield(early.serving)))
@@ -69,7 +68,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             database, token = await startup.wait(process, early, stack, channels=channels)
             served.cancel()
         await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that were waited for
-        process_masking.known.season(await asyncio.to_thread(secret_values.pepper, os.environ))
+        process_masking.secrets.set_pepper(await asyncio.to_thread(secret_values.pepper, os.environ))
         in_force.prepare(process_masking.prepare)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
@@ -142,7 +141,7 @@ def _keeper(
         process=owner,
         host=socket.gethostname(),
         detail=detail,
-        mask=lambda text: process_masking.alerts.text(in_force.shown.without(text)),
+        mask=lambda text: process_masking.mask_alert(in_force.shown.without(text)),
     )
     fact_reporter.hear(in_force.facts)
     return fact_reporter

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tarsy.config.model import platforms, tool_filters
 from tarsy.config.tool_selection import grants, ineffective
+from tarsy.masking import known_secrets
 from tarsy.telemetry import details, standing
 
 
@@ -33,7 +34,7 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
     """
     from tarsy.tools.servers import pool
 
-    tools = pool.Pool(loaded)
+    tools = pool.Pool(loaded, secrets=known_secrets.KnownSecrets())
     async with asyncio.TaskGroup() as group:
         connecting = group.create_task(tools.run())
         await tools.tools.settled()

@@ -16,6 +16,7 @@ from tarsy.api import app
 from tarsy.config.load import loader, settings
 from tarsy.kube import client, rights
 from tarsy.live import web_socket_protocol
+from tarsy.masking import known_secrets
 from tarsy.probes import checks, front, health
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
@@ -45,13 +46,19 @@ class Early:
     """None where no role of the process asks an API server."""
 
 
-async def answer(process: settings.Settings, in_force: platform_file.PlatformFile, stack: AsyncExitStack) -> Early:
+async def answer(
+    process: settings.Settings,
+    in_force: platform_file.PlatformFile,
+    stack: AsyncExitStack,
+    *,
+    secrets: known_secrets.KnownSecrets,
+) -> Early:
     """Begin to answer whether the process lives, and whether it is ready, which it is not."""
     readiness = health.Readiness(process.roles, notes=in_force.notes)
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with start_errors():
-            cluster = await client.connect(process.kubeconfig)  # it reads files, and makes no calls
+            cluster = await client.connect(process.kubeconfig, secrets=secrets)  # it reads files, and makes no calls
         stack.push_async_callback(cluster.close)
     host, port = process.listen_host, process.listen_port
     try:

@@ -34,14 +34,15 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
     has_clients = asyncio.Event()
     queue = shared.in_force.platform.queue
     lease_manager = leases.LeaseManager(shared.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
-    speaker = deltas.Speaker(shared.database)
+    speaker = deltas.Speaker(shared.database, secrets=shared.masking.secrets)
     throttle = rate_limits.RateLimits(shared.database, {})
     worker_clients = clients.Clients(
         in_force=shared.in_force,
         throttle=throttle,
         pins=pins.Pins(shared.database),
         open_stream=speaker.open_stream,
-        mask=shared.masking.alerts.text,
+        mask=shared.masking.mask_alert,
+        secrets=shared.masking.secrets,
         loopback=shared.options.insecure_dev,
     )
     claims: claimer.Claimer | None = None

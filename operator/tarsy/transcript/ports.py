@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeAlias
 
 from tarsy.config.model import platforms
+from tarsy.masking import known_secrets
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
 
@@ -299,6 +300,8 @@ class Runtime:
     """The text of the runbook at an address, masked; a RunbookError says why not. Cancelling it ends the fetch."""
     is_usable: Callable[[str], bool] = lambda _: True
     """Whether a provider of the platform file can be asked, as far as that is known beforehand."""
+    secrets: known_secrets.KnownSecrets = field(default_factory=known_secrets.KnownSecrets)
+    """The known secrets, which no stored text has."""
     newest: Callable[[], AbstractContextManager[Runtime]] | None = None
     """Gives the one of the newest file, and keeps its parts for as long as it is entered; None: the file never changes.
     """

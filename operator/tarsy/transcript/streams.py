@@ -31,13 +31,18 @@ class Shown:
 
 
 def events_of(
-    model_call: ports.StreamedCall, *, thinking: str, text: str, tools: Mapping[str, str] | None = None
+    model_call: ports.StreamedCall,
+    *,
+    thinking: str,
+    text: str,
+    secrets: known_secrets.KnownSecrets,
+    tools: Mapping[str, str] | None = None,
 ) -> list[Shown]:
     """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
 
     Without what this process was given, or may be about to be.
     """
-    thinking, text = known_secrets.KNOWN.beginning(thinking), known_secrets.KNOWN.beginning(text)
+    thinking, text = secrets.mask_beginning(thinking), secrets.mask_beginning(text)
     results = (
         Shown(event=f"{model_call.execution}.{call}.result", type="tool_result", text=messages.storable(result))
         for call, result in (tools or {}).items()
@@ -77,8 +82,11 @@ def without_secrets(text: str) -> str:
 class Written:
     """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
 
-    def __init__(self, call: ports.StreamedCall, *, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, call: ports.StreamedCall, *, secrets: known_secrets.KnownSecrets, notify: Callable[[], None]
+    ) -> None:
         """`notify` is called whenever there is more."""
+        self._secrets = secrets
         self._turn = call
         self.without_secrets = notify
         self._text: list[str] = []
@@ -116,7 +124,9 @@ class Written:
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
         is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
-        return functools.partial(events_of, self._turn, thinking=thinking, text=text, tools=dict(self._tools)), is_long
+        return functools.partial(
+            events_of, self._turn, thinking=thinking, text=text, tools=dict(self._tools), secrets=self._secrets
+        ), is_long
 
     def news(self, parts: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
         """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import pydantic_core
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -13,7 +14,9 @@ from tarsy.masking import masker
 from tarsy.resources import investigations
 from tarsy.transcript import messages
 
-_MASKER = masker.Masker(groups=["security"])
+Mask: TypeAlias = Callable[[str], str]
+MASK: Mask = masker.Masker(groups=["security"]).text
+"""The masking of texts of authors of chains and instructions, without known secrets; the API adds those."""
 
 
 class View(BaseModel):
@@ -35,20 +38,15 @@ def seconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def masked_text(text: str) -> str:
-    """Return a text that an author of chains or instructions wrote, without secrets."""
-    return _MASKER.text(text)
-
-
-def masked(value: Any) -> Any:
+def masked(value: Any, mask: Mask) -> Any:
     """Return JSON with all its texts masked."""
     match value:
         case str():
-            return masked_text(value)
+            return mask(value)
         case dict():
-            return {key: masked(member) for key, member in value.items()}
+            return {key: masked(member, mask) for key, member in value.items()}
         case list():
-            return [masked(member) for member in value]
+            return [masked(member, mask) for member in value]
         case _:
             return value
 

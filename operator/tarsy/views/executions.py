@@ -105,7 +105,7 @@ class WholeExecution(_Execution):
     tools: list[OfferedTool]
 
 
-def execution(numbered: transcript_pages.NumberedEntry, changes: Changes) -> WholeExecution | None:
+def execution(numbered: transcript_pages.NumberedEntry, changes: Changes, *, mask: base.Mask) -> WholeExecution | None:
     """Return the execution that an entry starts; None if the entry starts none."""
     logged, entry = numbered.logged, numbered.logged.entry
     if not isinstance(entry, entries.ExecutionStarted):
@@ -119,15 +119,15 @@ def execution(numbered: transcript_pages.NumberedEntry, changes: Changes) -> Who
         "name": entry.name,
         "provider": entry.agent.provider if entry.agent else "",
         "started_at": logged.at,
-        "agent": agent(entry.agent),
+        "agent": agent(entry.agent, mask=mask),
         "tools": [offered_tool(tool) for tool in entry.tools],
     }
     return WholeExecution(**fields | changes.fields(logged.execution))
 
 
-def agent(settings: resolve.ResolvedAgent | None) -> Agent | None:
+def agent(settings: resolve.ResolvedAgent | None, *, mask: base.Mask) -> Agent | None:
     """Return an execution's settings, masked."""
-    return Agent.model_validate(base.masked(base.plain_json(settings))) if settings else None
+    return Agent.model_validate(base.masked(base.plain_json(settings), mask)) if settings else None
 
 
 def offered_tool(tool: messages.ToolSpec) -> OfferedTool:

@@ -140,7 +140,7 @@ class Export(Facts):
     unreadable: list[transcripts.Unreadable]
 
 
-def facts(details: summaries.Details) -> Facts:
+def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
     """Return the facts of an investigation."""
     summary = details.summary
     return Facts.model_validate(
@@ -158,7 +158,7 @@ def facts(details: summaries.Details) -> Facts:
             "fingerprint": details.fingerprint,
             "runbook_url": details.runbook_url,
             "mcp": details.mcp and details.mcp.model_dump(mode="json", exclude_none=True),
-            "chain": None if details.chain is None else ChainSpec(base.masked(details.chain)),
+            "chain": None if details.chain is None else ChainSpec(base.masked(details.chain, mask)),
             "runs": details.runs,
         }
     )
@@ -168,10 +168,12 @@ def investigation(
     details: summaries.Details,
     outlines: Iterable[transcript_pages.ExecutionOutline],
     unreadable: Iterable[tuple[int, entries.Unreadable]],
+    *,
+    mask: base.Mask,
 ) -> Investigation:
     """Return an investigation with its executions and the entries of its log that cannot be read."""
     return Investigation(
-        **dict(facts(details)),
+        **dict(facts(details, mask=mask)),
         executions=[executions.Execution.model_validate(outline) for outline in outlines],
         unreadable=[transcripts.unreadable(*numbered) for numbered in unreadable],
     )

@@ -15,7 +15,7 @@ from tarsy.resources import investigations
 from tarsy.store.reads import summaries, transcript_pages
 from tarsy.transcript import entries, record
 from tarsy.transcript.kinds import runs
-from tarsy.views import escape, transcripts
+from tarsy.views import base, escape, transcripts
 
 END = "---\n\nThe end of the transcript.\n"
 """The end of a complete document."""
@@ -35,8 +35,9 @@ _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "cha
 class Document:
     """One document, rendered part by part; it remembers the lines of its prompts."""
 
-    def __init__(self, details: summaries.Details) -> None:
+    def __init__(self, details: summaries.Details, *, mask: base.Mask) -> None:
         self._details = details
+        self._mask = mask
         self._path = f"/api/v1/investigations/{details.summary.id}"
         self._prompts: dict[int, str] = {}
         """The execution whose prompt had a line first, by the line's hash."""
@@ -93,14 +94,14 @@ class Document:
         match logged.entry:
             case entries.ExecutionStarted() as started:
                 yield _settings(started)
-                yield from map(self._message, transcripts.messages_of(numbered))
+                yield from map(self._message, transcripts.messages_of(numbered, mask=self._mask))
             case entries.Answered():
-                *before, answer = transcripts.messages_of(numbered)
+                *before, answer = transcripts.messages_of(numbered, mask=self._mask)
                 yield from map(self._message, before)
                 yield self._call(numbered)
                 yield from self._answered(answer)
             case entries.Unanswered():
-                yield from map(self._message, transcripts.messages_of(numbered))
+                yield from map(self._message, transcripts.messages_of(numbered, mask=self._mask))
                 yield self._call(numbered)
             case entries.FellBack(provider=provider):
                 yield self._call(numbered)

@@ -165,7 +165,7 @@ def _lines(numbered: transcript_pages.NumberedEntry, execution_name: str) -> lis
     ]
 
 
-def model_call(stored: transcript_pages.Call, *, investigation: str, full_result: str | None) -> Asked:
+def model_call(stored: transcript_pages.Call, *, investigation: str, full_result: str | None, mask: base.Mask) -> Asked:
     """Return a model call.
 
     The request for a summary also has the `investigation`'s name and the `full_result` of the tool call, if stored.
@@ -173,7 +173,7 @@ def model_call(stored: transcript_pages.Call, *, investigation: str, full_result
     call, entry = transcripts.model_call(stored.placed), transcripts.call_entry(stored.placed.logged.entry)
     assert call  # noqa: S101 - `transcript_pages.call` finds no other entries
     assert entry  # noqa: S101 - the same
-    request, problem = _request(stored.before, entry, investigation=investigation, full_result=full_result)
+    request, problem = _request(stored.before, entry, investigation=investigation, full_result=full_result, mask=mask)
     starts = (logged.entry for logged in stored.before if isinstance(logged.entry, entries.ExecutionStarted))
     started = next(starts, None)
     message = transcripts.answer(entry)
@@ -186,7 +186,7 @@ def model_call(stored: transcript_pages.Call, *, investigation: str, full_result
     return Asked(
         **dict(call),
         execution_name=stored.name,
-        agent=executions.agent(started.agent) if started else None,
+        agent=executions.agent(started.agent, mask=mask) if started else None,
         request=request,
         problem=problem,
         answer=None if call.failure else answer,
@@ -194,7 +194,12 @@ def model_call(stored: transcript_pages.Call, *, investigation: str, full_result
 
 
 def _request(
-    before: Sequence[entries.Logged], entry: transcripts.CallEntry, *, investigation: str, full_result: str | None
+    before: Sequence[entries.Logged],
+    entry: transcripts.CallEntry,
+    *,
+    investigation: str,
+    full_result: str | None,
+    mask: base.Mask,
 ) -> tuple[Request | None, str]:
     """Return a call's request, built from its execution's log before it, or the reason why it cannot be built."""
     for logged in before:
@@ -204,11 +209,11 @@ def _request(
         execution = _execution(before)
         if isinstance(entry, entries.ToolSummarised):
             request = requests.asked_for_summary(execution, entry, investigation=investigation, full_result=full_result)
-            return _visible_request(request, final=False), ""
+            return _visible_request(request, final=False, mask=mask), ""
         ask, request = requests.request_of(execution, entry)
     except (LookupError, StopIteration) as error:
         return None, f"the log before it does not add up: {type(error).__name__} {error}"
-    return _visible_request(request, final=ask.final), ""
+    return _visible_request(request, final=ask.final, mask=mask), ""
 
 
 def _execution(before: Sequence[entries.Logged]) -> record.Execution:
@@ -223,12 +228,12 @@ def _execution(before: Sequence[entries.Logged]) -> record.Execution:
     return execution
 
 
-def _visible_request(request: ports.Request, *, final: bool) -> Request:
+def _visible_request(request: ports.Request, *, final: bool, mask: base.Mask) -> Request:
     return Request(
         messages=[
             Sent(
                 role=message.role,
-                text=transcripts.message_text(message),
+                text=transcripts.message_text(message, mask=mask),
                 tool_calls=transcripts.calls(message.calls),
                 tool_call_id=message.call_id,
                 **tool_names.fields(message.tool_name),

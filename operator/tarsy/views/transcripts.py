@@ -166,7 +166,7 @@ class Unreadable(base.View):
     problem: str
 
 
-def messages_of(numbered: transcript_pages.NumberedEntry) -> list[Message]:
+def messages_of(numbered: transcript_pages.NumberedEntry, *, mask: base.Mask) -> list[Message]:
     """Return the messages that an entry adds."""
     logged = numbered.logged
     return [
@@ -177,7 +177,7 @@ def messages_of(numbered: transcript_pages.NumberedEntry) -> list[Message]:
             execution=logged.execution,
             position=position,
             role=message.role,
-            text=message_text(message),
+            text=message_text(message, mask=mask),
             thinking=message.thinking,
             tool_calls=calls(message.calls),
             native_results=native_results(message),
@@ -191,9 +191,9 @@ def messages_of(numbered: transcript_pages.NumberedEntry) -> list[Message]:
     ]
 
 
-def message_text(message: messages.Message) -> str:
+def message_text(message: messages.Message, *, mask: base.Mask) -> str:
     """Return the text of a message. Instructions are masked here; all other texts were when they came in."""
-    return base.masked_text(message.text) if message.role == "system" else message.text
+    return mask(message.text) if message.role == "system" else message.text
 
 
 def calls(tool_calls: Iterable[messages.ToolCall]) -> list[Call]:

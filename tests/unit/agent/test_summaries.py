@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.masking import NO_SECRETS
 from tarsy import failpoints
 from tarsy.agent import concurrent_waits, loop, prompts, requests, summaries
 from tarsy.config import resolve
@@ -509,7 +510,7 @@ async def test_it_is_streamed_under_the_id_of_its_event(
             self.turn = turn
 
         def text(self, piece: str) -> None:
-            shown.extend(streams.events_of(self.turn, thinking="not told", text=piece))
+            shown.extend(streams.events_of(self.turn, thinking="not told", text=piece, secrets=NO_SECRETS))
 
         def thinking(self, piece: str) -> None:
             """Forget it."""

@@ -12,6 +12,7 @@ from uuid import UUID
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.masking import NO_SECRETS
 from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
 from tarsy.transcript import ports, react, streams
@@ -118,7 +119,7 @@ def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows
     audience = deltas.Audience(database, heard=heard.append, moved=lambda _: None)
     audience.watch(ID)
     audience.hint(json.dumps({"v": 1, "p": [*rows, GOOD], "m": moved}))
-    deltas.Speaker(database).hint(json.dumps({"v": 1, "anew": moved, "still": rows}))
+    deltas.Speaker(database, secrets=NO_SECRETS).hint(json.dumps({"v": 1, "anew": moved, "still": rows}))
     pieces, _ = deltas.decode(json.dumps({"v": 1, "p": [*rows, GOOD], "m": []}))
     assert pieces, "what is right is taken"
     for piece in [*heard, *pieces]:
@@ -155,7 +156,9 @@ async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody
 async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwhile_is_told_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    speaker = deltas.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
+    speaker = deltas.Speaker(
+        databases.Database("postgresql://nobody@127.0.0.1:1/none"), secrets=NO_SECRETS
+    )  # never asked
     speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
     turn = ports.StreamedCall(
         investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support import leases
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation
 from tarsy.llm import limited_model, provider
@@ -116,7 +117,7 @@ class Watching:
     @contextmanager
     def open_stream(self, turn: ports.StreamedCall) -> Iterator[ports.Stream]:
         self.turns.append(turn)
-        written = streams.Written(turn, notify=self.told.set)
+        written = streams.Written(turn, secrets=NO_SECRETS, notify=self.told.set)
         try:
             yield written
         finally:

@@ -57,7 +57,7 @@ def test_what_the_platform_file_gives_is_found(loaded: platforms.Platform) -> No
     environment = {
         "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
     }  # fmt: skip
-    found = secret_values.values(loaded, environment)
+    found = secret_values.collect(loaded, environment)
     assert set(found) == {
         *("given-key-1", "given-key-2", "given-file-1", "given-file-2", "given-account-1"),
         *("given-arg-1", "given-arg-2", "given-arg-3"),
@@ -88,7 +88,7 @@ def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
         "SECRET_FILE": str(tmp_path / "missing"),
         "PATH": "/usr/bin",
     }
-    found = set(secret_values.values(platforms.Platform(), environment))
+    found = set(secret_values.collect(platforms.Platform(), environment))
     given = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
     assert given <= found
     assert found - given == {"postgres://tarsy:given-db-2@db/tarsy"}

@@ -63,7 +63,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
         told.update(registry.unusable(found, environment={}))
         credentials.key_digest(found.llm_providers["google"], {})
         reload.Watch(None, environment={}, beside=lambda _: [path])
-        secret_values.values(found, environment)
+        secret_values.collect(found, environment)
         secret_values.pepper(environment)
         try:
             settings.database_url(environment).read()
@@ -108,6 +108,6 @@ def test_names_that_are_no_text_hold_no_secret_back() -> None:
         "env": {"\ud800TOKEN": "given-env-1"},
     }
     written = {"mcp_servers": {"s": {"transport": transport}}}
-    found = secret_values.values(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    found = secret_values.collect(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
     assert "given-env-1" in found
-    assert "given-\udcff-key-1" in secret_values.values(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})
+    assert "given-\udcff-key-1" in secret_values.collect(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from support.masking import NO_SECRETS
 from tarsy.agent import strategies
 from tarsy.config import resolve
 from tarsy.config.check import chain_index, worker_reports
@@ -51,7 +52,7 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     checked: chain_index.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chain_statuses.build(mine, checked, servers={}, workers=NO_WORKER, now=NOW)
+    status = chain_statuses.build(mine, checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
     assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
@@ -78,10 +79,15 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
 ) -> None:
     warning = chain_index.Problem(reason="FallbackUnusable", message="second has no key")
     without = chain_statuses.build(
-        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(),
+        chain_index.ChainStatus(acceptance=None, references=problem),
+        servers={},
+        workers=NO_WORKER,
+        secrets=NO_SECRETS,
+        now=NOW,
     )
     checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
-    found = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, now=NOW)
+    found = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
     (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
     assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
@@ -90,10 +96,15 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = chain_statuses.build(make(), DANGLING, servers={}, workers=NO_WORKER, now=NOW)
+    first = chain_statuses.build(make(), DANGLING, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
     # Another reason and another generation are no transition.
     second = chain_statuses.build(
-        make(generation=2, status=first), CONFLICT, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)
+        make(generation=2, status=first),
+        CONFLICT,
+        servers={},
+        workers=NO_WORKER,
+        secrets=NO_SECRETS,
+        now=NOW + timedelta(hours=1),
     )
     times = {found.type: found.last_transition_time for found in second.conditions}
     old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
@@ -101,27 +112,41 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
-    written = chain_statuses.build(make(), GOOD, servers={}, workers=NO_WORKER, now=NOW).model_dump(
+    written = chain_statuses.build(make(), GOOD, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
     read = make(status=kind.Status.model_validate(written))
-    assert chain_statuses.build(read, GOOD, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)) == read.status
+    assert (
+        chain_statuses.build(
+            read, GOOD, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW + timedelta(hours=1)
+        )
+        == read.status
+    )
 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = chain_index.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
     status = chain_statuses.build(
-        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(),
+        chain_index.ChainStatus(acceptance=None, references=problem),
+        servers={},
+        workers=NO_WORKER,
+        secrets=NO_SECRETS,
+        now=NOW,
     )
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
 
 
-def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
-    known.replace(["pa55w0rd"])
+def test_a_message_is_cut_behind_what_masking_makes_longer() -> None:
+    secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     problem = chain_index.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
     status = chain_statuses.build(
-        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(),
+        chain_index.ChainStatus(acceptance=None, references=problem),
+        servers={},
+        workers=NO_WORKER,
+        secrets=secrets,
+        now=NOW,
     )
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 
@@ -158,8 +183,12 @@ def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
     told: list[catalogue.AnyReport], shown: str
 ) -> None:
     checked = replace(GOOD, servers=("k8s",))
-    without = chain_statuses.build(make(), GOOD, servers=by_server(told), workers=NO_WORKER, now=NOW)
-    found = chain_statuses.build(make(), checked, servers=by_server(told), workers=NO_WORKER, now=NOW)
+    without = chain_statuses.build(
+        make(), GOOD, servers=by_server(told), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
+    )
+    found = chain_statuses.build(
+        make(), checked, servers=by_server(told), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
+    )
     *others, last = found.conditions
     assert others == without.conditions, "a chain that needs none has none"
     assert last.type == "MCPServersReachable"
@@ -217,8 +246,12 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
     known = worker_reports.Workers(count=count, reports=reports)
     assert known.unusable == unusable
     checked = replace(GOOD, providers=("a",))
-    *others, last = chain_statuses.build(make(), checked, servers={}, workers=known, now=NOW).conditions
-    assert others == chain_statuses.build(make(), GOOD, servers={}, workers=known, now=NOW).conditions
+    *others, last = chain_statuses.build(
+        make(), checked, servers={}, workers=known, secrets=NO_SECRETS, now=NOW
+    ).conditions
+    assert (
+        others == chain_statuses.build(make(), GOOD, servers={}, workers=known, secrets=NO_SECRETS, now=NOW).conditions
+    )
     assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{chain_statuses.PROVIDERS_USABLE} {shown}"
 
 
@@ -226,6 +259,6 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
 def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
     known = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
     checked = replace(GOOD, providers=("a",))
-    shown = make(status=chain_statuses.build(make(), checked, servers={}, workers=known, now=NOW))
+    shown = make(status=chain_statuses.build(make(), checked, servers={}, workers=known, secrets=NO_SECRETS, now=NOW))
     told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
     assert [one.message for one in system_warnings.chain_warnings([shown])] == ([told] if is_warned else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,13 +10,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses, projector
 from tarsy.masking import known_secrets
 from tarsy.resources import investigations
 from tarsy.store.reads import summaries
 from tarsy.transcript import entries
 
-build = investigation_statuses.build
+build = functools.partial(investigation_statuses.build, secrets=NO_SECRETS)
 
 ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)
 STARTED = ADMITTED + timedelta(seconds=1)
@@ -435,11 +437,10 @@ def test_headline_is_the_result_or_the_message_of_what_has_none(found: summaries
     assert build(found).headline == shown
 
 
-def test_target_and_headline_hold_nothing_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
-    known.replace(["pa55w0rd"])
+def test_target_and_headline_hold_nothing_that_this_process_was_given() -> None:
+    secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     found = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
-    status = build(found)
+    status = build(found, secrets=secrets)
     assert (status.headline, status.target) == ("It is [MASKED:secret].", "shop/[MASKED:secret]")
 
 
@@ -497,10 +498,9 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
     assert len(json.dumps(written, ensure_ascii=False).encode()) < 64 * 1024
 
 
-def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_masking_makes_longer_is_cut_behind_it() -> None:
     """A marker is longer than a short secret, and a text may be nothing but secrets."""
-    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
-    known.replace(["pa55w0rd"])
+    secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     text = "pa55w0rd " * 1000
     found = replace(
         end("Failed", replace(stage("look", "Failed", text), lacks=[text]), message=text),
@@ -510,12 +510,12 @@ def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPa
         grounds="InspectedWithGaps",
         gaps=[{"tool": text[:200], "reason": text[:200]}],
     )
-    status = build(found)
+    status = build(found, secrets=secrets)
     written = status.model_dump_json(by_alias=True)
     assert "pa55" not in written
     assert investigations.Status.model_validate_json(written) == status
     assert status.summary == ("[MASKED:secret] " * 100)[:1024]
-    short = build(replace(found, final_analysis="it is pa55w0rd"))
+    short = build(replace(found, final_analysis="it is pa55w0rd"), secrets=secrets)
     assert (short.final_analysis, short.final_analysis_truncated) == ("it is [MASKED:secret]", None)
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from support.masking import NO_SECRETS
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, tool_filters
 from tarsy.ingest import decision
@@ -59,7 +60,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         "suspend": True,
         "ttlSecondsAfterFinished": 60,
     }
-    assert decision.decide(asked(**spec), index, mask=mask) == admission.Admission(
+    assert decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS) == admission.Admission(
         id="u1",
         namespace="tarsy",
         name="web-crash",
@@ -81,12 +82,12 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
 
 def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
-    found = decision.decide(asked(mcp=mcp), index, mask=mask)
+    found = decision.decide(asked(mcp=mcp), index, mask=mask, secrets=NO_SECRETS)
     assert found.mcp == investigations.MCP(
         servers=[investigations.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
     )
     assert found.chain == admitted(MINE)
-    assert decision.decide(asked(), index, mask=mask).mcp is None
+    assert decision.decide(asked(), index, mask=mask, secrets=NO_SECRETS).mcp is None
 
 
 @pytest.mark.parametrize(
@@ -104,17 +105,14 @@ def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
     index: chain_index.ChainIndex, mcp: dict[str, Any], message: str
 ) -> None:
     catalogue = {"k8s": [tool_filters.Tool(name="get", read_only=True)]}
-    found = decision.decide(asked(mcp=mcp), index, mask=mask, catalogue=catalogue).chain
+    found = decision.decide(asked(mcp=mcp), index, mask=mask, secrets=NO_SECRETS, catalogue=catalogue).chain
     assert isinstance(found, admission.Refusal)
     assert found.reason == "MCPSelectionInvalid"
     assert found.message.startswith(message)
 
 
-def test_a_chain_is_kept_without_what_the_process_was_given(
-    platform: platforms.Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
-    known.replace(["pa55w0rd"])
+def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -> None:
+    secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     spec = MINE.spec.model_copy(
         update={
             "description": "log in by pa55w0rd",
@@ -126,7 +124,10 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
     )
     mine = MINE.model_copy(update={"spec": spec})
     found = decision.decide(
-        asked(), chain_index.ChainIndex([mine], platform=platform, unusable_providers={}), mask=mask
+        asked(),
+        chain_index.ChainIndex([mine], platform=platform, unusable_providers={}),
+        mask=mask,
+        secrets=secrets,
     )
     assert isinstance(found.chain, admission.AdmittedChain)
     assert found.chain.spec.description == "log in by [MASKED:secret]"
@@ -140,7 +141,7 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
 
 
 def test_what_is_not_said_is_what_it_always_was(index: chain_index.ChainIndex) -> None:
-    found = decision.decide(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask)
+    found = decision.decide(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask, secrets=NO_SECRETS)
     assert (found.alert_data, found.severity, found.runbook_url, found.alert_data_ref) == ("", None, None, None)
     assert (found.fingerprint, found.starts_at, found.receipt, found.ttl_seconds) == (None, None, None, None)
     assert (found.priority, found.suspend) == (0, False)
@@ -148,7 +149,12 @@ def test_what_is_not_said_is_what_it_always_was(index: chain_index.ChainIndex) -
 
 def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainIndex) -> None:
     """It was masked when it was stored, and only the store knows whether it is there."""
-    found = decision.decide(asked(alertData=None, alertDataRef={"name": "d1", "size": 70_000}), index, mask=mask)
+    found = decision.decide(
+        asked(alertData=None, alertDataRef={"name": "d1", "size": 70_000}),
+        index,
+        mask=mask,
+        secrets=NO_SECRETS,
+    )
     assert (found.alert_data, found.alert_data_ref) == (None, "d1")
 
 
@@ -160,7 +166,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainI
 def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
     index: chain_index.ChainIndex, spec: dict[str, Any], taken: chains.AgentChain
 ) -> None:
-    assert decision.decide(asked(**spec), index, mask=mask).chain == admitted(taken)
+    assert decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS).chain == admitted(taken)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
 def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     index: chain_index.ChainIndex, spec: dict[str, Any], reason: str, message: str
 ) -> None:
-    found = decision.decide(asked(**spec), index, mask=mask)
+    found = decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS)
     assert isinstance(found.chain, admission.Refusal)
     assert found.chain.reason == reason
     assert found.chain.message.startswith(message)
@@ -197,11 +203,14 @@ def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
 def test_an_author_is_masked_unless_it_is_a_mail_address(
     index: chain_index.ChainIndex, author: str | None, kept: str
 ) -> None:
-    assert decision.decide(asked(author=author), index, mask=mask).author == kept
+    assert decision.decide(asked(author=author), index, mask=mask, secrets=NO_SECRETS).author == kept
 
 
 def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: chain_index.ChainIndex) -> None:
     found = decision.decide(
-        asked(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
+        asked(author="secret" * 42),
+        index,
+        mask=lambda text: text.replace("secret", "[MASKED:secret]"),
+        secrets=NO_SECRETS,
     )
     assert len(found.author) == investigations.AUTHOR_MAX

@@ -15,6 +15,7 @@ from typing import Any
 import pydantic
 import pytest
 from support import leases
+from support.masking import NO_SECRETS
 from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
 from tarsy.llm import credentials, provider, registry, vertexai
@@ -86,7 +87,7 @@ def test_a_provider_without_a_key_is_unusable_and_says_which(
 
 async def test_an_unusable_provider_answers_every_question_with_why() -> None:
     async with registry.session() as http:
-        models = registry.build(settings(), environment={}, http=http)
+        models = registry.build(settings(), environment={}, http=http, secrets=NO_SECRETS)
         with pytest.raises(ports.ModelError) as error:
             await models["google"].ask(REQUEST, SCOPE)
         for one in models.shared.values():
@@ -145,7 +146,7 @@ def test_a_server_that_wants_no_key_is_usable_without() -> None:
 async def test_options_that_an_integration_does_not_take_make_it_unusable(options: dict[str, Any], why: str) -> None:
     found = of("langchain", model="m", model_provider="openai", api_key_env="KEY", options=options)
     async with registry.session() as http:
-        models = registry.build(found, environment={"KEY": "k"}, http=http)
+        models = registry.build(found, environment={"KEY": "k"}, http=http, secrets=NO_SECRETS)
         with pytest.raises(ports.ModelError) as error:
             await models["mine"].ask(REQUEST, SCOPE)
         for one in models.shared.values():
@@ -203,7 +204,7 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
     monkeypatch.setattr("tarsy.llm.openai.build", build)
     found = of("openai", model="m", api_key_env=None)
     async with registry.session() as http:
-        models = registry.build(found, environment={}, http=http)
+        models = registry.build(found, environment={}, http=http, secrets=NO_SECRETS)
         assert built == []
         impatient, *others = [asyncio.create_task(models["mine"].ask(REQUEST, SCOPE)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -219,10 +220,12 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
 
 def test_what_nothing_names_is_not_imported() -> None:
     program = (
-        "import asyncio, sys; from tarsy.config.load import loader; from tarsy.llm import registry\n"
+        "import asyncio, sys; from tarsy.config.load import loader; from tarsy.llm import registry; "
+        "from tarsy.masking import known_secrets\n"
         "async def main():\n"
         "    async with registry.session() as http:\n"
-        "        models = registry.build(loader.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
+        "        models = registry.build(loader.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http,\n"
+        "            secrets=known_secrets.KnownSecrets())\n"
         "        for one in models.shared.values():\n"
         "            await one.close()\n"
         "asyncio.run(main())\n"
@@ -345,13 +348,17 @@ async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_q
     source, key = Source(), tmp_path / "key"
     monkeypatch.setattr("tarsy.llm.openai.build", lambda *_, **__: source)
     async with registry.session() as http:
-        models = registry.build(of("openai", model="m", api_key_file=str(key)), environment={}, http=http)
+        models = registry.build(
+            of("openai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
+        )
         with pytest.raises(ports.ModelError, match="api_key_file: No such file"):
             await models["mine"].ask(REQUEST, SCOPE)
         key.write_text("k")
         assert (await models["mine"].ask(REQUEST, SCOPE)).message.text == "Yes."
         monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: 1 // 0)
-        models = registry.build(of("xai", model="m", api_key_file=str(key)), environment={}, http=http)
+        models = registry.build(
+            of("xai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
+        )
         with pytest.raises(ports.ModelError, match="by zero"):
             await models["mine"].ask(REQUEST, SCOPE)
     (told,) = caplog.messages
@@ -369,7 +376,7 @@ async def test_what_an_sdk_says_of_its_settings_is_told_without_what_was_given(m
 
     monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: Settings(proxy="http://me:hunter2@proxy"))
     async with registry.session() as http:
-        models = registry.build(of("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http)
+        models = registry.build(of("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http, secrets=NO_SECRETS)
         with pytest.raises(ports.ModelError, match=r"proxy: Value error, not both\.$"):
             await models["mine"].ask(REQUEST, SCOPE)
 
@@ -450,10 +457,12 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         )
 
     async with registry.session() as http:
-        first = registry.build(file(same="m", other="m"), environment={}, http=http)
+        first = registry.build(file(same="m", other="m"), environment={}, http=http, secrets=NO_SECRETS)
         same, other = made
         await first["same"].ask(REQUEST, SCOPE)
-        second = registry.build(file(same="m", other="n", calls=1), environment={}, http=http, before=first)
+        second = registry.build(
+            file(same="m", other="n", calls=1), environment={}, http=http, secrets=NO_SECRETS, before=first
+        )
         second.apply_limits()
         assert len(made) == 3, "what is as before is not built again"
         assert second["same"].slots is first["same"].slots
@@ -473,11 +482,13 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         await second["same"].ask(REQUEST, SCOPE)
 
         (tmp_path / "key").write_text("two")
-        third = registry.build(file(same="m", other="n"), environment={}, http=http, before=second)
+        third = registry.build(file(same="m", other="n"), environment={}, http=http, secrets=NO_SECRETS, before=second)
         assert len(made) == 5, "another key is another client"
         await exchange(third)
         for number in range(50):
-            third = registry.build(file(same="m", other=f"{number}"), environment={}, http=http, before=third)
+            third = registry.build(
+                file(same="m", other=f"{number}"), environment={}, http=http, secrets=NO_SECRETS, before=third
+            )
             await exchange(third)
         await known.close()
     assert [one.closings for one in made] == [1] * len(made)

@@ -22,7 +22,7 @@ VALUES = [KEY, "gsk-9f8e7d6c5b4a", "pa55w0rd", "correct-horse-battery-staple"]
 
 def knows(*values: str) -> known_secrets.KnownSecrets:
     known = known_secrets.KnownSecrets()
-    known.replace(values)
+    known.add(values)
     return known
 
 
@@ -106,9 +106,9 @@ def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: 
         "hex": whole.hex(),
     }[written]
     known = knows(value)
-    masked = known.text(text)
+    masked = known.mask(text)
     assert not tells(masked, value)
-    assert known.text(masked) == masked
+    assert known.mask(masked) == masked
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -118,12 +118,12 @@ def test_of_a_text_that_goes_on_nothing_is_shown_that_turns_out_to_be_a_value(wr
     known = knows(*VALUES)
     before = ""
     for end in range(len(text) + 1):
-        shown = known.beginning(text[:end])
+        shown = known.mask_beginning(text[:end])
         assert shown.startswith(before), "what was shown stays"
         assert not tells(shown, value)
         assert not any(part in shown for part in (value[:6], value[-6:])) or written == "base64 with a newline"
         before = shown
-    assert known.text(text) == before
+    assert known.mask(text) == before
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_of_a_text_that_goes_on_nothing_is_shown_that_turns_out_to_be_a_value(wr
 )
 def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: str) -> None:
     known = knows("abcdefgh-1", "abcdefgh-1-longer", "gsk-9f8e7d6c5b4a", "inner-value-1", "inner-value-1nner-value-2")
-    assert known.beginning(text) == shown
+    assert known.mask_beginning(text) == shown
 
 
 @hypothesis.given(
@@ -158,10 +158,10 @@ def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: st
 )
 def test_whatever_comes_is_shown_in_the_end_and_masked_as_ever(pieces: list[str]) -> None:
     text = "".join(pieces)
-    shown = [KNOWN.beginning(text[:end]) for end in range(len(text) + 1)]
+    shown = [KNOWN.mask_beginning(text[:end]) for end in range(len(text) + 1)]
     for one in shown:
         assert not any(value in one for value in VALUES)
-    assert KNOWN.beginning(f"{text}\n\n") == KNOWN.text(f"{text}\n\n")
+    assert KNOWN.mask_beginning(f"{text}\n\n") == KNOWN.mask(f"{text}\n\n")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_whatever_comes_is_shown_in_the_end_and_masked_as_ever(pieces: list[str]
 )
 def test_what_cannot_be_told_from_other_words_shreds_no_text(value: str) -> None:
     text = "the user postgres with password hunter2 of tarsy-system at 10.0.0.1:5432 since 12345678: a MASKED one 1"
-    assert knows(value).text(text) == text
+    assert knows(value).mask(text) == text
 
 
 def test_of_a_key_in_several_lines_each_line_is_found_alone() -> None:
@@ -180,30 +180,30 @@ def test_of_a_key_in_several_lines_each_line_is_found_alone() -> None:
         "-----END",
     ]
     known = knows("\n".join(lines))
-    assert known.text(json.dumps("\n".join(lines))) == '"[MASKED:secret]"'
-    assert known.text(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
+    assert known.mask(json.dumps("\n".join(lines))) == '"[MASKED:secret]"'
+    assert known.mask(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
 
 
 def test_another_file_brings_other_values_and_those_of_before_are_found_still() -> None:
     known = knows("first-secret-1")
     before = masker.Masker(secrets=known)
-    known.replace(["second-secret-2"])
+    known.add(["second-secret-2"])
     assert before.text("first-secret-1 second-secret-2") == "[MASKED:secret] [MASKED:secret]"
-    known.replace(["third-secret-3"])
+    known.add(["third-secret-3"])
     assert before.text("first-secret-1 third-secret-3") == "[MASKED:secret] [MASKED:secret]"
-    known.replace([])
-    known.replace([])
+    known.add([])
+    known.add([])
     assert before.text("third-secret-3") == "[MASKED:secret]"
 
 
 def test_json_is_masked_text_by_text_and_stays_json() -> None:
     found = {"a": [KEY, 1, None, True], KEY: {"b": f"x {KEY} y"}}
-    assert KNOWN.json(found) == {
+    assert KNOWN.mask_json(found) == {
         "a": ["[MASKED:secret]", 1, None, True],
         "[MASKED:secret]": {"b": "x [MASKED:secret] y"},
     }
     clean = {"a": ["b"]}
-    assert KNOWN.json(clean) is clean
+    assert KNOWN.mask_json(clean) is clean
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import cluster_text
+from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.masking import custom_patterns, known_secrets, masker
 
 KNOWN = known_secrets.KnownSecrets()
-KNOWN.replace(["the-process-key-1"])
-KNOWN.season("database-password")
+KNOWN.add(["the-process-key-1"])
+KNOWN.set_pepper("database-password")
 MASKER = masker.Masker(groups=["security"], fingerprints=True, secrets=KNOWN)
 MARKED = re.compile(r"\[MASKED:[a-z0-9_]+:([0-9a-f]{4})\]")
 FIRST, SECOND = "cnry4Kd9xQ", "cnry7Zb2wL"
@@ -64,7 +65,7 @@ def test_another_investigation_has_other_digits() -> None:
 
 def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
     elsewhere = known_secrets.KnownSecrets()
-    elsewhere.season("another password")
+    elsewhere.set_pepper("another password")
     other = masker.Masker(groups=["security"], fingerprints=True, secrets=elsewhere)
     text = "\n".join(f"P{number}_PASSWORD=cnry{number}xQ9" for number in range(20))
     assert MARKED.findall(other.text(text, investigation="one")) != digits(text)
@@ -79,10 +80,14 @@ def test_all_digits_occur_alike() -> None:
 def test_there_are_none_unless_they_are_asked_for_and_never_in_alerts() -> None:
     text = f"DB_PASSWORD={FIRST}"
     server, alerts = platforms.DataMasking(), platforms.AlertMasking()
-    for plain in (server.masker().text(text, investigation="one"), MASKER.text(text), alerts.masker().text(text)):
+    for plain in (
+        server.masker(NO_SECRETS).text(text, investigation="one"),
+        MASKER.text(text),
+        alerts.masker(NO_SECRETS).text(text),
+    ):
         assert plain == "DB_PASSWORD=[MASKED:password]"
-    assert alerts.masker().text(text, investigation="one") == "DB_PASSWORD=[MASKED:password]"
-    opted = platforms.DataMasking(fingerprints=True).masker()
+    assert alerts.masker(NO_SECRETS).text(text, investigation="one") == "DB_PASSWORD=[MASKED:password]"
+    opted = platforms.DataMasking(fingerprints=True).masker(NO_SECRETS)
     assert MARKED.search(opted.text(text, investigation="one"))
 
 

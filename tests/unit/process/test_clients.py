@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.masking import NO_SECRETS
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
 from tarsy.process.runtime import clients, platform_file
@@ -41,6 +42,7 @@ async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         throttle=rate_limits.RateLimits(database, {}),
         pins=pins.Pins(database),
         open_stream=lambda _: nullcontext(ports.NULL_STREAM),
+        secrets=NO_SECRETS,
         mask=str,
         loopback=False,
     )

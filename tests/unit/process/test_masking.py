@@ -12,8 +12,8 @@ UNMASKED_ALERTS = {"defaults": {"alert_masking": {"enabled": False}}}
 
 def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com at-the-gateway-7"
-    process_masking = masking.Masking(known=known_secrets.KNOWN)  # every masker asks it
-    mask = process_masking.alerts.text
+    process_masking = masking.Masking(known_secrets.KnownSecrets())
+    mask = process_masking.mask_alert
     assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
     monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
     loaded = platforms.Platform.model_validate(
@@ -32,8 +32,8 @@ async def test_a_file_that_is_prepared_masks_its_secrets_and_leaves_alerts_to_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "password: hunter2x\nat-the-next-gateway-8"
-    process_masking = masking.Masking(known=known_secrets.KNOWN)
-    mask = process_masking.alerts.text
+    process_masking = masking.Masking(known_secrets.KnownSecrets())
+    mask = process_masking.mask_alert
     monkeypatch.setenv("NEXT_GATEWAY", "at-the-next-gateway-8")
     provider = {"type": "openai", "model": "m", "api_key_env": "NEXT_GATEWAY"}
     following = platforms.Platform.model_validate(UNMASKED_ALERTS | {"llm_providers": {"a": provider}})

@@ -13,6 +13,7 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from support import apis
+from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.live import events_from_log
 from tarsy.resources import investigations as kind
@@ -208,5 +209,5 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         runs=[],
         log_seq=1,
     )
-    assert investigations.facts(head).cost == told
-    assert investigation_statuses.build(head.summary).usage.cost == told
+    assert investigations.facts(head, mask=str).cost == told
+    assert investigation_statuses.build(head.summary, secrets=NO_SECRETS).usage.cost == told

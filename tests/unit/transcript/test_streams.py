@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.masking import NO_SECRETS
 from tarsy.agent import dialects
 from tarsy.masking import known_secrets
 from tarsy.transcript import entries, messages, ports, react, streams, timeline, timeline_events
@@ -69,7 +70,7 @@ def logged(turn: ports.StreamedCall, message: messages.Message) -> dict[str, tup
 def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
     turn: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
 ) -> None:
-    written = streams.Written(turn, notify=nothing)
+    written = streams.Written(turn, secrets=NO_SECRETS, notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(thinking, at):
         written.thinking(piece)
@@ -79,7 +80,7 @@ def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
         written.text(piece)
         so_far += piece
         seen = told(seen, written.news())
-        shown = there(streams.events_of(turn, thinking=thinking, text=so_far))
+        shown = there(streams.events_of(turn, thinking=thinking, text=so_far, secrets=NO_SECRETS))
         assert {event: text for event, text in seen.items() if text} == shown
     assert told({}, written.news(anew=True)) == seen, "who comes late sees the same"
     assert written.news() == []
@@ -88,7 +89,7 @@ def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
 @hypothesis.given(text=in_any_text, thinking=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_at_its_end_a_native_answer_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
-    shown = {one.event: one.text for one in streams.events_of(NATIVE, thinking=thinking, text=text)}
+    shown = {one.event: one.text for one in streams.events_of(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)}
     message = messages.Message(role="assistant", text=messages.storable(text), thinking=messages.storable(thinking))
     assert shown == {event: content for event, (_, content) in logged(NATIVE, message).items()}
 
@@ -102,7 +103,7 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
     kept = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
     hypothesis.assume(isinstance(kept, messages.Message) and not dialects.REACT.problem(kept))
     assert isinstance(kept, messages.Message)
-    shown = there(streams.events_of(REACT, thinking="", text=text))
+    shown = there(streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS))
     calls = tuple(replace(call, id=f"3.{place}") for place, call in enumerate(kept.calls))
     in_log = logged(REACT, replace(kept, calls=calls))
     assert shown == {event: content for event, (_, content) in in_log.items() if event in ("e0.3.thought", "e0.3.text")}
@@ -111,7 +112,7 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
 @hypothesis.given(first=in_any_text, second=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> None:
-    written = streams.Written(NATIVE, notify=nothing)
+    written = streams.Written(NATIVE, secrets=NO_SECRETS, notify=nothing)
     written.thinking("hm")
     written.text(first)
     seen = told({}, written.news())
@@ -119,7 +120,7 @@ def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> 
     written.text(second)
     seen = told(seen, written.news())
     assert {event: text for event, text in seen.items() if text} == there(
-        streams.events_of(NATIVE, thinking="", text=second)
+        streams.events_of(NATIVE, thinking="", text=second, secrets=NO_SECRETS)
     )
 
 
@@ -139,19 +140,19 @@ STEPS = [
 
 @pytest.mark.parametrize(("text", "expected"), STEPS, ids=[text[-12:] for text, _ in STEPS])
 def test_labels_of_the_react_dialect_are_not_shown_not_even_half_of_one(text: str, expected: dict[str, str]) -> None:
-    shown = streams.events_of(REACT, thinking="", text=text)
+    shown = streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS)
     assert {one.event: one.text for one in shown} == {f"e0.3.{place}": text for place, text in expected.items()}
 
 
 def test_the_text_of_a_summary_is_shown_as_one() -> None:
-    (one,) = streams.events_of(replace(NATIVE, kind="summary"), thinking="", text="It is memory.")
+    (one,) = streams.events_of(replace(NATIVE, kind="summary"), thinking="", text="It is memory.", secrets=NO_SECRETS)
     assert one == streams.Shown(event="e0.3.text", type="executive_summary", text="It is memory.")
 
 
 def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
     text = "Final Answer: ".ljust(react.READ_MAX, "x")
-    assert streams.events_of(REACT, thinking="", text=text)
-    assert not streams.events_of(REACT, thinking="", text=text + "x")
+    assert streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS)
+    assert not streams.events_of(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
 
 
 @hypothesis.given(one=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))
@@ -171,18 +172,15 @@ SECRET = "sk-live-9Qw7Er5Ty3Ui1"
     at=strategies.lists(strategies.integers(0, 200), max_size=8),
     encoded=strategies.booleans(),
 )
-def test_what_the_process_was_given_is_shown_in_no_piece_however_it_is_cut(
+def test_a_known_secret_is_in_no_piece_however_it_is_cut(
     turn: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(known_secrets, "KNOWN", known := known_secrets.KnownSecrets())
-        known.replace([SECRET])
-        written = streams.Written(turn, notify=nothing)
-        seen: dict[str, str] = {}
-        for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
-            written.text(piece)
-            written.thinking(piece)
-            seen = told(seen, written.news())
-            assert not any(secret[:8] in text or secret[-8:] in text for text in seen.values())
+    written = streams.Written(turn, secrets=known_secrets.KnownSecrets([SECRET]), notify=nothing)
+    seen: dict[str, str] = {}
+    for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
+        written.text(piece)
+        written.thinking(piece)
+        seen = told(seen, written.news())
+        assert not any(secret[:8] in text or secret[-8:] in text for text in seen.values())
     assert any("[MASKED:secret]" in text for text in seen.values())

@@ -19,6 +19,7 @@ import markdown_it
 import pytest
 from hypothesis import strategies
 from support import stories
+from support.masking import MASK
 from tarsy.store.reads import summaries, transcript_pages
 from tarsy.transcript import entries, messages
 from tarsy.views import markdown
@@ -178,7 +179,7 @@ def told(document: markdown.Document, one: transcript_pages.ExecutionOutline, lo
 
 def written(text: str = ANALYSIS, result: str = RESULT) -> str:
     """A document about agents that say `text`, of tools that say `result`."""
-    document = markdown.Document(found(final_analysis=text))
+    document = markdown.Document(found(final_analysis=text), mask=MASK)
     asked = stories.asks("k8s.pods_log", text="I look.", thinking="Why does it end?")
     first, second = outline("one", name="KubernetesAgent-1"), outline("two", name="KubernetesAgent-2")
     asking = outline("three", name="ChatAgent", kind="chat", run=1, stage="")
@@ -223,7 +224,7 @@ def test_what_prompts_have_in_common_is_shown_once() -> None:
 def test_a_prompt_that_is_too_long_says_so_and_is_forgotten_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "REMEMBERED_MAX", 100)
     text = "".join(f"line {number}\n" for number in range(3_000))
-    document = markdown.Document(found())
+    document = markdown.Document(found(), mask=MASK)
     prompt = messages.Message(role="user", text=text)
     started = dataclasses.replace(stories.started("one"), messages=(prompt, prompt))
     said = told(document, outline("one", name="KubernetesAgent-1"), [started])

@@ -167,10 +167,21 @@ class Intake:
         """Admit the object. One that existed is masked again: others had time to read its receipt and to replace it."""
         if created.existed:
             decided = await asyncio.to_thread(
-                decision.decide, created.investigation, chains.index, mask=self.mask, namespace_uid=chains.namespace_uid
+                decision.decide,
+                created.investigation,
+                chains.index,
+                mask=self.mask,
+                secrets=self.cluster.secrets,
+                namespace_uid=chains.namespace_uid,
             )
         else:
-            decided = decision.decide(created.investigation, chains.index, mask=str, namespace_uid=chains.namespace_uid)
+            decided = decision.decide(
+                created.investigation,
+                chains.index,
+                mask=str,
+                secrets=self.cluster.secrets,
+                namespace_uid=chains.namespace_uid,
+            )
         await queueing.admit(self.database, decided, just_created=not created.existed, address=caller.address)
         if self.on_admitted is not None and not created.existed:
             self.on_admitted(created.investigation.metadata)

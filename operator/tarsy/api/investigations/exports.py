@@ -8,6 +8,7 @@ for each section.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -43,7 +44,9 @@ class GoneError(Exception):
     """The transcript was deleted during the export, which is incomplete."""
 
 
-def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
+def routes(
+    database: databases.Database, may: permissions.Access, responder: answers.Responder, *, mask: base.Mask
+) -> APIRouter:
     """Return the route of the export."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -65,7 +68,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
         media_type, suffix = _TYPES[format]
         name = f"{target.name}-{target.id}.{suffix}"
         return StreamingResponse(
-            as_json(database, head) if format == "json" else as_markdown(database, head),
+            (as_json if format == "json" else as_markdown)(database, head, mask=mask),
             media_type=media_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
         )
@@ -73,10 +76,12 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
     return router
 
 
-async def as_json(database: databases.Database, head: summaries.Details) -> AsyncIterator[bytes]:
+async def as_json(
+    database: databases.Database, head: summaries.Details, *, mask: base.Mask = base.MASK
+) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
     opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": head.log_seq}).encode()
-    facts = await asyncio.to_thread(lambda: _json(investigations.facts(head)))
+    facts = await asyncio.to_thread(lambda: _json(investigations.facts(head, mask=mask)))
     yield opening[:-1] + b"," + facts[1:-1]
     changes, unreadable = executions.Changes(), list[transcripts.Unreadable]()
     async for page in transcript_pages.walk(
@@ -85,9 +90,14 @@ async def as_json(database: databases.Database, head: summaries.Details) -> Asyn
         changes.add(page)
     sections = {
         "executions": _section(
-            database, head, ("ExecutionStarted",), lambda placed: _optional(executions.execution(placed, changes))
+            database,
+            head,
+            ("ExecutionStarted",),
+            lambda placed: _optional(executions.execution(placed, changes, mask=mask)),
         ),
-        "messages": _section(database, head, registry.WITH_MESSAGES, transcripts.messages_of),
+        "messages": _section(
+            database, head, registry.WITH_MESSAGES, functools.partial(transcripts.messages_of, mask=mask)
+        ),
         "llm_interactions": _section(
             database, head, registry.WITH_MODEL_CALLS, lambda placed: _optional(transcripts.model_call(placed))
         ),
@@ -158,9 +168,11 @@ async def _timeline(
         after, more = page.last, page.more
 
 
-async def as_markdown(database: databases.Database, head: summaries.Details) -> AsyncIterator[bytes]:
+async def as_markdown(
+    database: databases.Database, head: summaries.Details, *, mask: base.Mask = base.MASK
+) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
-    identity, document = head.summary.id, markdown.Document(head)
+    identity, document = head.summary.id, markdown.Document(head, mask=mask)
     yield (await asyncio.to_thread(document.head)).encode()
     outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
     scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda outline: (outline.run, outline.stage))

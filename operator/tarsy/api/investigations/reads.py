@@ -14,7 +14,7 @@ from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript.kinds import registry
-from tarsy.views import investigations, timelines, transcripts
+from tarsy.views import base, investigations, timelines, transcripts
 
 ENTRIES_MAX = 500
 """Entries of the log whose messages or calls are on one page."""
@@ -37,14 +37,16 @@ Limit = Annotated[
 ]
 
 
-def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
+def routes(
+    database: databases.Database, may: permissions.Access, responder: answers.Responder, *, mask: base.Mask
+) -> APIRouter:
     """Return the routes of an investigation, its timeline and its messages."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=investigations.Investigation)
     async def investigation(target: permissions.Target = Depends(may.read)) -> Response:
         """Return an investigation and its state, with its newest 100 runs."""
-        return await responder.respond(lambda: read(database, target.id))
+        return await responder.respond(lambda: read(database, target.id, mask=mask))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=timelines.Timeline)
     async def timeline(
@@ -72,7 +74,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
     ) -> Response:
         """Return the messages of its conversations after entry `after` of its log."""
         return await responder.respond(
-            lambda: read_messages(database, target.id, after=after, limit=limit, execution=execution)
+            lambda: read_messages(database, target.id, after=after, limit=limit, execution=execution, mask=mask)
         )
 
     return router
@@ -91,7 +93,9 @@ async def log_end(database: databases.Database, identity: UUID) -> int:
     return end
 
 
-async def read(database: databases.Database, identity: UUID) -> investigations.Investigation:
+async def read(
+    database: databases.Database, identity: UUID, *, mask: base.Mask = base.MASK
+) -> investigations.Investigation:
     """Read an investigation; the id is its object's uid."""
     head = await summaries.details(database, identity, runs=RUNS_MAX)
     if head is None:
@@ -99,7 +103,7 @@ async def read(database: databases.Database, identity: UUID) -> investigations.I
     runs = [run.number for run in head.runs]
     outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
     unreadable = await transcript_pages.unknown_entries(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
-    return await asyncio.to_thread(investigations.investigation, head, outlines, unreadable)
+    return await asyncio.to_thread(investigations.investigation, head, outlines, unreadable, mask=mask)
 
 
 async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:
@@ -122,7 +126,13 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
 
 
 async def read_messages(
-    database: databases.Database, identity: UUID, *, after: int, limit: int, execution: str | None = None
+    database: databases.Database,
+    identity: UUID,
+    *,
+    after: int,
+    limit: int,
+    execution: str | None = None,
+    mask: base.Mask = base.MASK,
 ) -> transcripts.Messages:
     """Read the messages that up to `limit` entries after number `after` added, of all executions or of one.
 
@@ -141,7 +151,8 @@ async def read_messages(
             database, identity, kinds=registry.WITH_MESSAGES, after=after, upto=end, limit=limit, execution=execution
         )
         messages = await asyncio.to_thread(
-            lambda placed: [message for entry in placed for message in transcripts.messages_of(entry)], page.placed
+            lambda placed: [message for entry in placed for message in transcripts.messages_of(entry, mask=mask)],
+            page.placed,
         )
         if messages or not page.more:
             return transcripts.Messages(messages=messages, last=page.last, more=page.more)

@@ -16,12 +16,14 @@ from tarsy.store.base import databases
 from tarsy.store.reads import transcript_pages
 from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
-from tarsy.views import traces
+from tarsy.views import base, traces
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
 
 
-def routes(database: databases.Database, may: permissions.Access, responder: answers.Responder) -> APIRouter:
+def routes(
+    database: databases.Database, may: permissions.Access, responder: answers.Responder, *, mask: base.Mask
+) -> APIRouter:
     """Return the routes of an investigation's trace."""
     router = strict.router(prefix="/api/v1/investigations/{identity}/trace", tag="investigations")
 
@@ -37,7 +39,7 @@ def routes(database: databases.Database, may: permissions.Access, responder: ans
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=traces.Asked)
     async def llm(n: Number, target: permissions.Target = Depends(may.read)) -> Response:
         """Return one model call: the request as it was, the answer, and every attempt."""
-        return await responder.respond(lambda: read_model_call(database, target.id, number=n))
+        return await responder.respond(lambda: read_model_call(database, target.id, number=n, mask=mask))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=traces.Called)
     async def tool(n: Number, target: permissions.Target = Depends(may.read)) -> Response:
@@ -62,14 +64,16 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
         after = page.last
 
 
-async def read_model_call(database: databases.Database, identity: UUID, *, number: int) -> traces.Asked:
+async def read_model_call(
+    database: databases.Database, identity: UUID, *, number: int, mask: base.Mask = base.MASK
+) -> traces.Asked:
     """Read a model call; raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="llm", number=number)
     entry, name, full_result = call.placed.logged.entry, "", None
     if isinstance(entry, entries.ToolSummarised):
         name = await transcript_pages.investigation_name(database, identity)
         full_result = await transcript_pages.full_result(database, identity, entry.execution, entry.call_id)
-    return await asyncio.to_thread(traces.model_call, call, investigation=name, full_result=full_result)
+    return await asyncio.to_thread(traces.model_call, call, investigation=name, full_result=full_result, mask=mask)
 
 
 async def read_tool_call(database: databases.Database, identity: UUID, *, number: int) -> traces.Called:

@@ -17,7 +17,7 @@ from tarsy.config.model import providers
 from tarsy.config.model.fields import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
 from tarsy.config.model.runbooks import Runbooks, Text
 from tarsy.config.model.summarization import Summarization
-from tarsy.masking import custom_patterns, masker, secret_patterns
+from tarsy.masking import custom_patterns, known_secrets, masker, secret_patterns
 from tarsy.resources import base, chains, tool_patterns
 
 
@@ -157,11 +157,12 @@ class DataMasking(Part):
     fingerprints: bool = False
     """Whether markers have four digits, the same for the same value in one investigation: `[MASKED:password:7f3a]`."""
 
-    def masker(self) -> masker.Masker:
-        """The masker that does it."""
+    def masker(self, secrets: known_secrets.KnownSecrets) -> masker.Masker:
+        """The masker of these settings, which also masks the known `secrets`."""
         if not self.enabled:
-            return masker.Masker(fingerprints=self.fingerprints)
+            return masker.Masker(secrets=secrets, fingerprints=self.fingerprints)
         return masker.Masker(
+            secrets=secrets,
             groups=self.pattern_groups,
             names=self.patterns,
             own=[pattern.compiled() for pattern in self.custom_patterns],
@@ -185,9 +186,12 @@ class AlertMasking(Part):
     pattern_group: secret_patterns.Group = "security"
     """The group of patterns."""
 
-    def masker(self) -> masker.Masker:
-        """The masker that does it; it makes no fingerprints, by which an alert's sender could guess."""
-        return masker.Masker(groups=[self.pattern_group] if self.enabled else ())
+    def masker(self, secrets: known_secrets.KnownSecrets) -> masker.Masker:
+        """The masker of these settings and of the known `secrets`.
+
+        It makes no fingerprints, by which an alert's sender could guess.
+        """
+        return masker.Masker(secrets=secrets, groups=[self.pattern_group] if self.enabled else ())
 
 
 ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]

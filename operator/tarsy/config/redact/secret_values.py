@@ -26,7 +26,7 @@ _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def values(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[str]:
+def collect(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[str]:
     """All that a process was given which has that environment and uses that platform file, as it can be read now."""
     secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
     hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called

@@ -18,6 +18,7 @@ import aiohttp
 
 from tarsy.config.model import platforms
 from tarsy.llm import registry
+from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file, versions
 from tarsy.store.fleet import pins, rate_limits
 from tarsy.telemetry import standing
@@ -43,6 +44,7 @@ class Clients:
     open_stream: Callable[[ports.StreamedCall], AbstractContextManager[ports.Stream]]
     mask: Callable[[str], str]
     """The masking of runbooks."""
+    secrets: known_secrets.KnownSecrets
     loopback: bool
     """Whether runbooks may come from this machine itself."""
     http: aiohttp.ClientSession = field(init=False)
@@ -64,7 +66,7 @@ class Clients:
         self.http = await stack.enter_async_context(registry.session())
         self.direct = await stack.enter_async_context(client.session(loopback=self.loopback))
         self.models = await asyncio.to_thread(self._models, now.platform, before=None)
-        self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
+        self.pool = await asyncio.to_thread(self._pool, now.platform)
         read = await asyncio.to_thread(self._runbooks, now.platform)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
         self.living = versions.Versions(first, [*self.models.shared.values(), *self.pool.tools.servers.values()])
@@ -115,7 +117,15 @@ class Clients:
     def _models(self, platform: platforms.Platform, *, before: registry.Models | None) -> registry.Models:
         throttle = self.throttle.renewed(platform.llm_providers)
         with _without_collecting():
-            return registry.build(platform, environment=os.environ, http=self.http, throttle=throttle, before=before)
+            return registry.build(
+                platform, environment=os.environ, http=self.http, secrets=self.secrets, throttle=throttle, before=before
+            )
+
+    def _pool(self, platform: platforms.Platform) -> pools.Pool:
+        with _without_collecting():
+            from tarsy.tools.servers import pool
+
+            return pool.Pool(platform, secrets=self.secrets, keep=self.pins)
 
     def _runbooks(self, platform: platforms.Platform) -> client.Runbooks:
         return client.Runbooks(
@@ -142,14 +152,8 @@ class Clients:
             open_stream=self.open_stream,
             runbook=read.read,
             is_usable=lambda name: name not in unusable,
+            secrets=self.secrets,
         )
-
-
-def _pool(settings: platforms.Platform, keep: pins.Pins) -> pools.Pool:
-    with _without_collecting():
-        from tarsy.tools.servers import pool
-
-        return pool.Pool(settings, keep=keep)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID
 
+from tarsy.masking import known_secrets
 from tarsy.store.base import databases, notify
 from tarsy.store.live import payloads
 from tarsy.transcript import ports, streams
@@ -47,9 +48,11 @@ log = logging.getLogger(__name__)
 class _Turn:
     """A turn whose answer is being written."""
 
-    def __init__(self, model_call: ports.StreamedCall, *, due: asyncio.Event, watched: bool) -> None:
+    def __init__(
+        self, model_call: ports.StreamedCall, *, secrets: known_secrets.KnownSecrets, due: asyncio.Event, watched: bool
+    ) -> None:
         self.investigation = UUID(model_call.investigation)
-        self.written = streams.Written(model_call, notify=self._notify)
+        self.written = streams.Written(model_call, secrets=secrets, notify=self._notify)
         self.watched = watched
         self.is_over = False
         self._turn = model_call
@@ -112,8 +115,9 @@ class Speaker:
     All of it is called on the main loop.
     """
 
-    def __init__(self, database: databases.Database) -> None:
+    def __init__(self, database: databases.Database, *, secrets: known_secrets.KnownSecrets) -> None:
         self._database = database
+        self._secrets = secrets
         self._turns: dict[UUID, list[_Turn]] = {}
         self._watched: dict[UUID, float] = {}
         """Until when, by the monotonic clock."""
@@ -127,7 +131,7 @@ class Speaker:
     def open_stream(self, model_call: ports.StreamedCall) -> Iterator[ports.Stream]:
         """Open the stream of a model call; without viewers, a piece of text costs an append."""
         investigation = UUID(model_call.investigation)
-        own = _Turn(model_call, due=self._due, watched=investigation in self._watched)
+        own = _Turn(model_call, secrets=self._secrets, due=self._due, watched=investigation in self._watched)
         beside = self._turns.setdefault(investigation, [])
         beside.append(own)
         try:

@@ -29,7 +29,7 @@ from tarsy import errors, slots
 from tarsy.config.load import server_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
-from tarsy.masking import masker
+from tarsy.masking import known_secrets, masker
 from tarsy.telemetry import details, standing
 from tarsy.tools import pins
 from tarsy.tools.calls import offered_tools
@@ -65,7 +65,13 @@ class Server:
     """One MCP server of the platform file, connected or trying to be."""
 
     def __init__(
-        self, name: str, settings: platforms.MCPServer, *, calls: slots.Slots, keep: pins.Keep | None = None
+        self,
+        name: str,
+        settings: platforms.MCPServer,
+        *,
+        calls: slots.Slots,
+        secrets: known_secrets.KnownSecrets,
+        keep: pins.Keep | None = None,
     ) -> None:
         """`calls` are as many as may be made at once; another server of that name may share them.
 
@@ -74,7 +80,7 @@ class Server:
         self.name = name
         self.slots = calls
         self.calls = health.Calls()
-        self.mask: toolbox.Mask = settings.data_masking.masker().text
+        self.mask: toolbox.Mask = settings.data_masking.masker(secrets).text
         self.is_child = isinstance(settings.transport, platforms.StdioTransport)
         """Whether it is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
@@ -96,6 +102,7 @@ class Server:
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
+        self._secrets = secrets
         self._files = server_files.digests(settings.transport)
         """The digests of the files that it is reached with."""
         self._without = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
@@ -131,7 +138,7 @@ class Server:
         """Return the connection for one toolbox: itself, or one more of a stateful server, whose owner `start` runs."""
         if not self._settings.stateful:
             return self
-        return _Own(self.name, self._settings, calls=self.slots, keep=self._keep, start=start)
+        return _Own(self.name, self._settings, calls=self.slots, secrets=self._secrets, keep=self._keep, start=start)
 
     def hold(self) -> None:
         """Begin to be used by a toolbox: it is there as long as a configuration version has it."""
@@ -390,10 +397,11 @@ class _Own(Server):
         settings: platforms.MCPServer,
         *,
         calls: slots.Slots,
+        secrets: known_secrets.KnownSecrets,
         keep: pins.Keep,
         start: Callable[[Server], object],
     ) -> None:
-        super().__init__(name, settings, calls=calls, keep=keep)
+        super().__init__(name, settings, calls=calls, secrets=secrets, keep=keep)
         self._start = start
 
     def hold(self) -> None:
@@ -431,8 +439,11 @@ class Tools:
 class Pool:
     """All MCP servers of the platform file that is in force, and those of earlier ones that are still used."""
 
-    def __init__(self, settings: platforms.Platform, *, keep: pins.Keep | None = None) -> None:
+    def __init__(
+        self, settings: platforms.Platform, *, secrets: known_secrets.KnownSecrets, keep: pins.Keep | None = None
+    ) -> None:
         """`keep` keeps what tools are pinned at; None: this pool alone."""
+        self._secrets = secrets
         self._keep = keep or pins.Memory()
         self._owned: list[Server] = []
         """Those that are connected or trying to be, or will be once it runs."""
@@ -482,7 +493,7 @@ class Pool:
         if same := next((server for server in alike if server.is_as(settings)), None):
             return same
         calls = alike[-1].slots if alike else slots.Slots(limits.server_calls)
-        return Server(name, settings, calls=calls, keep=self._keep)
+        return Server(name, settings, calls=calls, secrets=self._secrets, keep=self._keep)
 
     def _begin(self, server: Server) -> None:
         if (serving := self._start(server)) is not None:
