@@ -48,14 +48,14 @@ def load(folder: Path, name: str) -> Any:
         ("TimedOut", "timed_out", "failed"),
     ],
 )
-def test_a_phase_has_one_word(
+def test_a_phase_has_one_status_for_each_client(
     phase: investigations.Phase, session: statuses.Session, processing: statuses.Processing
 ) -> None:
     assert statuses.INVESTIGATIONS[phase] == (session, processing)
     assert phase in statuses.phases(session)
 
 
-def test_every_phase_and_every_word_is_in_the_table() -> None:
+def test_every_phase_and_every_status_is_in_the_table() -> None:
     assert set(statuses.INVESTIGATIONS) == set(get_args(investigations.Phase))
     assert {words.session for words in statuses.INVESTIGATIONS.values()} == set(get_args(statuses.Session))
     assert set(statuses.STAGES) == set(get_args(investigations.StagePhase))
@@ -76,18 +76,18 @@ def test_every_phase_and_every_word_is_in_the_table() -> None:
         ("Skipped", "skipped", False),
     ],
 )
-def test_a_stage_has_one_word_and_says_whether_there_were_errors(
+def test_a_stage_has_one_status_and_a_mark_for_errors(
     outcome: entries.StageOutcome | None, status: str, has_errors: bool
 ) -> None:
     assert statuses.stage_status("a", {"a": outcome}, ended=True) == (status, has_errors)
 
 
-def test_a_stage_that_was_not_come_to_waits_or_was_cancelled_with_the_rest() -> None:
+def test_a_stage_that_never_started_is_pending_or_was_cancelled_with_the_investigation() -> None:
     assert statuses.stage_status("a", {}, ended=False) == ("pending", False)
     assert statuses.stage_status("a", {}, ended=True) == ("failed", True)
 
 
-def test_times_are_microseconds_and_come_back_as_they_were() -> None:
+def test_times_are_microseconds_and_convert_back_unchanged() -> None:
     assert statuses.to_us(AT) == US
     assert statuses.from_us(US) == AT
     assert statuses.from_us(statuses.LATEST_US).year == 9999
@@ -113,7 +113,7 @@ def test_times_are_microseconds_and_come_back_as_they_were() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_alert_data_is_its_json_object_or_its_text(text: str, told: object) -> None:
+def test_alert_data_is_a_json_object_or_has_the_text(text: str, told: object) -> None:
     found = compat.alert_data(text)
     assert found == told
     json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
@@ -135,7 +135,7 @@ MODELS: dict[str, type[BaseModel]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_field_of_the_documents_is_there(documents: Path, name: str) -> None:
+def test_models_have_every_field_of_the_founding_documents(documents: Path, name: str) -> None:
     assert set(load(documents, "fields")[name]) <= MODELS[name].model_fields.keys()
 
 
@@ -157,7 +157,7 @@ COURSE = stage_rows.StageProgress(
 PLANS = stages.chain_stages(COURSE)
 
 
-def test_a_plan_says_who_works_in_a_stage() -> None:
+def test_a_chain_stage_names_its_agents() -> None:
     one, two, three = PLANS
     assert (one.agent, one.execution_type, one.parallel_type, one.success_policy) == (
         "DataAgent",
@@ -235,7 +235,7 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
         ),
     ],
 )
-def test_how_far_it_is_is_told_in_percent_and_in_words(
+def test_progress_is_a_percentage_and_a_message(
     found: summaries.Summary, told: tuple[str, int, str], documents: Path
 ) -> None:
     answer = sessions.processing_status(found)
@@ -247,7 +247,7 @@ def updates(log: Sequence[entries.Entry], found: summaries.Summary) -> list[dict
     return [one.model_dump(mode="json") for entry in log for one in live_updates.entry_updates(entry, found, PLANS)]
 
 
-def test_the_log_is_told_as_the_documents_tell_a_chain(documents: Path) -> None:
+def test_updates_of_a_log_match_the_founding_documents(documents: Path) -> None:
     log: list[entries.Entry] = [
         stories.stage_started("collection"),
         stories.started(),
@@ -292,7 +292,7 @@ def test_the_log_is_told_as_the_documents_tell_a_chain(documents: Path) -> None:
         assert told[step]["status"] == example["status"]
 
 
-def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
+def test_an_ended_investigation_has_the_reason_of_its_end_in_the_last_update() -> None:
     stopped: list[entries.Entry] = [
         stories.stage_started("collection"),
         stories.stage_ended("collection", "Failed", "x"),
@@ -318,7 +318,7 @@ def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
     assert cancelled["error"] == "CancelledByUser"
 
 
-def test_questions_and_what_cannot_be_read_are_no_part_of_the_story() -> None:
+def test_questions_and_unreadable_entries_have_no_updates() -> None:
     later: list[entries.Entry] = [
         entries.RunStarted(run=1, question="Why?"),
         entries.StageStarted(run=1, stage="collection", clock=0.0),
@@ -371,7 +371,7 @@ OUTPUTS: list[tuple[str, summaries.StageSummary, list[stage_rows.Execution], dic
 
 
 @pytest.mark.parametrize(("example", "found", "executions", "fields"), OUTPUTS)
-def test_what_a_stage_came_to_has_the_documents_fields(
+def test_a_stage_output_has_the_fields_of_the_founding_documents(
     documents: Path,
     example: str,
     found: summaries.StageSummary,
@@ -388,7 +388,7 @@ def test_what_a_stage_came_to_has_the_documents_fields(
         assert output["error_details"]["exception_message"] == output["error"]
 
 
-def test_several_agents_come_to_one_analysis_and_each_to_its_own() -> None:
+def test_several_agents_have_one_joined_analysis_and_one_output_each() -> None:
     agents = [
         execution("b", stage="analysis", index=1, name="A-2", outcome="TimedOut", error="too late"),
         execution("a", stage="analysis", index=0, name="A-1"),
@@ -469,7 +469,7 @@ def told(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.Timelin
     return teller
 
 
-def test_events_are_told_in_order_with_their_stage_and_their_agents(documents: Path) -> None:
+def test_events_are_in_order_with_their_stage_and_their_agents(documents: Path) -> None:
     teller = told(logged(LOG))
     assert [(event.type, event.step_description) for event in teller.events] == [
         ("stage_start", "Starting collection"),
@@ -519,7 +519,7 @@ def test_events_are_told_in_order_with_their_stage_and_their_agents(documents: P
     assert shown["chronological_timeline"][12]["parallel_context"] is None, "a synthesis works by itself"
 
 
-def test_events_and_their_texts_are_bounded_and_the_rest_is_told_of() -> None:
+def test_events_and_their_texts_are_bounded_and_truncation_is_marked() -> None:
     log = logged(LOG)
     for limit in range(len(told(log).events) + 2):
         teller = told(log, limit=limit)
@@ -541,7 +541,7 @@ def test_events_and_their_texts_are_bounded_and_the_rest_is_told_of() -> None:
     assert told(logged(lengthy)).events[1].details["tool_arguments"] == json.dumps({"a": long})[: timeline.TEXT_MAX]
 
 
-def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> None:
+def test_entries_of_questions_and_of_unknown_agents_and_stages_do_no_harm() -> None:
     assert told(logged(LOG, run=1)).events == []
     teller = timeline.TimelineBuilder([], [])
     teller.add(logged([*LOG, stories.stage_ended("never", "Skipped"), stories.run_ended()]))
@@ -557,7 +557,7 @@ def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> N
     assert (summed.events[0].stage_context, summed.events[0].parallel_context) == (None, None)
 
 
-def test_a_stage_that_was_stopped_tells_the_end_of_what_ran_side_by_side_once() -> None:
+def test_a_stopped_stage_has_one_parallel_complete_event() -> None:
     stopped: list[entries.Entry] = [
         stories.stage_started("analysis"),
         stories.started("a"),

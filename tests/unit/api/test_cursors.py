@@ -46,7 +46,7 @@ def refused(cursor: str, query: listing.Query = QUERY) -> str:
 
 
 @given(key=st.sampled_from(KEYS), moment=MOMENTS | st.none(), text=TEXTS, identity=st.uuids())
-def test_a_cursor_tells_the_place_that_it_was_made_of(
+def test_a_cursor_decodes_to_the_position_that_it_was_made_of(
     key: listing.Key, moment: datetime | None, text: str, identity: uuid.UUID
 ) -> None:
     value = text if key not in ("admitted_at", "ended_at") else moment
@@ -78,7 +78,7 @@ def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
     assert "it is of another query" in refused(cursor, replace(QUERY, **changed))
 
 
-def test_a_cursor_is_of_the_same_query_in_whatever_order_its_phases_are_named() -> None:
+def test_the_order_of_phases_does_not_matter_to_a_cursor() -> None:
     query = replace(QUERY, phases=("Running", "Queued"))
     place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
     same = replace(query, phases=("Queued", "Running", "Queued"))
@@ -86,19 +86,19 @@ def test_a_cursor_is_of_the_same_query_in_whatever_order_its_phases_are_named() 
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_no_cursor(text: str) -> None:
+def test_other_text_is_refused_as_a_cursor(text: str) -> None:
     refused(text)
 
 
 @given(key=st.sampled_from(KEYS), value=JSON, identity=JSON | st.just(str(uuid.UUID(int=1))), digest=JSON)
-def test_any_json_is_no_cursor(key: listing.Key, value: Any, identity: Any, digest: Any) -> None:
+def test_other_json_is_refused_as_a_cursor(key: listing.Key, value: Any, identity: Any, digest: Any) -> None:
     query = replace(QUERY, key=key)
     refused(encoded([value, identity, digest]), query)
     refused(encoded(value), query)
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 1, None, ["x"], {}])
-def test_what_the_database_cannot_take_is_no_sort_key(value: Any) -> None:
+def test_a_sort_key_that_the_database_cannot_take_is_refused(value: Any) -> None:
     query = replace(QUERY, key="name")
     good = json.loads(
         base64.urlsafe_b64decode(lists.encode_cursor(listing.Place(value="x", id=uuid.UUID(int=1)), query) + "==")
@@ -107,13 +107,13 @@ def test_what_the_database_cannot_take_is_no_sort_key(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
-def test_what_is_no_moment_is_no_sort_key_of_a_time(value: Any) -> None:
+def test_a_sort_key_that_is_no_time_is_refused_for_a_time(value: Any) -> None:
     place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
     good = decoded(lists.encode_cursor(place, QUERY))
     assert "this is no cursor" in refused(encoded([value, *good[1:]]))
 
 
-def test_json_that_is_nested_deep_is_no_cursor() -> None:
+def test_deeply_nested_json_is_refused_as_a_cursor() -> None:
     refused(base64.urlsafe_b64encode(b"[" * 5000).decode().rstrip("="))
 
 
@@ -121,7 +121,7 @@ MOMENT: pydantic.TypeAdapter[datetime] = pydantic.TypeAdapter(lists.Moment)
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
-def test_a_time_with_its_zone_is_the_moment(naive: datetime, minutes: int) -> None:
+def test_a_time_with_a_zone_is_converted_to_utc(naive: datetime, minutes: int) -> None:
     sign, offset = "-" if minutes < 0 else "+", abs(minutes)
     told = f"{naive.isoformat(timespec='microseconds')}{sign}{offset // 60:02}:{offset % 60:02}"
     assert MOMENT.validate_python(told) == (naive - timedelta(minutes=minutes)).replace(tzinfo=UTC)
@@ -134,6 +134,6 @@ def test_a_time_with_its_zone_is_the_moment(naive: datetime, minutes: int) -> No
         *("2026-02-30T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z", "", *BEYOND),
     ],
 )
-def test_what_is_no_time_of_rfc_3339_is_refused(told: str) -> None:
+def test_a_time_that_is_not_rfc_3339_is_refused(told: str) -> None:
     with pytest.raises(pydantic.ValidationError):
         MOMENT.validate_python(told)

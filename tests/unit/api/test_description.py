@@ -1,4 +1,4 @@
-"""The API's description is whole: whatever route is added, it is described as the others are, or fails here."""
+"""The API's description is complete: a route that is added without a description fails here."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tarsy.serve import strict
 from tarsy_dev import generate
 
 UNDESCRIBED = {"/openapi.json", "/api/v1/investigations/{identity}/events", "/api/v1/events", *web_sockets.PATHS}
-"""Beside the description itself what has no end, which nothing that reads descriptions reckons with."""
+"""The description itself, and endless answers, which tools that read descriptions cannot handle."""
 OPEN = {"checkLiveness", "checkReadiness", "reportHealth"}
-"""What everybody may call."""
+"""The operations without a right."""
 REPORTS = {("reportHealth", "503")}
-"""Failures of which an answer of the operation's own tells, where it gets as far as that."""
+"""The failures that have an answer model of their own, beside the problem."""
 DESCRIPTION = apis.description()
 OPERATIONS: dict[str, dict[str, Any]] = {
     operation["operationId"]: {**operation, "path": path, "method": method}
@@ -32,7 +32,7 @@ each_operation = pytest.mark.parametrize("name", OPERATIONS)
 
 
 def schema_of(given: dict[str, Any]) -> dict[str, Any]:
-    """A schema, wherever it stands."""
+    """Resolve the references of a schema."""
     if "$ref" not in given:
         return given
     found: Any = DESCRIPTION
@@ -42,13 +42,13 @@ def schema_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def valid(example: Any, schema: dict[str, Any]) -> None:
-    """Fail unless the example is what its schema says."""
+    """Fail unless the example matches its schema."""
     whole = {"components": DESCRIPTION["components"], **schema}
     jsonschema_rs.validator_for(whole, validate_formats=True).validate(example)
 
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The body that is taken and those that are answered: what it is, media type, content."""
+    """Yield the request body and the answers: "body" or the status, media type, content."""
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         yield "body", kind, content
     for status, answer in operation["responses"].items():
@@ -57,7 +57,7 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, An
 
 
 def unbounded(schema: dict[str, Any]) -> str:
-    """What a parameter's schema leaves open; "" where that is nothing."""
+    """Return the bound that a parameter's schema lacks, or ""."""
     schema = schema_of(schema)
     of_all = {name: schema[name] for name in ("maxLength", "minimum", "maximum", "maxItems") if name in schema}
     for one in schema.get("anyOf", ()):
@@ -78,12 +78,12 @@ def unbounded(schema: dict[str, Any]) -> str:
             return "a type"
 
 
-def test_the_committed_description_is_what_the_routes_say() -> None:
+def test_the_committed_description_matches_the_routes() -> None:
     for path, text in generate.openapi().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make generate"
 
 
-def test_every_route_is_described_and_takes_nothing_that_it_does_not_know() -> None:
+def test_every_route_is_described_and_strict() -> None:
     for context in routing.iter_route_contexts(app.bare().routes):
         if isinstance(context.original_route, WebSocketRoute):
             continue
@@ -93,7 +93,7 @@ def test_every_route_is_described_and_takes_nothing_that_it_does_not_know() -> N
 
 
 @each_operation
-def test_an_operation_says_what_it_is(name: str) -> None:
+def test_an_operation_has_a_name_a_summary_and_a_tag(name: str) -> None:
     operation = OPERATIONS[name]
     assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name), "name it by operation_id: a verb and what it is done to"
     assert len(operation["summary"]) > 10
@@ -102,7 +102,7 @@ def test_an_operation_says_what_it_is(name: str) -> None:
 
 
 @each_operation
-def test_an_operation_says_who_may_call_it(name: str) -> None:
+def test_an_operation_names_the_right_that_it_needs(name: str) -> None:
     operation = OPERATIONS[name]
     if name in OPEN:
         assert operation["security"] == []
@@ -116,7 +116,7 @@ def test_an_operation_says_who_may_call_it(name: str) -> None:
 
 
 @each_operation
-def test_an_operation_says_which_problems_it_answers(name: str) -> None:
+def test_an_operation_lists_its_problems(name: str) -> None:
     operation = OPERATIONS[name]
     problems = {status for status in operation["responses"] if status >= "400"}
     assert {"400", "408", "422", "500", "503"} <= problems
@@ -129,7 +129,7 @@ def test_an_operation_says_which_problems_it_answers(name: str) -> None:
 
 
 @each_operation
-def test_an_operation_has_examples_and_they_are_valid(name: str) -> None:
+def test_an_operation_has_valid_examples(name: str) -> None:
     for what, kind, content in contents(OPERATIONS[name]):
         assert "example" in content, f"{what} ({kind}): put one into operator/tarsy/api/examples"
         valid(content["example"], content["schema"])
@@ -149,7 +149,7 @@ def test_an_operation_bounds_its_parameters(name: str) -> None:
 
 
 @each_operation
-def test_an_operation_says_what_its_answer_is(name: str) -> None:
+def test_an_operation_has_a_model_for_its_answer(name: str) -> None:
     for status, kind, content in contents(OPERATIONS[name]):
         if "json" in kind and status != "body":
             fields = schema_of(content["schema"]).get("properties")

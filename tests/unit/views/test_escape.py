@@ -131,7 +131,7 @@ def test_definitions_of_links_are_text(text: str) -> None:
         ),
     ],
 )
-def test_markdown_is_shown_as_it_was_meant(text: str, shown: str) -> None:
+def test_harmless_markdown_is_kept(text: str, shown: str) -> None:
     assert escape.markdown(text, below=BELOW) == shown
 
 
@@ -148,5 +148,5 @@ HUGE = {
 
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
-def test_a_hostile_text_of_400_kb_is_told_in_seconds(text: str) -> None:
+def test_hostile_text_of_400_kb_is_escaped(text: str) -> None:
     assert pace.within(1, lambda: escape.markdown(text, below=BELOW))

@@ -211,7 +211,7 @@ def test_the_document_matches_the_recorded_one() -> None:
     assert document == GOLDEN.read_text()
 
 
-def test_what_prompts_have_in_common_is_shown_once() -> None:
+def test_text_that_prompts_share_is_shown_once() -> None:
     document = written()
     assert document.count(RULES) == 1
     for execution in ("one", "two", "three"):
@@ -221,7 +221,7 @@ def test_what_prompts_have_in_common_is_shown_once() -> None:
     assert document.count(told) == 2
 
 
-def test_a_prompt_that_is_too_long_says_so_and_is_forgotten_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "REMEMBERED_MAX", 100)
     text = "".join(f"line {number}\n" for number in range(3_000))
     document = markdown.Document(found(), mask=MASK)
@@ -281,7 +281,7 @@ def frame(document: str) -> list[tuple[str, int, str]]:
 
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(strategies.lists(strategies.sampled_from(PIECES), max_size=14).map("".join))
-def test_nothing_that_is_said_changes_the_document_around_it(text: str) -> None:
+def test_outside_text_does_not_change_the_document_around_it(text: str) -> None:
     def plain(document: str) -> list[tuple[str, int, str]]:
         return [part for part in frame(document) if part[0] != "html"]
 
