@@ -23,7 +23,7 @@ ALL: tuple[settings.Role, ...] = ("api", "controller", "worker")
 
 async def missing(readiness: health.Readiness) -> str:
     try:
-        await readiness.check()
+        await readiness.ensure()
     except problems.Problem as problem:
         return problem.detail if problem.status == 503 else str(problem.status)
     return ""
@@ -36,7 +36,7 @@ def readiness_of(
     roles: Collection[settings.Role] = API,
     watcher: watch.Watcher | None = None,
 ) -> health.Readiness:
-    wanted: list[checks.Need] = [checks.Database(lambda: database), checks.Cluster(cluster, rights.needed(roles))]
+    wanted: list[checks.Check] = [checks.Database(lambda: database), checks.Cluster(cluster, rights.needed(roles))]
     readiness = health.Readiness(roles, *wanted, *([checks.Watch(watcher)] if watcher else []))
     readiness.start()
     return readiness
@@ -99,7 +99,7 @@ async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'newer'")
     assert await before() == []
     (found,) = await late()
-    assert found.what.startswith("the database's schema, which is at newer")
+    assert found.name.startswith("the database's schema, which is at newer")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ ROLES: dict[str, list[settings.Role]] = {
 async def missing(cluster: client.Cluster, part: str) -> list[str]:
     """What readiness says that an operator with that role lacks."""
     wanted = needed.needed(ROLES[part], deployment=installed.account(part))
-    return [one.what for one in await checks.Cluster(cluster, wanted)()]
+    return [one.name for one in await checks.Cluster(cluster, wanted)()]
 
 
 @pytest.mark.parametrize("part", ["api", "controller", pytest.param(installed.ALL, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""The first application to answer: probes, from when the port is open, and everything else once it has been built."""
+"""The front application: it answers probes as soon as the port is open, and hands over when the API has been built."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ STARTING = "the process is starting; /readyz says what it waits for. Ask again"
 
 
 class Front:
-    """An application that hands over to another one when that is there."""
+    """An application that another one replaces."""
 
-    def __init__(self, probes: types.ASGIApp, *, more_comes: bool) -> None:
-        """Serve `probes` until then; other requests get a 503 if `more_comes`, so that clients retry."""
+    def __init__(self, probes: types.ASGIApp, *, is_starting: bool) -> None:
+        """Serve `probes`; other requests get a 503 while the API `is_starting`, so that clients retry."""
         self._app = probes
-        self._more_comes = more_comes
+        self._is_starting = is_starting
 
     def hand_over(self, application: types.ASGIApp) -> None:
-        """Have everything answered by this from now on."""
+        """Serve `application` from now on."""
         self._app = application
-        self._more_comes = False
+        self._is_starting = False
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        """Answer a request."""
+        """Serve a request."""
         app = self._app
-        if self._more_comes and scope["path"] not in health.PROBES:
-            later = problems.Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, STARTING, headers={"Retry-After": f"{health.AGAIN_SECONDS:.0f}"}
-            )
-            app = problems.response(later)
+        if self._is_starting and scope["path"] not in health.PROBES:
+            headers = {"Retry-After": f"{health.RETRY_SECONDS:.0f}"}
+            app = problems.response(problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, STARTING, headers=headers))
         await app(scope, receive, send)

@@ -1,13 +1,13 @@
-"""Readiness: whether this process can do the work of its roles now, and if not, what is missing.
+"""Readiness of this process, and health of all processes.
 
-What each role needs is in `checks`. A process answers before anything of it is there, says what it waits for, and looks
-again until it is. MCP servers and models are not asked for: what lacks one says so in its transcript, and other
-investigations run. Whether to restart the process is another question, and `/healthz` asks for nothing: that it is
-answered says that the process lives and its loop turns, and a restart mends no database.
+Readiness: whether this process can do the work of its roles now, and if not, which parts are missing; `checks` says
+what each role needs. A process answers before any part is there. MCP servers and models are not checked: a transcript
+says what it lacked, and other investigations run. `/healthz` checks nothing: an answer means that the process lives and
+its loop runs, and a restart repairs no database.
 
-`Health` says of all processes how everything stands that they know of, MCP servers and providers too.
+Health: the states of all parts that the processes report, MCP servers and providers too.
 
-The answers are for everybody, so they name what is missing, and states; why is in the log.
+The answers are public: they hold names and states. Reasons are in the log.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tarsy.views import system_warnings
 
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
-"""Seconds for which an answer is repeated: requests without a token must not keep the database busy."""
+"""How long an answer is repeated, and one with missing parts: requests without a token must not load the database."""
 PROBES = ("/healthz", "/readyz")
-AGAIN_SECONDS = 5.0
-"""Seconds after which a waiting process looks again; sooner if its readiness is asked for."""
+RETRY_SECONDS = 5.0
+"""The wait of a starting process between two checks; a request for its readiness ends it."""
 
 log = logging.getLogger(__name__)
 
@@ -61,97 +61,96 @@ class Readiness:
     """The readiness of one process."""
 
     def __init__(
-        self, roles: Collection[settings.Role], *wanted: checks.Need, notes: Callable[[], Sequence[str]] = tuple
+        self,
+        roles: Collection[settings.Role],
+        *readiness_checks: checks.Check,
+        notes: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`roles` are those of this process, which needs what is `wanted`; it is starting.
-
-        `notes` are told to everybody with the answer that it is ready.
-        """
+        """`roles` are those of this process, which is starting; `notes` returns warnings for the answer when ready."""
         self.notes = notes
         self._roles = roles
-        self._wanted: list[checks.Need] = list(wanted)
+        self._checks: list[checks.Check] = list(readiness_checks)
         self._state: Literal["starting", "working", "stopping"] = "starting"
-        self._one_at_a_time = asyncio.Lock()
-        self._asked = asyncio.Event()
-        """Set once readiness has been asked for, and the missing parts have been looked up."""
+        self._lock = asyncio.Lock()
+        self._requested = asyncio.Event()
+        """Set by a request for the readiness that has run the checks."""
         self._missing: tuple[str, ...] = ()
-        self._looked = -FRESH_SECONDS
+        self._checked_at = -FRESH_SECONDS
 
-    def want(self, need: checks.Need) -> None:
-        """Be not ready without this, either, from now on."""
-        self._wanted.append(need)
+    def add(self, check: checks.Check) -> None:
+        """Add a check."""
+        self._checks.append(check)
 
-    async def provided(self, *wanted: checks.Need) -> None:
-        """Return once nothing of these is missing; as long as something is, all that is missing is told."""
+    async def wait_for(self, *awaited: checks.Check) -> None:
+        """Return once these checks find nothing missing."""
         while True:
-            self._asked.clear()
-            if not any(await asyncio.gather(*(need() for need in wanted))):
+            self._requested.clear()
+            if not any(await asyncio.gather(*(check() for check in awaited))):
                 return
-            await self._look_if_due()
+            await self._check_if_due()
             with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_SECONDS):
-                    await self._asked.wait()
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._requested.wait()
 
     def start(self) -> None:
-        """Be ready from now on, where nothing is missing."""
+        """Be ready from now on, if nothing is missing."""
         self._state = "working"
 
     def stop(self) -> None:
         """Be not ready from now on."""
         self._state = "stopping"
 
-    async def check(self) -> None:
-        """Serve `GET /readyz`: return, or say with a problem what is missing."""
-        if await self._look_if_due():
-            self._asked.set()
+    async def ensure(self) -> None:
+        """Raise a Problem (503) if the process is not ready; it names what is missing."""
+        if await self._check_if_due():
+            self._requested.set()
+        reason = None
         if self._state == "stopping":
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is stopping")
-        if self._missing:
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {'; '.join(self._missing)}")
-        if self._state == "starting":
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is starting")
+            reason = "the process is stopping"
+        elif self._missing:
+            reason = "; ".join(self._missing)
+        elif self._state == "starting":
+            reason = "the process is starting"
+        if reason:
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
 
-    async def _look_if_due(self) -> bool:
-        """Find what is missing, unless that has just been done; whether it was done now."""
-        async with self._one_at_a_time:
-            fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
-            due = time.monotonic() - self._looked >= fresh and self._state != "stopping"
-            if due:
-                await self._check()
-                self._looked = time.monotonic()
-            return due
+    async def _check_if_due(self) -> bool:
+        """Run all checks, unless that has just been done; return whether they were run. Log what has changed."""
+        async with self._lock:
+            valid_for = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
+            if self._state == "stopping" or time.monotonic() - self._checked_at < valid_for:
+                return False
+            parts = [part for found in await asyncio.gather(*(check() for check in self._checks)) for part in found]
+            missing = tuple(f"{part.name} ({self._affected_roles(part)})" for part in parts)
+            if missing and missing != self._missing:
+                log.warning("not ready: %s", "; ".join(part.reason for part in parts), extra={"action": "not_ready"})
+            elif missing != self._missing and self._state == "working":
+                log.info("ready", extra={"action": "ready"})
+            self._missing = missing
+            self._checked_at = time.monotonic()
+            return True
 
-    async def _check(self) -> None:
-        """Find what is missing, each with the roles of this process that need it; tell the log what has changed."""
-        all_missing = [lack for missing in await asyncio.gather(*(need() for need in self._wanted)) for lack in missing]
-        missing = tuple(f"{lack.what} ({self._needing(lack)})" for lack in all_missing)
-        if missing and missing != self._missing:
-            log.warning("not ready: %s", "; ".join(lack.why for lack in all_missing), extra={"action": "not_ready"})
-        elif missing != self._missing and self._state == "working":
-            log.info("ready", extra={"action": "ready"})
-        self._missing = missing
-
-    def _needing(self, missing: checks.Missing) -> str:
+    def _affected_roles(self, missing: checks.Missing) -> str:
         return ", ".join(role for role in sorted(missing.needed_by) if role in self._roles)
 
 
 class State(BaseModel):
-    """How something stands, and since when."""
+    """A state, and its beginning."""
 
     state: str
     since: datetime
 
 
 class WorkersState(State):
-    """The workers that are there."""
+    """The state of all workers."""
 
     live: int
     slots: int
-    """Investigations that they can run at once, all together."""
+    """Investigations that all of them can run at once."""
 
 
 class Report(BaseModel):
-    """How everything stands; of what several processes tell the worst counts."""
+    """The states of all parts; if several processes report a part, the worst counts."""
 
     status: Literal["ok", "degraded", "down"]
     database: State
@@ -160,29 +159,29 @@ class Report(BaseModel):
     workers: WorkersState
     mcp_servers: dict[str, State]
     providers: dict[str, State]
-    """Those that the platform file has or that anything refers to."""
+    """The providers that the platform file names or refers to."""
 
 
 _GOOD = {"answering", "connected", "open", "present", "usable"}
 
 
 class Health:
-    """How everything stands that the processes know of, by what they have said; one answer is given for a second."""
+    """The states of all parts that the processes report; an answer is repeated for a second."""
 
-    def __init__(self, database: databases.Database, facts_keeper: reporter.Reporter) -> None:
+    def __init__(self, database: databases.Database, process_reporter: reporter.Reporter) -> None:
         self._database = database
-        self._kept = facts_keeper
+        self._reporter = process_reporter
         self._workers = standing.Standing("absent")
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._latest: Report | None = None
-        self._looked = 0.0
+        self._checked_at = 0.0
 
     async def report(self) -> Report:
-        """How everything stands. Where the database is away, only what this process knows by itself."""
-        async with self._one_at_a_time:
-            if self._latest is None or time.monotonic() - self._looked >= FRESH_SECONDS:
+        """Return all states; if the database is away, only those that this process knows."""
+        async with self._lock:
+            if self._latest is None or time.monotonic() - self._checked_at >= FRESH_SECONDS:
                 self._latest = await self._check()
-                self._looked = time.monotonic()
+                self._checked_at = time.monotonic()
             return self._latest
 
     async def _check(self) -> Report:
@@ -192,10 +191,10 @@ class Health:
                     self._database, "process", "watch", "server", "provider"
                 )
         except (errors.TemporaryError, TimeoutError):
-            self._kept.database.be("away")
-            facts = self._kept.facts()
+            self._reporter.database.be("away")
+            facts = self._reporter.facts()
         else:
-            self._kept.database.be("answering")
+            self._reporter.database.be("answering")
         return self._report(facts)
 
     def _report(self, facts: Sequence[system_warnings.ProcessFact]) -> Report:
@@ -205,7 +204,7 @@ class Health:
         watches = [fact for fact in facts if fact.kind == "watch"]
         report = Report(
             status="ok",
-            database=_state(self._kept.database),
+            database=_state(self._reporter.database),
             watch=_state(system_warnings.worst(watches)) if watches else None,
             workers=WorkersState(
                 state=self._workers.state,
@@ -217,7 +216,7 @@ class Health:
             providers=_by_name(fact for fact in facts if fact.kind == "provider" and fact.detail.named),
         )
         parts = (report.watch, report.workers, *report.mcp_servers.values(), *report.providers.values())
-        if self._kept.database.state == "away":
+        if self._reporter.database.state == "away":
             report.status = "down"
         elif any(part is None or part.state not in _GOOD for part in parts):
             report.status = "degraded"
@@ -225,10 +224,10 @@ class Health:
 
 
 def _by_name(facts: Iterable[system_warnings.ProcessFact]) -> dict[str, State]:
-    places: dict[str, list[system_warnings.ProcessFact]] = {}
+    by_name: dict[str, list[system_warnings.ProcessFact]] = {}
     for fact in facts:
-        places.setdefault(fact.name, []).append(fact)
-    return {name: _state(system_warnings.worst(facts_of_name)) for name, facts_of_name in sorted(places.items())}
+        by_name.setdefault(fact.name, []).append(fact)
+    return {name: _state(system_warnings.worst(facts_of_name)) for name, facts_of_name in sorted(by_name.items())}
 
 
 def _state(fact: system_warnings.ComponentState) -> State:
@@ -236,7 +235,7 @@ def _state(fact: system_warnings.ComponentState) -> State:
 
 
 def probes(readiness: Readiness) -> APIRouter:
-    """`/healthz` and `/readyz`, for everybody, of each process."""
+    """Return the routes `/healthz` and `/readyz`, which need no token and which each process serves."""
     router = strict.router(tag="health")
 
     @router.get("/healthz", operation_id="checkLiveness")
@@ -247,14 +246,14 @@ def probes(readiness: Readiness) -> APIRouter:
     @router.get("/readyz", operation_id="checkReadiness")
     async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
-        await readiness.check()
+        await readiness.ensure()
         return Ready(notes=list(readiness.notes()))
 
     return router
 
 
 def routes(health: Health) -> APIRouter:
-    """`/health`, for everybody."""
+    """Return the route `/health`, which needs no token."""
     router = strict.router(tag="health")
 
     @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})

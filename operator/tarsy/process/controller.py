@@ -48,7 +48,7 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
     watcher = watch.Watcher(
         cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
     )
-    shared.early.readiness.want(checks.Watch(watcher))
+    shared.early.readiness.add(checks.Watch(watcher))
     shared.kept.hear(watcher.facts)
     projection = projector.Projector(cluster=cluster, database=shared.database)
     due = duties.Duties(

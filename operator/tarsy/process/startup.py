@@ -66,7 +66,7 @@ async def answer(
     except OSError as error:
         raise errors.StartError(f"--listen: {host}:{port}: {error.strerror}") from error
     stack.callback(bound.close)
-    answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
+    answers = front.Front(app.probes(readiness), is_starting=process.serves("api"))
     serving = asyncio.create_task(
         http_server.serve(answers, bound, websockets=web_socket_protocol.websockets(), stopping=readiness.stop)
     )
@@ -88,16 +88,16 @@ async def wait(
     Readiness says meanwhile what is missing.
     """
     database: databases.Database | None = None
-    url = checks.Secret(process.database_url, needed_by=checks.EVERYBODY)
+    url = checks.Secret(process.database_url, needed_by=checks.ALL_ROLES)
     token = checks.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
-    wanted: list[checks.Need] = [url, *([token] if token else []), checks.Database(lambda: database)]
+    wanted: list[checks.Check] = [url, *([token] if token else []), checks.Database(lambda: database)]
     for need in wanted:
-        early.readiness.want(need)
+        early.readiness.add(need)
     if early.cluster:
         needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
-        early.readiness.want(checks.Cluster(early.cluster, needed))
-    await early.readiness.provided(url)
+        early.readiness.add(checks.Cluster(early.cluster, needed))
+    await early.readiness.wait_for(url)
     database = databases.Database(url.value, channels=channels)
     stack.push_async_callback(database.close)
-    await early.readiness.provided(*wanted)
+    await early.readiness.wait_for(*wanted)
     return database, token.value if token else None

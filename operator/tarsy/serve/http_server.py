@@ -15,18 +15,18 @@ from starlette import types
 from tarsy.serve import connections
 
 SWITCH_SECONDS = 0.0005
-"""For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
+"""The interval after which a busy thread gives the interpreter to the loop; Python's default is 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebSockets:
-    """The protocol of WebSockets, and its limits."""
+    """The protocol class of WebSockets, with its limits."""
 
     protocol: type[asyncio.Protocol]
     frame_max: int
-    """The bytes of a message."""
+    """Bytes of a client's message."""
     ping_seconds: float
-    """Seconds between two pings, and until one has to be answered."""
+    """Seconds between two pings, and until a ping has to be answered."""
 
 
 class Server(uvicorn.Server):
@@ -34,14 +34,16 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
+        """Install no handlers."""
         yield
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind the socket ourselves: uvicorn would end the process with SystemExit where the port is taken."""
+    """Bind a socket; uvicorn would end the process with SystemExit if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
+    bound = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # asyncio disables Nagle's algorithm only for a named protocol
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -54,7 +56,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(
     app: types.ASGIApp, bound: socket.socket, *, websockets: WebSockets, stopping: Callable[[], None]
 ) -> None:
-    """Serve until cancelled, and call `stopping` then; requests under way are answered first."""
+    """Serve until cancelled; then call `stopping`, and answer the requests under way."""
     connections.allow_files()
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
@@ -63,13 +65,13 @@ async def serve(
             http=connections.Protocol,
             ws=websockets.protocol,
             ws_max_size=websockets.frame_max,
-            ws_per_message_deflate=False,  # it costs memory and time for each of them
+            ws_per_message_deflate=False,  # memory and time for each connection
             ws_ping_interval=websockets.ping_seconds,
             ws_ping_timeout=websockets.ping_seconds,
             log_config=None,
             access_log=False,
             lifespan="off",
-            proxy_headers=False,  # it would take the word of every proxy on this machine for who calls
+            proxy_headers=False,  # uvicorn would believe every proxy on this machine
             timeout_graceful_shutdown=10,
         )
     )

@@ -1,7 +1,4 @@
-"""Trusted proxies: headers X-Forwarded-* count if the connection comes from a trusted proxy.
-
-From all other addresses these headers are ignored.
-"""
+"""Trusted proxies: X-Forwarded-* headers count on their connections, and are ignored on all others."""
 
 from __future__ import annotations
 
@@ -18,18 +15,17 @@ from tarsy.config.model import fields
 from tarsy.resources import investigations
 from tarsy.serve import problems
 
-USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
-    f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For", "Host", "Proto")
-)
+USER, EMAIL, GROUPS = "X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups"
+FOR, HOST, PROTO = "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"
 GROUPS_MAX = 256
-"""The groups that a user may be in."""
+"""Groups of a user."""
 HOPS_MAX = 32
-"""Proxies in a row that are gone through for where a request came from."""
+"""Proxies in a row that are followed to the sender of a request."""
 RESERVED = ("system:", "kubeadm:", "tarsy:")
-"""How the names begin of those who have rights in a cluster as Kubernetes, kubeadm and we set it up; no proxy gives
-them. Others that an admin has bound to much are for the proxy's own rules to keep back."""
+"""Prefixes of users and groups with rights in a cluster as Kubernetes, kubeadm and TARSy set it up: no proxy may name
+them. Others that an admin has bound to powerful roles are left to the proxy's own rules."""
 PROXIED = "tarsy:proxied"
-"""The group of all users that a proxy vouches for: a Role bound to it goes to every user whom the proxy lets in."""
+"""The group of all users that a proxy names: a Role bound to it is granted to every user that the proxy lets in."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -37,30 +33,25 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The origin of a request, and its user, as far as they can be trusted."""
+    """The sender of a request, and its user, as far as they can be trusted."""
 
     address: str
-    """The address of the sender: the connection's, or the one that the last trusted proxy names; "" without any."""
+    """The address of the sender: the connection's, or the one that the last trusted proxy names; "" if unknown."""
     name: str | None = None
-    """The user that a trusted proxy names; None without one."""
+    """The user that a trusted proxy names, or None."""
     groups: tuple[str, ...] = ()
 
 
 class Proxies:
-    """The proxies that are believed."""
+    """The trusted proxies."""
 
     def __init__(self, trusted: Collection[Network]) -> None:
         self._trusted = tuple(trusted)
 
-    def trusts(self, host: str) -> bool:
-        """Whether who connects from that address is believed."""
-        peer = address(host)
-        return peer is not None and self._trusts(peer)
-
     def origin(self, request: HTTPConnection) -> Origin:
         """Return the origin of a request. Raises a Problem for impossible headers of a trusted proxy."""
         host = request.client.host if request.client else ""
-        peer = address(host)
+        peer = parse_address(host)
         if peer is None or not self._trusts(peer):
             return Origin(address=str(peer or host))
         headers = request.headers
@@ -69,11 +60,12 @@ class Proxies:
         )
 
     def site(self, connection: HTTPConnection) -> str | None:
-        """The origin under which its sender's browser knows this API; None where nothing says."""
+        """Return the origin under which the sender's browser knows this API, or None if no header says."""
         headers = connection.headers
         scheme = "https" if connection.url.scheme in ("https", "wss") else "http"
         host = _single(headers, "Host")
-        if connection.client and self.trusts(connection.client.host):
+        peer = parse_address(connection.client.host) if connection.client else None
+        if peer and self._trusts(peer):
             scheme, host = _single(headers, PROTO) or scheme, _single(headers, HOST) or host
         return fields.origin_of(f"{scheme}://{host}") if host else None
 
@@ -81,10 +73,10 @@ class Proxies:
         return any(sender in network for network in self._trusted)
 
     def _sender(self, peer: Address, hops: Collection[str]) -> Address:
-        """The nearest address that is no trusted proxy's; the one before what is no address."""
+        """Return the nearest address that is no trusted proxy's, or the last one before text that is no address."""
         sender = peer
         for hop in reversed(",".join(hops).split(",")[-HOPS_MAX:]):
-            hop_address = address(_without_port(hop.strip()))
+            hop_address = parse_address(_without_port(hop.strip()))
             if hop_address is None:
                 return sender
             sender = hop_address
@@ -94,17 +86,17 @@ class Proxies:
 
 
 def _name(headers: datastructures.Headers) -> str | None:
-    """The user, else their mail address."""
-    headers_given = {header: _single(headers, header) for header in (USER, EMAIL)}
-    names = [_checked(value, header) for header, value in headers_given.items() if value is not None]
+    """Return the user's name, else the mail address; both are checked."""
+    values = {header: _single(headers, header) for header in (USER, EMAIL)}
+    names = [_checked(value, header) for header, value in values.items() if value is not None]
     return names[0] if names else None
 
 
 def _groups(headers: datastructures.Headers) -> tuple[str, ...]:
-    groups_given = _single(headers, GROUPS)
-    if groups_given is None:
+    value = _single(headers, GROUPS)
+    if value is None:
         return ()
-    groups = groups_given.split(",", GROUPS_MAX)
+    groups = value.split(",", GROUPS_MAX)
     if len(groups) > GROUPS_MAX:
         raise problems.Problem(HTTPStatus.FORBIDDEN, f"{GROUPS}: at most {GROUPS_MAX} groups")
     return tuple(_checked(group.strip(" \t"), GROUPS) for group in groups)
@@ -112,13 +104,13 @@ def _groups(headers: datastructures.Headers) -> tuple[str, ...]:
 
 def _single(headers: datastructures.Headers, header: str) -> str | None:
     values = headers.getlist(header)
-    if len(values) > 1:  # one of them may be its sender's own, which the proxy has passed on
+    if len(values) > 1:  # one may be the sender's own, passed on by the proxy
         raise problems.Problem(HTTPStatus.BAD_REQUEST, f"{header}: it is there {len(values)} times")
     return values[0].strip(" \t") or None if values else None
 
 
 def _checked(value: str, header: str) -> str:
-    """Return the name in a header, if it is a possible name."""
+    """Return the name in a header. Raises a Problem for an impossible or reserved one."""
     try:
         name = value.encode("latin-1").decode()  # the server reads headers as Latin-1, proxies write UTF-8
     except UnicodeError:
@@ -133,7 +125,7 @@ def _checked(value: str, header: str) -> str:
 
 
 _WITH_PORT = re.compile(r'"?(?:\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5})"?', re.ASCII)
-"""An address as some proxies write it, with its port."""
+"""An address with a port, as some proxies write it."""
 
 
 def _without_port(hop: str) -> str:
@@ -141,10 +133,10 @@ def _without_port(hop: str) -> str:
     return (match[1] or match[2]) if match else hop
 
 
-def address(text: str) -> Address | None:
-    """The address, of version 4 where it is one in the clothes of version 6; None where it is none."""
+def parse_address(text: str) -> Address | None:
+    """Return the address in `text`, or None; an IPv4 address that is mapped to IPv6 is returned as IPv4."""
     try:
-        parsed = ipaddress.ip_address(text.partition("%")[0])  # behind it is the interface of this machine
+        parsed = ipaddress.ip_address(text.partition("%")[0])  # after it comes the interface of this machine
     except ValueError:
         return None
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -27,7 +27,7 @@ class Need:
         return (
             []
             if self.given or self.asked > self._after
-            else [checks.Missing(what="a need", needed_by=("worker",), why="because")]
+            else [checks.Missing(name="a need", needed_by=("worker",), reason="because")]
         )
 
 
@@ -50,7 +50,7 @@ async def answer(asked: front.Front, path: str, kind: str = "http") -> tuple[int
 
 async def test_until_an_api_is_there_its_paths_are_to_be_asked_again_and_the_probes_answer() -> None:
     readiness = health.Readiness(["api"])
-    asked = front.Front(app.probes(readiness), more_comes=True)
+    asked = front.Front(app.probes(readiness), is_starting=True)
     for path, kind in (("/api/v1/alerts", "http"), ("/health", "http"), ("/api/v1/ws", "websocket")):
         status, headers, body = await answer(asked, path, kind)
         assert (status, headers["retry-after"], body["detail"]) == (503, "5", front.STARTING)
@@ -60,34 +60,34 @@ async def test_until_an_api_is_there_its_paths_are_to_be_asked_again_and_the_pro
     assert (await answer(asked, "/api/v1/alerts"))[0] == 404
 
 
-async def test_a_process_without_an_api_has_nothing_but_the_probes() -> None:
-    asked = front.Front(app.probes(health.Readiness(["worker"])), more_comes=False)
+async def test_a_process_without_an_api_serves_only_probes() -> None:
+    asked = front.Front(app.probes(health.Readiness(["worker"])), is_starting=False)
     assert (await answer(asked, "/healthz"))[0] == 200
     status, headers, body = await answer(asked, "/health")
     assert (status, headers["content-type"], body["title"]) == (404, problems.MEDIA_TYPE, "Not Found")
 
 
-async def test_who_waits_goes_on_when_somebody_asks_and_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "AGAIN_SECONDS", 1000.0)
+async def test_a_request_for_readiness_ends_the_wait_once_the_part_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "RETRY_SECONDS", 1000.0)
     monkeypatch.setattr(health, "MISSING_FRESH_SECONDS", 0.0)
     need, other = Need(), Need()
     readiness = health.Readiness(["worker"], need, other)
-    waiting = asyncio.create_task(readiness.provided(need))
+    waiting = asyncio.create_task(readiness.wait_for(need))
     with pytest.raises(problems.Problem, match=r"^not ready: a need \(worker\); a need \(worker\)$"):
-        await readiness.check()
+        await readiness.ensure()
     assert not waiting.done()
     need.given = True
     with pytest.raises(problems.Problem, match=r"^not ready: a need \(worker\)$"):
-        await readiness.check()
+        await readiness.ensure()
     async with asyncio.timeout(60):
         await waiting
 
 
-async def test_who_waits_looks_again_by_itself_and_says_once_what_is_missing(
+async def test_a_waiting_process_checks_again_and_logs_once_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(health, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(health, "RETRY_SECONDS", 0.0)
     need = Need(after=10)
     async with asyncio.timeout(60):
-        await health.Readiness(["worker"], need).provided(need)
+        await health.Readiness(["worker"], need).wait_for(need)
     assert caplog.messages == ["not ready: because"]
