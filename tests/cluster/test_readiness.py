@@ -12,7 +12,7 @@ from tarsy.config.load import settings
 from tarsy.kube import client, rights, watch
 from tarsy.probes import checks, health
 from tarsy.serve import problems
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
@@ -81,9 +81,9 @@ async def test_many_that_ask_at_once_cost_the_database_one_question(
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(database_url.replace(f":{postgres.port}/", f":{between.port}/"))
         readiness = readiness_of(database, cluster)
-        await database.lacks()
+        await schema.missing(database)
         before = between.bytes_up
-        await database.lacks()
+        await schema.missing(database)
         one = between.bytes_up - before
         found = await asyncio.gather(*(missing(readiness) for _ in range(50)))
         assert len(set(found)) == 1

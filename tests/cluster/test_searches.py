@@ -14,7 +14,7 @@ import pytest
 from support import apis, crowd, queue
 from tarsy.api.investigations import lists
 from tarsy.kube import client
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
 
@@ -41,7 +41,7 @@ UNDER_WAY = f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND obji
 async def migrated(database_url: str) -> AsyncIterator[databases.Database]:
     """A database of the test's own, which it may change."""
     database = databases.Database(database_url)
-    await database.migrate()
+    await schema.migrate(database)
     yield database
     await database.close()
 

@@ -14,7 +14,7 @@ import pytest
 from support import accounts, manifests
 from support.operators import TOKEN
 from tarsy.kube import client, rights
-from tarsy.store.base import databases, tables
+from tarsy.store.base import databases, schema, tables
 from tarsy_dev import model, proxy, tools
 from tarsy_dev import postgres as launcher
 from tarsy_dev.controlplane import ControlPlane
@@ -126,8 +126,8 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
             await connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
         unmigrated = "the database's schema, which is not there yet: `tarsy migrate` makes it"
         await world.lacks(no_token, ("api controller worker", unmigrated), no_kinds, *no_rights)
-        await owned.migrate()
-        closed = ("api controller worker", f"rights in the database: {_closed(databases.RIGHTS)}")
+        await schema.migrate(owned)
+        closed = ("api controller worker", f"rights in the database: {_closed(schema.RIGHTS)}")
         await world.lacks(no_token, closed, no_kinds, *no_rights)
         await _grant(owned, name, "SELECT, INSERT, UPDATE, DELETE")
         no_watch = ("controller", "the watch")

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import sqlalchemy
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 
@@ -21,7 +21,7 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
     """They are logged, and answered to webhooks."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         database = databases.Database(server.create_database("test"))
-        await database.lacks()
+        await schema.missing(database)
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         assert (await database.run(ECHO, text=SECRET))[0].text == SECRET, "the connection of before is not used again"
@@ -40,21 +40,21 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
         with pytest.raises(asyncpg.UndefinedColumnError) as refused_alone:
             await database.run(sqlalchemy.text("SELECT x, CAST(:text AS text)"), text=SECRET)
         assert SECRET not in str(refused_alone.value)
-        assert databases.is_everybodys(refused_alone.value)
+        assert databases.is_for_all_values(refused_alone.value)
         await database.close()
 
 
 async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
-        await database.lacks()
+        await schema.missing(database)
         between.blackhole()
         asked = time.monotonic()
         with pytest.raises(databases.StoreDownError, match="the database cannot be reached: TimeoutError"):
-            await database.lacks()
+            await schema.missing(database)
         assert time.monotonic() - asked < 20, "of 30"
         between.heal()
-        await database.lacks()
+        await schema.missing(database)
         await database.close()
 
 
@@ -79,7 +79,7 @@ async def test_who_has_little_patience_is_told_so_soon_and_a_commit_waits_on(pos
         waiting = asyncio.create_task(commit())
         for each in (commit, look, run, run):
             asked = time.monotonic()
-            with databases.patience(0.2), pytest.raises(databases.StoreDownError, match="cannot be reached"):
+            with databases.time_limit(0.2), pytest.raises(databases.StoreDownError, match="cannot be reached"):
                 await each()
             assert time.monotonic() - asked < 20, "of 30"
         assert not waiting.done()
@@ -95,10 +95,10 @@ async def test_what_is_not_there_and_what_does_not_fit_are_told_apart_from_a_dat
 ) -> None:
     with pytest.raises(asyncpg.DataError) as refused:
         await database.run(sqlalchemy.text("SELECT CAST(:number AS integer)"), number="no number")
-    assert not databases.is_everybodys(refused.value)
+    assert not databases.is_for_all_values(refused.value)
     with pytest.raises(asyncpg.DivisionByZeroError) as wrong:
         await database.run(sqlalchemy.text("SELECT 1 / CAST(:number AS integer)"), number=0)
-    assert not databases.is_everybodys(wrong.value)
+    assert not databases.is_for_all_values(wrong.value)
 
 
 async def test_values_go_where_their_names_stand_however_often_and_in_whatever_order(

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tarsy.cli import main
 from tarsy.config.load import settings
 from tarsy.process import migration
-from tarsy.store.base import databases, hints, notify
+from tarsy.store.base import databases, hints, notify, schema
 from tarsy.store.queue import heartbeats
 from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher
@@ -198,5 +198,5 @@ def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgre
 async def test_a_schema_of_another_version_is_refused_in_words_and_left_alone(database: databases.Database) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(databases.SchemaError, match=r"of another version of tarsy: .*'9999'"):
-        await database.migrate()
+    with pytest.raises(schema.SchemaError, match=r"of another version of tarsy: .*'9999'"):
+        await schema.migrate(database)

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy
 from support import crowd, queue
 from tarsy.api.compat import history
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
 
@@ -42,7 +42,7 @@ MIDDLE = datetime(2026, 2, 5, tzinfo=UTC)
 async def crowded(database_url: str) -> AsyncIterator[databases.Database]:
     """A database with a hundred thousand investigations."""
     database = databases.Database(database_url)
-    await database.migrate()
+    await schema.migrate(database)
     await crowd.gather(database)
     yield database
     await database.close()

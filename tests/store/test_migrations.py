@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy
 from alembic import autogenerate, command, config, script
 from alembic.runtime import migration
-from tarsy.store.base import databases, tables
+from tarsy.store.base import databases, schema, tables
 from tarsy_dev import postgres as launcher
 
 # What alembic's comparison does not look at: checks, predicates of indexes, actions of foreign keys.
@@ -38,10 +38,10 @@ async def test_a_second_migration_changes_nothing(empty: databases.Database) -> 
             found = sqlalchemy.text("SELECT relname, oid FROM pg_class WHERE relnamespace = 'public'::regnamespace")
             return sorted(tuple(row) for row in await connection.execute(found))
 
-    await empty.migrate()
-    assert await empty.lacks() == ""
+    await schema.migrate(empty)
+    assert await schema.missing(empty) == ""
     before = await relations()
-    await empty.migrate()
+    await schema.migrate(empty)
     assert await relations() == before
     assert {name for name, _ in before} >= set(tables.metadata.tables)
 
@@ -53,19 +53,19 @@ async def test_whoever_migrates_waits_for_another_one_longer_than_for_other_stat
     hasty, patient = (databases.Database(empty.url, statement_seconds=seconds) for seconds in (0.2, 60))
     try:
         async with empty.begin() as connection:
-            await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({databases._MIGRATION_LOCK})"))
-            waiting = asyncio.create_task(patient.migrate())
+            await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({schema._MIGRATION_LOCK})"))
+            waiting = asyncio.create_task(schema.migrate(patient))
             with pytest.raises(databases.StoreDownError):
-                await hasty.migrate()
+                await schema.migrate(hasty)
             assert not waiting.done()
-        assert await waiting == databases.NEWEST
+        assert await waiting == schema.NEWEST
     finally:
         await hasty.close()
         await patient.close()
 
 
 async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: databases.Database) -> None:
-    assert await empty.lacks() == "the database's schema, which is not there yet: `tarsy migrate` makes it"
+    assert await schema.missing(empty) == "the database's schema, which is not there yet: `tarsy migrate` makes it"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: data
 async def test_a_database_of_another_version_is_told_with_both(
     empty: databases.Database, revision: str | None, told: str
 ) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("DELETE FROM alembic_version"))
         if revision:
             await connection.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
-    assert await empty.lacks() == f"the database's schema, {told}".replace("live", databases.NEWEST)
-    assert await empty.lacks(revision=False) == ""
+    assert await schema.missing(empty) == f"the database's schema, {told}".replace("live", schema.NEWEST)
+    assert await schema.missing(empty, check_revision=False) == ""
 
 
 async def stands_at(database: databases.Database, revision: str, *, serves: list[str]) -> None:
@@ -99,34 +99,34 @@ async def stands_at(database: databases.Database, revision: str, *, serves: list
 
 
 async def test_a_newer_schema_is_used_where_it_says_so_and_left_as_it_is(empty: databases.Database) -> None:
-    assert await empty.migrate() == databases.NEWEST
-    await stands_at(empty, "newer", serves=["newer", databases.NEWEST])
-    assert await empty.lacks() == ""
-    assert await empty.migrate() == "newer"
+    assert await schema.migrate(empty) == schema.NEWEST
+    await stands_at(empty, "newer", serves=["newer", schema.NEWEST])
+    assert await schema.missing(empty) == ""
+    assert await schema.migrate(empty) == "newer"
     async with empty.begin() as connection:
         found = await connection.execute(sqlalchemy.text("SELECT version_num, serves FROM alembic_version"))
-        assert [tuple(row) for row in found] == [("newer", ["newer", databases.NEWEST])]
+        assert [tuple(row) for row in found] == [("newer", ["newer", schema.NEWEST])]
 
 
-@pytest.mark.parametrize("serves", [[], [databases.NEWEST], ["newer"], ["newer", f"{databases.NEWEST}er"]])
+@pytest.mark.parametrize("serves", [[], [schema.NEWEST], ["newer"], ["newer", f"{schema.NEWEST}er"]])
 async def test_a_newer_schema_is_refused_where_it_does_not_say_so(empty: databases.Database, serves: list[str]) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     await stands_at(empty, "newer", serves=serves)
-    assert (await empty.lacks()).endswith(f"at newer, not {databases.NEWEST}: it is of another version of tarsy")
-    with pytest.raises(databases.SchemaError, match="of another version of tarsy"):
-        await empty.migrate()
+    assert (await schema.missing(empty)).endswith(f"at newer, not {schema.NEWEST}: it is of another version of tarsy")
+    with pytest.raises(schema.SchemaError, match="of another version of tarsy"):
+        await schema.migrate(empty)
 
 
 async def test_an_older_schema_is_migrated_whomever_it_served(empty: databases.Database) -> None:
     """A newer program says for each of its revisions whom it serves: what the older one said does not count."""
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("ALTER TABLE alembic_version DROP COLUMN serves"))
-    assert await empty.lacks() == "", "as a schema of before there were such"
-    assert await empty.migrate() == databases.NEWEST
+    assert await schema.missing(empty) == "", "as a schema of before there were such"
+    assert await schema.migrate(empty) == schema.NEWEST
     async with empty.begin() as connection:
         (serves,) = (await connection.execute(sqlalchemy.text("SELECT serves FROM alembic_version"))).scalars()
-    assert serves[0] == databases.NEWEST
+    assert serves[0] == schema.NEWEST
 
 
 COLUMNS = """
@@ -215,24 +215,24 @@ async def test_what_harms_an_older_program_is_told_from_what_does_not(
                 assert bool(before.harm(Schema.of(connection))) is does_harm, statement
                 changed.rollback()
 
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.run_sync(change)
 
 
 async def test_a_table_that_is_not_there_is_named(empty: databases.Database) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("DROP TABLE clusters"))
-    assert await empty.lacks(revision=False) == "the database's schema, which has no table clusters"
+    assert await schema.missing(empty, check_revision=False) == "the database's schema, which has no table clusters"
 
 
 async def test_each_right_that_is_missing_is_named(empty: databases.Database, postgres: launcher.Server) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     name = empty.url.rpartition("/")[2]
     user = f"user_{name}"
     named = ", ".join(["alembic_version", *tables.metadata.tables])
-    asked = [(right, table) for table in tables.metadata.tables for right in databases.RIGHTS]
+    asked = [(right, table) for table in tables.metadata.tables for right in schema.RIGHTS]
 
     async def execute(*statements: str) -> None:
         async with empty.begin() as connection:
@@ -241,19 +241,21 @@ async def test_each_right_that_is_missing_is_named(empty: databases.Database, po
 
     await execute(f"CREATE ROLE {user} LOGIN PASSWORD 'x'")
     theirs = databases.Database(f"postgresql://{user}:x@127.0.0.1:{postgres.port}/{name}")
-    assert (await theirs.lacks()).startswith("rights in the database: SELECT on alembic_version, investigations, work")
+    assert (await schema.missing(theirs)).startswith(
+        "rights in the database: SELECT on alembic_version, investigations, work"
+    )
     await execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {named} TO {user}")
-    assert await theirs.lacks() == ""
+    assert await schema.missing(theirs) == ""
     for right, table in [("SELECT", "alembic_version"), *asked]:
         await execute(f"REVOKE {right} ON {table} FROM {user}")
-        assert await theirs.lacks() == f"rights in the database: {right} on {table}"
+        assert await schema.missing(theirs) == f"rights in the database: {right} on {table}"
         await execute(f"GRANT {right} ON {table} TO {user}")
-    assert await theirs.lacks() == ""
+    assert await schema.missing(theirs) == ""
     await theirs.close()
 
 
 async def test_what_is_not_allowed_just_now_may_be_later(empty: databases.Database, postgres: launcher.Server) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     name = empty.url.rpartition("/")[2]
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text(f"CREATE ROLE late_{name} LOGIN PASSWORD 'x'"))
@@ -290,7 +292,7 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: databases
         )
         return list(autogenerate.compare_metadata(context, tables.metadata))
 
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         assert await connection.run_sync(differences) == []
 
@@ -299,7 +301,7 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: databases
 async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
     empty: databases.Database, postgres: launcher.Server, query: str
 ) -> None:
-    await empty.migrate()
+    await schema.migrate(empty)
     created = databases.Database(postgres.create_database(f"{sqlalchemy.make_url(empty.url).database}_created"))
     try:
         async with created.begin() as connection:
@@ -336,7 +338,7 @@ async def test_a_log_of_before_is_counted_whatever_it_holds(empty: databases.Dat
         await connection.run_sync(upgrade_to, "providers")
         for seq, (kind, body, _) in enumerate(rows, 1):
             await connection.execute(sqlalchemy.text(inserted), {"seq": seq, "kind": kind, "body": body})
-    await empty.migrate()
+    await schema.migrate(empty)
     async with empty.begin() as connection:
         counts = "SELECT messages, model_calls, tool_calls FROM entries ORDER BY seq"
         found = [tuple(row) for row in await connection.execute(sqlalchemy.text(counts))]
@@ -353,7 +355,7 @@ def upgrade_to(connection: sqlalchemy.Connection, revision: str) -> None:
 async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
     tarsy = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
     holder = await asyncpg.connect(database_url)
-    await holder.execute("SELECT pg_advisory_lock($1)", databases._MIGRATION_LOCK)
+    await holder.execute("SELECT pg_advisory_lock($1)", schema._MIGRATION_LOCK)
     processes = [
         await asyncio.create_subprocess_exec(
             *tarsy,
@@ -378,5 +380,5 @@ async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> N
                 await process.wait()
     assert [process.returncode for process in processes] == [0, 0], said
     database = databases.Database(database_url)
-    assert await database.lacks() == ""
+    assert await schema.missing(database) == ""
     await database.close()

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from support import queue, stories
 from tarsy.config.model import providers
-from tarsy.store.base import databases, tables
+from tarsy.store.base import databases, schema, tables
 from tarsy.store.fleet import rate_limits
 from tarsy.store.intake import queueing
 from tarsy.store.operations import open_investigations
@@ -335,7 +335,7 @@ async def begin_later_run(database: databases.Database) -> None:
 async def own(database_url: str) -> AsyncIterator[databases.Database]:
     """A database that nobody else has used: what Postgres counts, it counts for all."""
     database = databases.Database(database_url)
-    await database.migrate()
+    await schema.migrate(database)
     yield database
     await database.close()
 

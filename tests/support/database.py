@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
 
 import pytest
-from tarsy.store.base import databases, tables
+from tarsy.store.base import databases, schema, tables
 from tarsy_dev import postgres as launcher
 
 EMPTY = f"""
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
     TRUNCATE {", ".join(tables.metadata.tables)} RESTART IDENTITY;
-    UPDATE alembic_version SET version_num = '{databases.NEWEST}', serves = ARRAY['{databases.NEWEST}']
+    UPDATE alembic_version SET version_num = '{schema.NEWEST}', serves = ARRAY['{schema.NEWEST}']
 """  # noqa: S608 - names of ours
 
 
@@ -61,7 +61,7 @@ def create_migrated(server: launcher.Server, name: str) -> str:
 
     async def migrate() -> None:
         database = databases.Database(url)
-        await database.migrate()
+        await schema.migrate(database)
         await database.close()
 
     url = server.create_database(name)

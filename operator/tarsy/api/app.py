@@ -91,7 +91,7 @@ class _StatementLimit:
         self._app = app
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        with databases.patience(STATEMENT_SECONDS):
+        with databases.time_limit(STATEMENT_SECONDS):
             await self._app(scope, receive, send)
 
 

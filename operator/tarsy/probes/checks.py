@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tarsy.config.load import settings
 from tarsy.kube import client, discovery, objects, rights, watch
 from tarsy.resources import chains
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 
 RIGHTS_SECONDS = 30.0
 RIGHTS_MISSING_SECONDS = 1.0
@@ -71,7 +71,7 @@ class Database:
         if database is None:
             return []
         try:
-            lacks = await database.lacks(revision=not self._was_right)
+            lacks = await schema.missing(database, check_revision=not self._was_right)
         except databases.StoreDownError as error:
             return [Missing(name="the database", needed_by=ALL_ROLES, reason=str(error))]
         if lacks:

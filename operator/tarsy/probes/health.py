@@ -28,7 +28,7 @@ from tarsy import errors
 from tarsy.config.load import settings
 from tarsy.probes import checks
 from tarsy.serve import problems, strict
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
 from tarsy.views import system_warnings
@@ -186,7 +186,7 @@ class Health:
 
     async def _check(self) -> Report:
         try:
-            async with asyncio.timeout(databases.PING_SECONDS):
+            async with asyncio.timeout(schema.PING_SECONDS):
                 facts: Sequence[system_warnings.ProcessFact] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tarsy.config.load import settings
 from tarsy.process import errors
-from tarsy.store.base import databases
+from tarsy.store.base import databases, schema
 
 MIGRATE_SECONDS = 1.0
 """Between two looks at a database that is to be migrated and is not there yet."""
@@ -38,11 +38,11 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
 
 
 async def _migrate(url: settings.Secret) -> str:
-    database = databases.Database(url.read(), statement_seconds=databases.MIGRATION_SECONDS)
+    database = databases.Database(url.read(), statement_seconds=schema.MIGRATION_SECONDS)
     try:
-        at = await database.migrate()
-    except databases.SchemaError as error:
+        at = await schema.migrate(database)
+    except schema.SchemaError as error:
         raise errors.StartError(str(error)) from error
     finally:
         await database.close()
-    return "" if at == databases.NEWEST else at
+    return "" if at == schema.NEWEST else at

@@ -251,7 +251,7 @@ class _Batch:
         try:
             yield
         except Exception as error:
-            if databases.is_everybodys(error):
+            if databases.is_for_all_values(error):
                 raise
             self._log_defect(error)
             self._results[index] = _ignored("defect", DEFECT)

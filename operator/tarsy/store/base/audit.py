@@ -1,8 +1,8 @@
-"""The audit: each change by the API, with time, caller and address.
+"""The table `audit`: each change by the API, with its time, caller and address.
 
-A row is written in the transaction of its change, so that neither exists without the other. Single statements contain
-it: creations (`admission`) and questions (`chat`). Requests without a change leave no row. A change of TARSy itself
-belongs to no investigation, and its row says what was changed.
+A row is written in the transaction of its change, so that neither exists without the other. The statements that create
+an investigation (`intake.queueing`) and ask a question (`queue.questions`) write their row themselves. A change of
+TARSy's own setup belongs to no investigation; its row has the details.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 Action = Literal["create", "cancel", "chat", "chat/cancel", "purge"]
 Setup = Literal["accept"]
-"""The changes of TARSy itself."""
+"""The changes of TARSy's own setup."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ _WRITE = text("""
 async def write(
     connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, action: Action, *, by: Caller
 ) -> None:
-    """Note, in the transaction that does it, what `by` asked for."""
+    """Write the row of a change that `by` requested, in the transaction of the change."""
     values = {"id": investigation, "action": action, "who": by.who, "address": by.address}
     await connection.execute(_WRITE, values)
 
@@ -58,6 +58,6 @@ async def write_setup(
     namespace: str,
     by: Caller,
 ) -> None:
-    """Note, in the transaction that does it, what `by` asked for; `namespace` is the operator's."""
+    """Write the row of a change of the setup, in its transaction; `namespace` is the operator's own."""
     values = {"who": by.who, "address": by.address, "action": action, "namespace": namespace, "name": name}
     await connection.execute(_WRITE_SETUP, {**values, "detail": json.dumps(detail)})

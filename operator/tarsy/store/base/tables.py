@@ -1,11 +1,10 @@
-"""The tables as SQLAlchemy sees them; the migration makes them, and a test compares the two.
+"""The tables, for SQLAlchemy. The migrations create them, and a test compares the two.
 
-`entries` is the log, and everything: what the other tables say of a run that has started is said there too. They are
-narrow rows of what lists, queue and status read, changed in the same statement that appends to the log. `entries`,
-`stages`, `executions` and `tool_results` have no foreign keys: those would lock and dirty the parent's row at each
-commit.
+`entries` is the log and holds all facts of a run that has started. The other tables hold narrow rows for lists, queue
+and status, which the statement that appends to the log keeps up to date. `entries`, `stages`, `executions` and
+`tool_results` have no foreign keys: those would lock and dirty the parent's row at each commit.
 
-JSON is `json`, not `jsonb`: it keeps what a provider gave us byte for byte, an escaped NUL included, which `jsonb`
+JSON columns are `json`, not `jsonb`: `json` keeps a provider's state byte for byte, also an escaped NUL, which `jsonb`
 refuses.
 """
 
@@ -37,8 +36,8 @@ from sqlalchemy.dialects import postgresql
 metadata = sqlalchemy.MetaData()
 
 _NOW = func.now()
-_ROOM = {"fillfactor": 70}
-"""Rows that each commit changes: with room in their page, a new version needs no entry in any index."""
+_UPDATED_OFTEN = {"fillfactor": 70}
+"""For rows that each commit updates: with space in their page, a new version needs no entry in any index."""
 
 
 def _moment(name: str, *, default: bool = False) -> Column[dt.datetime]:
@@ -92,13 +91,14 @@ investigations = Table(
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
-"""The alerts and their chains, fixed at admission but for generation, ttl_seconds, alert_status and duplicates.
+"""The alerts and their chains, fixed at admission except generation, ttl_seconds, alert_status and duplicates.
 
-`ended_at` and `ending` are its run 0's; `gone_at` is the time since when its object is known to be gone, and
-`purged_at` since when its transcript is: the remaining row keeps its alert from coming back. `words` are what a search
-matches, and `target` is the subject of the alert, on one line. `fingerprint` is that of the alert that it stands for:
-an object of people stands for none, whatever it says. `previous` is the investigation of the same alert that this one
-follows (`episodes`): it may be gone.
+- `ended_at` and `ending` are those of run 0.
+- `gone_at` is the time since when the object is known to be gone, `purged_at` the time since when the transcript is
+  deleted; the row of a purged one stays, so that its alert is not investigated again.
+- `words` is what a search matches; `target` is the subject of the alert, on one line.
+- `fingerprint` is the alert's, if intake made the object; an object made by a person has none, whatever its spec says.
+- `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may be gone.
 """
 Index(
     "investigations_fingerprint",
@@ -113,20 +113,20 @@ Index(
     investigations.c.ended_at,
     postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
 )
-_THERE = investigations.c.purged_at.is_(None)
+_VISIBLE = investigations.c.purged_at.is_(None)
 Index(
     "investigations_listed",
     investigations.c.namespace,
     investigations.c.admitted_at,
     investigations.c.id,
-    postgresql_where=_THERE,
+    postgresql_where=_VISIBLE,
 )
 Index(
     "investigations_counted",
     investigations.c.namespace,
     investigations.c.ending,
     investigations.c.namespace_uid,
-    postgresql_where=_THERE,
+    postgresql_where=_VISIBLE,
 )
 Index(
     "investigations_words",
@@ -159,16 +159,18 @@ work = Table(
     _moment("passed_over_since"),
     CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
-    postgresql_with=_ROOM,
+    postgresql_with=_UPDATED_OFTEN,
 )
-"""The queue and the fence: one narrow row an investigation, for its latest run.
+"""The queue and the fence: one narrow row for each investigation, about its latest run.
 
-`log_seq` is the number of the log's last entry: the next commit's precondition. `revision` rises with every change that
-a status shows, `stale` says that the one in the cluster does not show it yet; it shows run 0, so what a later run does
-leaves both alone. `changed` is the last transaction in which a run, a stage or what is asked of them changed, and not
-numbers alone (`changes`); 0 of what has not changed since there is one. `claims` counts the claims of all runs.
-`cancel` and `suspend` are the latest run's. `unreadable` is what a program could not read of the log, `unreadable_by`
-which programs. `passed_over_since` is since when all live workers pass it over (`passes`).
+- `log_seq` is the number of the log's last entry: the precondition of the next commit.
+- `revision` rises with each change that the status shows; `stale` says that the status in the cluster is older. The
+  status shows run 0, so later runs change neither.
+- `changed` is the last transaction that changed a run, a stage, or a request to it, and not only numbers
+  (`reads.changes`); 0 if there was none since the column exists.
+- `claims` counts the claims of all runs; `cancel` and `suspend` are the latest run's.
+- `unreadable` is the part of the log that the programs `unreadable_by` could not read.
+- `passed_over_since` is the time since when all live workers pass it over (`fleet.passed_over`).
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
@@ -194,9 +196,11 @@ runs = Table(
     _text("grounds", nullable=True),
     CheckConstraint("kind IN ('investigation', 'chat')", name="runs_kind_check"),
 )
-"""The runs of an investigation; run 0 is the investigation itself, later ones are questions about it. `started_at` is
-the first claim; `suspended_at` is since when it stands still, and `suspended_for` how long it did before. `attempts`
-counts the claims that were not given back. The final analysis is stored here alone."""
+"""The runs of an investigation; run 0 is the investigation itself, later runs are questions about it.
+
+`started_at` is the time of the first claim. `suspended_at` is the start of the present suspension, `suspended_for` the
+sum of the earlier ones. `attempts` counts the claims that were not released. Only this table holds the final analysis.
+"""
 
 stages = Table(
     "stages",
@@ -211,10 +215,10 @@ stages = Table(
     Column("lacks", JSON, nullable=False, server_default="[]"),
     Column("cut_off", Boolean),
 )
-"""The stages that have started, or were skipped; `lacks` is a list of sentences.
+"""The stages that have started or were skipped; `lacks` is a list of sentences.
 
-`cut_off` says whether the end of the run ended the stage. It is null while the stage is open, and where a build before
-the column ended it (`phase_rules.CUT_OFF`).
+`cut_off` says whether the end of the run ended the stage. It is null while the stage is open, and for stages that an
+earlier build ended (`phase_rules.CUT_OFF`).
 """
 
 executions = Table(
@@ -244,11 +248,13 @@ executions = Table(
     _text("retrying", nullable=True),
     _moment("retry_at"),
     Column("retry_claim", Integer),
-    postgresql_with=_ROOM,
+    postgresql_with=_UPDATED_OFTEN,
 )
-"""Each agent's work in numbers. What it runs with, and what it found, is in the log. `provider` is the one that it asks
-now, or asked last: its own, or a fallback. `cost` is null where no call had a price. While a request to its
-provider is sent again, `retrying` says which provider and why, `retry_at` when, and `retry_claim` under which claim."""
+"""The executions in numbers; their settings and results are in the log.
+
+`provider` is the one of the latest request: the agent's own, or a fallback. `cost` is null if no call had a price.
+While a request is retried, `retrying` holds the provider and the error, `retry_at` the time, `retry_claim` the claim.
+"""
 
 entries = Table(
     "entries",
@@ -270,9 +276,8 @@ entries = Table(
 )
 """The log, append-only (`transcript.entries`).
 
-`body` is JSON of storable text; `opaque` may hold escapes that Postgres refuses to take apart, so no view looks into
-it. The messages and calls of an entry are counted beside it: a page of messages or calls is numbered by those before
-it, without reading their bodies.
+`body` is JSON of storable text. `opaque` may hold escapes that Postgres cannot parse, so no view reads it. The numbers
+of an entry's messages and calls are columns: so a page of messages or calls is numbered without reading earlier bodies.
 """
 
 tool_results = Table(
@@ -285,7 +290,7 @@ tool_results = Table(
 )
 """The full text of each tool result that the log holds in part, masked.
 
-Written together with that part, and not read when the log is loaded.
+It is written with the entry, and is not read when the log is loaded.
 """
 
 identities = Table(
@@ -297,7 +302,7 @@ identities = Table(
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), nullable=False),
     _moment("first_seen", default=True),
 )
-"""The alert episodes that have been admitted, past the deletion of their objects."""
+"""The alert episodes that were admitted; they outlive their objects."""
 
 receipts = Table(
     "receipts",
@@ -314,12 +319,11 @@ receipts = Table(
     Column("previous", Uuid),
     Column("attempt", Integer, nullable=False, server_default="1"),
 )
-"""The objects that intake has made or is about to make.
+"""The objects that intake has created or is about to create (`intake.receipts`).
 
-An object of that name with that word and a spec of such a digest, and the address that asked for it first: for the
-audit, if intake dies before it can write that. `investigation` is the first one that was admitted with them; any other
-is a copy. `attempt` counts the objects of the episode, from 1, and `previous` is the investigation that the object's
-follows.
+`name`, `word` and `digests` identify an object as intake's. `address` is that of the first caller, for the audit, if
+intake dies before it writes that. `investigation` is the first one admitted from such an object; any other is a copy.
+`attempt` counts the objects of the episode, from 1; `previous` is the earlier investigation of the alert.
 """
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
@@ -333,7 +337,7 @@ large_alerts = Table(
     _text("data"),
     _moment("created_at", default=True),
 )
-"""Alert data that is too large for its object, until that object is admitted."""
+"""Alert data that is too large for the object, until the object is admitted."""
 
 leaders = Table(
     "leaders",
@@ -342,7 +346,7 @@ leaders = Table(
     Column("owner", Uuid, nullable=False),
     Column("until", DateTime(timezone=True), nullable=False),
 )
-"""Which process does what only one may do, and until when."""
+"""The leases of the roles that only one process may have (`fleet.leader`)."""
 
 throttles = Table(
     "throttles",
@@ -353,8 +357,10 @@ throttles = Table(
     Column("tokens", ARRAY(BigInteger), nullable=False, server_default="{}"),
     postgresql_with={"fillfactor": 20},
 )
-"""How fast each provider that has a limit is asked (`throttle`): for each second of the last minute, if there was
-something in it, what was granted. A row has a page almost to itself: it changes with each request."""
+"""The requests to each rate-limited provider: the grants of each second of the last minute (`fleet.rate_limits`).
+
+A row has a page almost to itself, because each request updates it.
+"""
 
 audit = Table(
     "audit",
@@ -369,10 +375,10 @@ audit = Table(
     _text("name"),
     Column("detail", JSON, nullable=False, server_default="{}"),
 )
-"""The changes by the API: time, caller, address, action.
+"""The changes by the API (`audit`).
 
-Append-only; it stays when a transcript is purged. A row without an investigation is a change of TARSy itself, described
-by `detail`.
+Append-only; the rows stay when a transcript is purged. A row without an investigation is a change of TARSy's own setup,
+described by `detail`.
 """
 Index("audit_investigation", audit.c.investigation)
 
@@ -387,9 +393,9 @@ catalogue = Table(
     _moment("seen_at", default=True),
     Column("detail", JSON, nullable=False, server_default="{}"),
 )
-"""The process facts: the process itself; its MCP servers and tools, its providers, its configuration.
+"""The process facts: the process itself, its MCP servers and tools, its providers, its configuration.
 
-`since` is the beginning of the state. A process that has not been seen for long is gone.
+`since` is the beginning of the state. A process is gone if its `seen_at` is old.
 """
 
 tool_pins = Table(
@@ -401,10 +407,9 @@ tool_pins = Table(
     _moment("pinned_at", default=True),
     _text("confirmed_by", default=""),
 )
-"""The pins of MCP servers' tools.
+"""The pins of MCP servers' tools: the hash of each description when it was first seen, or when a person accepted it.
 
-The hash of each tool's description when it was first seen, or when a person accepted it. Rows stay when their tool or
-their server is gone.
+Rows stay when their tool or server is gone.
 """
 
 unserved = Table(
@@ -415,12 +420,12 @@ unserved = Table(
     Column("alerts", BigInteger, nullable=False),
     Column("last_at", DateTime(timezone=True), nullable=False),
 )
-"""Alerts that no chain has taken, counted by type and hour; the types are masked, and few in a day (`unserved`)."""
+"""The alerts that no chain took, counted by masked type and hour (`intake.unserved`)."""
 
 notices = Table(
     "notices", metadata, _text("name", primary_key=True), Column("told_at", DateTime(timezone=True), nullable=False)
 )
-"""When something was last told to people that is told once in a while, by whichever process came first."""
+"""The times of the last notices that are given once in an interval, by one of all processes."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
-"""The clusters (uid of kube-system) that this database belongs to: one, unless there was a mistake."""
+"""The cluster (uid of kube-system) that this database belongs to."""

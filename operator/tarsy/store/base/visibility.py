@@ -1,14 +1,14 @@
-"""The one condition of all reads: which transcripts can be read.
+"""The condition of all reads of transcripts: a purged transcript is not visible.
 
-Reads of `reads` and `queue.questions` have it, each in its own statement (a test walks them). Only purge, the time to
-live of objects and the cool-down of alerts look at `purged_at` itself. `gone_at`, which says that the object has left
-the cluster, hides nothing.
+Each statement of `reads` and `queue.questions` that reads one has the condition (a test checks them all). Beside these
+only purges, the expiry of objects and the cool-down of alerts use `purged_at`. `gone_at`, since when the object is not
+in the cluster, hides nothing.
 """
 
 from __future__ import annotations
 
 VISIBLE = "purged_at IS NULL"
-"""Whether a row of `investigations`, which is in the statement once, has a transcript that can be read."""
+"""The condition on a row of `investigations`, which is in the statement once."""
 
 VISIBLE_BY_ID = f"EXISTS (SELECT 1 FROM investigations AS its WHERE its.id = :id AND {VISIBLE})"  # noqa: S608 - our own text
-"""The same of the investigation `:id`, for a statement without `investigations`."""
+"""The condition on the investigation `:id`, for a statement without `investigations`."""
