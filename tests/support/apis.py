@@ -55,7 +55,7 @@ def parts(
         mask=mask,
         secrets=NO_SECRETS,
         readiness=readiness or ready(database, cluster),
-        keeper=kept or keeping(database),
+        process_reporter=kept or keeping(database),
         hub=hubs.Hub(database),
         token=token,
         clock=clock,

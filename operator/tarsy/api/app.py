@@ -69,17 +69,17 @@ class Parts:
     """The platform file in force; its queue never changes."""
     index: chain_index.Indexer
     mask: Callable[[str], str]
-    """For alerts and questions."""
+    """Masks alerts and questions."""
     secrets: known_secrets.KnownSecrets
     readiness: health.Readiness
-    keeper: reporter.Reporter
+    process_reporter: reporter.Reporter
     hub: hubs.Hub
     token: str | None
-    """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
-    admitted: Callable[[base.ObjectMeta], None] | None = None
+    """The token of webhooks; None serves the programs of this machine (`--insecure-dev`)."""
+    on_admitted: Callable[[base.ObjectMeta], None] | None = None
     """See `intake.Intake.on_admitted`."""
-    generation: Callable[[], int] = lambda: 0
-    """Changes with the platform that is in force, and so what `index` checks chains by."""
+    configuration_version: Callable[[], int] = lambda: 0
+    """The number of the platform file in force, by which `index` checks chains."""
     clock: Callable[[], float] = time.monotonic
     """The clock of cached identities and of rates."""
 
@@ -117,7 +117,7 @@ def build(parts: Parts) -> Application:
     app = _without_routes(Depends(may.ensure_local))
     app.add_middleware(_StatementLimit)
     app.include_router(health.probes(parts.readiness))
-    app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
+    app.include_router(health.routes(health.Health(parts.database, parts.process_reporter)))
     for router in _routers(parts, may):
         app.include_router(router)
     subscribing = subscriptions.Subscriptions(hub=parts.hub, may=may)
@@ -177,7 +177,7 @@ def bare() -> Application:
             mask=str,
             secrets=known_secrets.KnownSecrets(),
             readiness=nothing,
-            keeper=nothing,
+            process_reporter=nothing,
             hub=hubs.Hub(nothing),
             token="",
         )
@@ -201,12 +201,14 @@ def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
     alert_intake = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
-        chains=intake.ChainLister(parts.cluster, parts.database, index=parts.index, generation=parts.generation),
+        chains=intake.ChainLister(
+            parts.cluster, parts.database, index=parts.index, generation=parts.configuration_version
+        ),
         settings=lambda: parts.platform().ingest,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
         bodies=held_bodies,
-        on_admitted=parts.admitted,
+        on_admitted=parts.on_admitted,
     )
     question_intake = questions.Questions(
         cluster=parts.cluster,

@@ -39,14 +39,14 @@ def build(
             database=shared.database,
             platform=lambda: shared.in_force.platform,
             index=shared.in_force.index,
-            generation=lambda: shared.in_force.number,
+            configuration_version=lambda: shared.in_force.number,
             mask=shared.masking.mask_alert,
             secrets=shared.masking.secrets,
             readiness=shared.early.readiness,
-            keeper=shared.kept,
+            process_reporter=shared.kept,
             hub=hub,
             token=token,
-            admitted=admitted,
+            on_admitted=admitted,
         )
     )
     shared.early.front.hand_over(application)

@@ -228,20 +228,20 @@ async def read_list(
 
 async def read(database: databases.Database, identity: UUID) -> DashboardSessionDetail:
     """Read an investigation with its stages and its events."""
-    head = await summaries.details(database, identity, runs=1)
+    details = await summaries.details(database, identity, runs=1)
     progress = (await stage_rows.stage_progress(database, [identity])).get(identity)
-    if head is None or progress is None:
+    if details is None or progress is None:
         raise reads.unknown_investigation(identity)
     executions = await stage_rows.executions(database, identity)
     conclusions = await stage_rows.conclusions(
-        database, identity, executions, upto=head.log_seq, length=stages.ANALYSIS_MAX
+        database, identity, executions, upto=details.log_seq, length=stages.ANALYSIS_MAX
     )
     builder = timeline.TimelineBuilder(stages.chain_stages(progress), executions)
-    async for page in transcript_pages.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
-        await asyncio.to_thread(builder.add, [placed.logged for placed in page])
+    async for page in transcript_pages.walk(database, identity, kinds=timeline.KINDS, upto=details.log_seq):
+        await asyncio.to_thread(builder.add, [numbered.logged for numbered in page])
         if builder.is_full:
             break
-    return await asyncio.to_thread(_detail, head, progress, executions, conclusions, builder)
+    return await asyncio.to_thread(_detail, details, progress, executions, conclusions, builder)
 
 
 def alert_data(text: str) -> dict[str, Any]:
@@ -284,18 +284,18 @@ def _chain(
 
 
 def _detail(
-    head: summaries.Details,
+    details: summaries.Details,
     progress: stage_rows.StageProgress,
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
     builder: timeline.TimelineBuilder,
 ) -> DashboardSessionDetail:
-    summary = head.summary
+    summary = details.summary
     return DashboardSessionDetail(
         **_times(summary, now=progress.now),
         session_id=summary.id,
         alert_id=summary.id,
-        alert_data=alert_data(head.alert_data),
+        alert_data=alert_data(details.alert_data),
         alert_type=summary.alert_type,
         status=statuses.INVESTIGATIONS[summary.phase].session,
         final_analysis=summary.final_analysis or None,

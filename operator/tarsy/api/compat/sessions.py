@@ -116,11 +116,11 @@ class ProcessingStatus(base.View):
 
 async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Read an investigation with its stages and executions."""
-    head = await summaries.details(database, identity, runs=1)
+    details = await summaries.details(database, identity, runs=1)
     progress = (await stage_rows.stage_progress(database, [identity], calls=True)).get(identity)
-    if head is None or progress is None:
+    if details is None or progress is None:
         raise reads.unknown_investigation(identity)
-    return alert_session(head, progress, await stage_rows.executions(database, identity))
+    return alert_session(details, progress, await stage_rows.executions(database, identity))
 
 
 async def cancel(investigation_actions: actions.Actions, target: permissions.Target) -> CancelledSession:
@@ -139,17 +139,17 @@ async def read_processing_status(database: databases.Database, identity: UUID) -
 
 
 def alert_session(
-    head: summaries.Details, progress: stage_rows.StageProgress, executions: Iterable[stage_rows.Execution]
+    details: summaries.Details, progress: stage_rows.StageProgress, executions: Iterable[stage_rows.Execution]
 ) -> AlertSession:
     """Return the session of an investigation."""
-    summary = head.summary
+    summary = details.summary
     by_stage: dict[str, list[stage_rows.Execution]] = {}
     for execution in sorted(executions, key=lambda execution: execution.index):
         if execution.kind == "agent":
             by_stage.setdefault(execution.stage, []).append(execution)
     return AlertSession(
         id=summary.id,
-        alert_data=head.alert_data,
+        alert_data=details.alert_data,
         agent_type=summary.chain_name and f"chain:{summary.chain_name}",
         alert_type=summary.alert_type,
         status=statuses.INVESTIGATIONS[summary.phase].session,
@@ -157,9 +157,9 @@ def alert_session(
         pod_id=progress.host or (progress.owner and str(progress.owner)),
         final_analysis=summary.final_analysis or None,
         executive_summary=summary.summary or None,
-        mcp_selection=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
+        mcp_selection=details.mcp and details.mcp.model_dump(mode="json", exclude_none=True),
         author=summary.author or None,
-        runbook_url=head.runbook_url,
+        runbook_url=details.runbook_url,
         deleted_at=None,
         created_at=summary.admitted_at,
         started_at=summary.started_at,

@@ -12,7 +12,7 @@ import functools
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pydantic_core
 from fastapi import APIRouter, Depends, Query
@@ -62,13 +62,13 @@ def routes(
     ) -> StreamingResponse:
         """Return all of an investigation in one file: its facts, conversations, calls and timeline."""
         responder.hold(HELD_BYTES)
-        head = await summaries.details(database, target.id)
-        if head is None:
+        details = await summaries.details(database, target.id)
+        if details is None:
             raise reads.unknown_investigation(target.id)
         media_type, suffix = _TYPES[format]
         name = f"{target.name}-{target.id}.{suffix}"
         return StreamingResponse(
-            (as_json if format == "json" else as_markdown)(database, head, mask=mask),
+            (as_json if format == "json" else as_markdown)(database, details, mask=mask),
             media_type=media_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
         )
@@ -77,32 +77,32 @@ def routes(
 
 
 async def as_json(
-    database: databases.Database, head: summaries.Details, *, mask: base.Mask = base.MASK
+    database: databases.Database, details: summaries.Details, *, mask: base.Mask = base.MASK
 ) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
-    opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": head.log_seq}).encode()
-    facts = await asyncio.to_thread(lambda: _json(investigations.facts(head, mask=mask)))
+    opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": details.log_seq}).encode()
+    facts = await asyncio.to_thread(lambda: pydantic_core.to_json(investigations.facts(details, mask=mask)))
     yield opening[:-1] + b"," + facts[1:-1]
     changes, unreadable = executions.Changes(), list[transcripts.Unreadable]()
     async for page in transcript_pages.walk(
-        database, head.summary.id, kinds=transcript_pages.EXECUTION_BOUNDS, upto=head.log_seq
+        database, details.summary.id, kinds=transcript_pages.EXECUTION_BOUNDS, upto=details.log_seq
     ):
         changes.add(page)
     sections = {
         "executions": _section(
             database,
-            head,
+            details,
             ("ExecutionStarted",),
-            lambda placed: _optional(executions.execution(placed, changes, mask=mask)),
+            lambda numbered: _optional(executions.execution(numbered, changes, mask=mask)),
         ),
         "messages": _section(
-            database, head, registry.WITH_MESSAGES, functools.partial(transcripts.messages_of, mask=mask)
+            database, details, registry.WITH_MESSAGES, functools.partial(transcripts.messages_of, mask=mask)
         ),
         "llm_interactions": _section(
-            database, head, registry.WITH_MODEL_CALLS, lambda placed: _optional(transcripts.model_call(placed))
+            database, details, registry.WITH_MODEL_CALLS, lambda numbered: _optional(transcripts.model_call(numbered))
         ),
-        "mcp_interactions": _section(database, head, registry.WITH_TOOL_CALLS, transcripts.tool_calls),
-        "timeline": _timeline(database, head, unreadable),
+        "mcp_interactions": _section(database, details, registry.WITH_TOOL_CALLS, transcripts.tool_calls),
+        "timeline": _timeline(database, details, unreadable),
     }
     for name, lists in sections.items():
         yield f',"{name}":['.encode()
@@ -112,12 +112,8 @@ async def as_json(
                 yield separator + part[1:-1]
                 separator = b","
         yield b"]"
-    await _ensure_there(database, head)
-    yield b',"unreadable":' + _json(unreadable) + b"}"
-
-
-def _json(value: Any) -> bytes:
-    return pydantic_core.to_json(value)
+    await _ensure_there(database, details)
+    yield b',"unreadable":' + pydantic_core.to_json(unreadable) + b"}"
 
 
 def _optional(view: base.View | None) -> Sequence[base.View]:
@@ -126,12 +122,12 @@ def _optional(view: base.View | None) -> Sequence[base.View]:
 
 async def _section(
     database: databases.Database,
-    head: summaries.Details,
+    details: summaries.Details,
     kinds: Sequence[str],
     views: Callable[[transcript_pages.NumberedEntry], Sequence[base.View]],
 ) -> AsyncIterator[bytes]:
     """Yield JSON lists of the views of all entries of these kinds."""
-    async for page in transcript_pages.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
+    async for page in transcript_pages.walk(database, details.summary.id, kinds=kinds, upto=details.log_seq):
         yield await asyncio.to_thread(_page_json, page, views)
 
 
@@ -139,21 +135,21 @@ def _page_json(
     page: Sequence[transcript_pages.NumberedEntry],
     views: Callable[[transcript_pages.NumberedEntry], Sequence[base.View]],
 ) -> bytes:
-    return _json([view for placed in page for view in views(placed)])
+    return pydantic_core.to_json([view for numbered in page for view in views(numbered)])
 
 
 async def _timeline(
-    database: databases.Database, head: summaries.Details, unreadable: list[transcripts.Unreadable]
+    database: databases.Database, details: summaries.Details, unreadable: list[transcripts.Unreadable]
 ) -> AsyncIterator[bytes]:
     """Yield the timeline as JSON lists; entries that cannot be read are appended to `unreadable`."""
     after, more = 0, True
     while more:
         page = await log_entries.log_page(
             database,
-            head.summary.id,
+            details.summary.id,
             after=after,
             limit=transcript_pages.BATCH_ENTRIES,
-            upto=head.log_seq,
+            upto=details.log_seq,
             size=transcript_pages.BATCH_BYTES,
         )
         if page is None or page.last == after:  # nothing follows, whatever the number of the log's last entry
@@ -164,33 +160,33 @@ async def _timeline(
             if isinstance(logged.entry, entries.Unreadable) and after < logged.seq <= page.last
         ]
         timeline = await asyncio.to_thread(timelines.timeline_page, page, after=after)
-        yield await asyncio.to_thread(_json, timeline.events)
+        yield await asyncio.to_thread(pydantic_core.to_json, timeline.events)
         after, more = page.last, page.more
 
 
 async def as_markdown(
-    database: databases.Database, head: summaries.Details, *, mask: base.Mask = base.MASK
+    database: databases.Database, details: summaries.Details, *, mask: base.Mask = base.MASK
 ) -> AsyncIterator[bytes]:
     """Yield the document in pieces; raises a GoneError if it cannot be completed."""
-    identity, document = head.summary.id, markdown.Document(head, mask=mask)
+    identity, document = details.summary.id, markdown.Document(details, mask=mask)
     yield (await asyncio.to_thread(document.head)).encode()
-    outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
+    outlines = await transcript_pages.outlines(database, identity, upto=details.log_seq, limit=EXECUTIONS_MAX + 1)
     scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda outline: (outline.run, outline.stage))
     for scope in [list(group) for _, group in scopes]:
         yield document.scope(scope).encode()
         for outline in scope:
             yield document.execution(outline).encode()
             async for page in transcript_pages.walk(
-                database, identity, after=outline.seq - 1, upto=head.log_seq, execution=outline.id
+                database, identity, after=outline.seq - 1, upto=details.log_seq, execution=outline.id
             ):
                 yield (await asyncio.to_thread(document.page, page)).encode()
     if len(outlines) > EXECUTIONS_MAX:
         yield document.left_out(EXECUTIONS_MAX).encode()
     yield markdown.END.encode()
-    await _ensure_there(database, head)
+    await _ensure_there(database, details)
 
 
-async def _ensure_there(database: databases.Database, head: summaries.Details) -> None:
+async def _ensure_there(database: databases.Database, details: summaries.Details) -> None:
     """Raise a GoneError if the transcript was deleted meanwhile: a complete end would hide that."""
-    if await summaries.location(database, head.summary.id) is None:
-        raise GoneError(f"the transcript of {head.summary.id} was deleted while it was exported")
+    if await summaries.location(database, details.summary.id) is None:
+        raise GoneError(f"the transcript of {details.summary.id} was deleted while it was exported")

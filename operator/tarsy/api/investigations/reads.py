@@ -97,13 +97,15 @@ async def read(
     database: databases.Database, identity: UUID, *, mask: base.Mask = base.MASK
 ) -> investigations.Investigation:
     """Read an investigation; the id is its object's uid."""
-    head = await summaries.details(database, identity, runs=RUNS_MAX)
-    if head is None:
+    details = await summaries.details(database, identity, runs=RUNS_MAX)
+    if details is None:
         raise unknown_investigation(identity)
-    runs = [run.number for run in head.runs]
-    outlines = await transcript_pages.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
-    unreadable = await transcript_pages.unknown_entries(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
-    return await asyncio.to_thread(investigations.investigation, head, outlines, unreadable, mask=mask)
+    runs = [run.number for run in details.runs]
+    outlines = await transcript_pages.outlines(
+        database, identity, upto=details.log_seq, limit=EXECUTIONS_MAX, runs=runs
+    )
+    unreadable = await transcript_pages.unknown_entries(database, identity, upto=details.log_seq, limit=UNREADABLE_MAX)
+    return await asyncio.to_thread(investigations.investigation, details, outlines, unreadable, mask=mask)
 
 
 async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:

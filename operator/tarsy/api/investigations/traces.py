@@ -56,7 +56,7 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
     while True:
         page = await transcript_pages.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
         names = await transcript_pages.execution_names(
-            database, identity, (placed.logged.execution for placed in page.placed)
+            database, identity, (numbered.logged.execution for numbered in page.placed)
         )
         lines = await asyncio.to_thread(traces.lines, page.placed, names)
         if lines or not page.more:
