@@ -30,7 +30,7 @@ def api_key(settings: providers.Provider, environment: Mapping[str, str]) -> str
         return None
     if settings.api_key_file is not None:
         try:
-            key = secret_files.text(settings.api_key_file)
+            key = secret_files.read_text(settings.api_key_file)
         except secret_files.UnreadableError as error:
             raise provider.UnusableError(f"api_key_file: {error}") from error
         if not key:

@@ -91,10 +91,10 @@ def test_what_is_a_file_is_read_through_links_and_as_it_is_now(tmp_path: Path) -
         (tmp_path / data / "key").write_text(f" {data}\n")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "key").symlink_to("..data/key")
-    assert secret_files.text(tmp_path / "key") == "one"
+    assert secret_files.read_text(tmp_path / "key") == "one"
     (tmp_path / "new").symlink_to("two")
     (tmp_path / "new").rename(tmp_path / "..data")
-    assert secret_files.text(tmp_path / "key") == "two"
+    assert secret_files.read_text(tmp_path / "key") == "two"
     (tmp_path / "full").write_bytes(b"k" * secret_files.LARGEST)
     assert len(secret_files.read(tmp_path / "full")) == secret_files.LARGEST
 

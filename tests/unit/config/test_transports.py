@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarsy.config.load import reload, server_files
+from tarsy.config.load import secret_files
 from tarsy.config.model import platforms
 from tarsy.process.runtime import platform_file
 
@@ -36,19 +36,19 @@ def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[s
     local = platforms.StdioTransport(type="stdio", command="c")
     settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
     found = {*files.values(), Path("/run/other")}
-    assert server_files.all_files(settings) == found
+    assert secret_files.server_files(settings) == found
     assert found <= platform_file.files_beside(settings), "a running process looks at them"
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_each_change_of_a_file_is_seen(files: dict[str, Path], key: str) -> None:
     settings = remote(**files)
-    seen = [server_files.digests(settings)]
-    assert server_files.digests(settings) == seen[0]
+    seen = [secret_files.server_digests(settings)]
+    assert secret_files.server_digests(settings) == seen[0]
     files[key].write_text("changed", encoding="utf-8")
-    seen.append(server_files.digests(settings))
+    seen.append(secret_files.server_digests(settings))
     files[key].unlink()
-    seen.append(server_files.digests(settings))
+    seen.append(secret_files.server_digests(settings))
     assert all(one != other for one, other in itertools.pairwise(seen))
 
 
@@ -56,9 +56,9 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     settings = remote(bearer_token_file=pipe)
-    assert server_files.digests(settings) == {pipe: b""} == {pipe: reload.digest(pipe)}
-    with pytest.raises(server_files.UnusableError, match=r"^bearer_token_file: not a file: a pipe or a device"):
-        server_files.token(settings, {})
+    assert secret_files.server_digests(settings) == {pipe: b""} == {pipe: secret_files.digest(pipe)}
+    with pytest.raises(secret_files.UnusableError, match=r"^bearer_token_file: not a file: a pipe or a device"):
+        secret_files.bearer_token(settings, {})
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
 def test_what_is_no_token_is_told_without_it(tmp_path: Path, written: str, said: str) -> None:
     file = tmp_path / "token"
     file.write_text(written, encoding="utf-8")
-    with pytest.raises(server_files.UnusableError) as error:
-        server_files.token(remote(bearer_token_file=file), {})
+    with pytest.raises(secret_files.UnusableError) as error:
+        secret_files.bearer_token(remote(bearer_token_file=file), {})
     assert str(error.value) == f"bearer_token_file: {said}"
 
 
@@ -83,11 +83,11 @@ def test_a_token_of_a_file_goes_before_that_of_a_variable(tmp_path: Path) -> Non
     file = tmp_path / "token"
     file.write_text("of-file\n", encoding="utf-8")
     environment = {"TOKEN": " of-variable\n"}
-    assert server_files.token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
-    assert server_files.token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
-    assert server_files.token(remote(), environment) is None
+    assert secret_files.bearer_token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
+    assert secret_files.bearer_token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
+    assert secret_files.bearer_token(remote(), environment) is None
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    with pytest.raises(server_files.UnusableError, match=r"^bearer_token_env: the variable MCP_TOKEN is not set$"):
-        server_files.token(remote(bearer_token_env="MCP_TOKEN"), {})
+    with pytest.raises(secret_files.UnusableError, match=r"^bearer_token_env: the variable MCP_TOKEN is not set$"):
+        secret_files.bearer_token(remote(bearer_token_env="MCP_TOKEN"), {})

@@ -1,6 +1,9 @@
 """Reads the platform file; what is wrong is said with file, line, place and, where there is a choice, what there is.
 
 Never with the value that is wrong: it may be a key that was written into the wrong field, and errors are logged.
+
+Strings of the file may name variables of the environment, `{{.NAME}}`. `${NAME}` stays text: shells, queries and
+instructions are full of it.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +19,13 @@ from typing import Any
 
 import pydantic
 
-from tarsy.config.load import builtin, validation, variables
+from tarsy.config.load import builtin, validation
 from tarsy.config.model import platforms
 from tarsy.config.tool_selection import ineffective
 from tarsy.resources import files, tool_patterns
 
+_VARIABLE = re.compile(r'\{\{"(\{\{[^"{}]*\}\})"\}\}|\{\{\s*\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}')
+"""A variable, `{{.NAME}}`, or the quotation of another program's template, as in Go: `{{"{{.Names}}"}}`."""
 _NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
 _MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
 
@@ -96,13 +102,61 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
         raise files.FileError(
             [document.problem((), f"expected a mapping of {', '.join(platforms.Platform.model_fields)}")]
         )
-    problems = [] if environment is None else list(variables.problems(document, environment))
-    used = variables.filled(written, environment or {})
-    unset = {at for at, text in variables.places(written) if set(variables.named(text)) - (environment or {}).keys()}
+    problems = [] if environment is None else list(_variable_problems(document, environment))
+    used = _filled(written, environment or {})
+    unset = {at for at, text in _variable_places(written) if set(_variables(text)) - (environment or {}).keys()}
     checked = _checked(_laid_over_builtin(used), document, unset=unset, problems=problems)
     if problems:
         raise files.FileError(sorted(problems))
     return Loaded(platform=checked, written=written, used=used)
+
+
+def _variables(text: str) -> list[str]:
+    """Return the variables that `text` names, in order."""
+    return [match[2] for match in _VARIABLE.finditer(text) if match[2]]
+
+
+def _filled(node: Any, environment: Mapping[str, str]) -> Any:
+    """Return `node` with the values of its variables; an unset variable stays as it is written."""
+    if isinstance(node, str):
+        return _VARIABLE.sub(lambda match: match[1] or environment.get(match[2], match[0]), node)
+    if isinstance(node, dict):
+        return {key: _filled(value, environment) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_filled(value, environment) for value in node]
+    return node
+
+
+def _variable_places(node: Any, at: validation.Place = ()) -> Iterator[tuple[validation.Place, str]]:
+    """Yield the place and the text of each string that names variables."""
+    if isinstance(node, str):
+        if _variables(node):
+            yield at, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield from _variable_places(value, (*at, key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _variable_places(value, (*at, index))
+
+
+def _variable_problems(document: files.Document, environment: Mapping[str, str]) -> Iterator[files.Problem]:
+    """Yield the problems of variables: unset variables, and variables in keys."""
+    for at, text in _variable_places(document.data):
+        for name in dict.fromkeys(_variables(text)):
+            if name not in environment:
+                message = f"{files.path_text(at)}: the variable {name} is not set: set it in the environment"
+                yield document.problem(at, message)
+    for at in _variable_keys(document.data):
+        yield document.problem(at, f"{files.path_text(at[:-1])}: a key that names a variable: only values may")
+
+
+def _variable_keys(node: Any, at: validation.Place = ()) -> Iterator[validation.Place]:
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(key, str) and _variables(key):
+                yield (*at, key)
+            yield from _variable_keys(value, (*at, key))
 
 
 def _checked(

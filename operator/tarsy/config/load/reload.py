@@ -11,20 +11,15 @@ file is valid. The key files that the platform file names are compared as well, 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from tarsy.config.load import loader, secret_files
 from tarsy.config.model import platforms
 from tarsy.resources import files
-
-Digests: TypeAlias = Mapping[Path, bytes]
-"""The digests of files, which reveal changes; b"" for unreadable ones."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class _Seen:
     """The result of one look; None stands for a file that was written to meanwhile."""
 
     content: bytes | _Unreadable | None
-    keys: Digests
+    keys: secret_files.Digests
 
 
 class Watch:
@@ -82,7 +77,7 @@ class Watch:
             return False
         return self._judge(seen.content, seen.keys)
 
-    def _judge(self, content: bytes | _Unreadable, keys: Digests) -> bool:
+    def _judge(self, content: bytes | _Unreadable, keys: secret_files.Digests) -> bool:
         before = (self.loaded, self.problem, self.keys)
         try:
             if content != self._loaded_of:
@@ -117,17 +112,9 @@ class Watch:
             return _Unreadable(loader.unreadable(error))
         return content if _moment(before) == _moment(after) else None
 
-    def _keys(self) -> Digests:
-        return {path: digest(path) for path in self._beside(self.loaded.platform)}
+    def _keys(self) -> secret_files.Digests:
+        return {path: secret_files.digest(path) for path in self._beside(self.loaded.platform)}
 
 
 def _moment(state: os.stat_result) -> tuple[int, ...]:
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
-
-
-def digest(path: Path) -> bytes:
-    """Return a digest of a file; b"" for one that cannot be read, or cannot be read twice."""
-    try:
-        return hashlib.sha256(secret_files.beginning(path, files.LARGEST)).digest()
-    except secret_files.UnreadableError:
-        return b""

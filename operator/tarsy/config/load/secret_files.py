@@ -1,41 +1,55 @@
-"""Small files that hold secrets: read without waiting, whatever it is that stands under their names.
+"""Small files that hold secrets, and the files of MCP servers: read without waiting, whatever stands at their paths.
 
-To open a pipe waits for who writes, a device may never end, and what is read here is read again with each reload: so
-only what is a file counts, and no more of it than a secret may have.
+Opening a pipe waits for a writer, a device may never end, and each file is read again with each reload. So only regular
+files are read, and no more of one than a secret may have.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
+
+from tarsy.config.model import platforms
+from tarsy.resources import files
 
 LARGEST = 64 * 1024
 """Bytes; a key, a token or a service account has far fewer."""
+_SERVER_KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
+
+Digests: TypeAlias = Mapping[Path, bytes]
+"""The digests of files, which reveal changes; b"" for unreadable ones."""
 
 
 class UnreadableError(Exception):
-    """A file cannot be had; the message says why, and shows neither its name nor what stands in it."""
+    """A file cannot be read; the message says why, without its name and its content."""
+
+
+class UnusableError(Exception):
+    """A key of a transport cannot be used; the message begins with the key, and quotes no secret."""
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file; raises UnreadableError with the reason."""
-    content = beginning(path, LARGEST + 1)
+    """Return the content of a file; raises UnreadableError."""
+    content = read_beginning(path, LARGEST + 1)
     if len(content) > LARGEST:
         raise UnreadableError(f"more than {LARGEST // 1024} KiB: no secret is that long")
     return content
 
 
-def text(path: Path) -> str:
-    """The same as text, without the white space around it."""
+def read_text(path: Path) -> str:
+    """Return the content of a file as text, without the white space around it; raises UnreadableError."""
     try:
         return read(path).decode().strip()
     except UnicodeDecodeError as error:
         raise UnreadableError("no file of UTF-8 text") from error
 
 
-def beginning(path: Path, size: int) -> bytes:
-    """Return at most `size` bytes from the beginning of a file; errors as with `read`."""
+def read_beginning(path: Path, size: int) -> bytes:
+    """Return at most `size` bytes from the beginning of a file; raises UnreadableError."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -43,5 +57,50 @@ def beginning(path: Path, size: int) -> bytes:
             return file.read(size) or b""
     except OSError as error:
         raise UnreadableError(error.strerror or "cannot be read") from error
-    except ValueError as error:  # NUL, which no name can have
+    except ValueError as error:  # a path with NUL
         raise UnreadableError("no name of a file") from error
+
+
+def digest(path: Path) -> bytes:
+    """Return a digest of a file; b"" for one that cannot be read, or cannot be read twice."""
+    try:
+        return hashlib.sha256(read_beginning(path, files.LARGEST)).digest()
+    except UnreadableError:
+        return b""
+
+
+def server_files(settings: platforms.Platform) -> set[Path]:
+    """Return the files of all MCP servers of a platform file."""
+    return {path for server in settings.mcp_servers.values() for path in _paths(server.transport)}
+
+
+def server_digests(transport: platforms.Transport) -> Digests:
+    """Return the digests of one server's files, which may be missing."""
+    return {path: digest(path) for path in _paths(transport)}
+
+
+def _paths(transport: platforms.Transport) -> Iterator[Path]:
+    paths = (getattr(transport, key, None) for key in _SERVER_KEYS)
+    return (path for path in paths if path is not None)
+
+
+def bearer_token(transport: platforms.RemoteTransport, environment: Mapping[str, str]) -> str | None:
+    """Return the present bearer token of a server, or None if it has none; raises UnusableError."""
+    key, token = "bearer_token_file", ""
+    if (path := transport.bearer_token_file) is not None:
+        try:
+            token = read_text(path)
+        except UnreadableError as error:
+            raise UnusableError(f"{key}: {error}") from error
+    elif (variable := transport.bearer_token_env) is not None:
+        key, token = "bearer_token_env", environment.get(variable, "")
+        if not token:
+            raise UnusableError(f"{key}: the variable {variable} is not set")
+    else:
+        return None
+    token = token.strip()
+    if not token:
+        raise UnusableError(f"{key}: it is empty")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise UnusableError(f"{key}: the token has characters that no token has")
+    return token

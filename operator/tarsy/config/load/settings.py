@@ -43,7 +43,7 @@ class Secret:
             return self.value
         named = f"{self.variable}{FILE}: the file that it names"
         try:
-            secret = secret_files.text(self.file)
+            secret = secret_files.read_text(self.file)
         except secret_files.UnreadableError as error:
             raise SecretError(f"{named}: {error}") from error
         if not secret:

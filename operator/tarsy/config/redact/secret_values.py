@@ -169,6 +169,6 @@ def _of_file(path: Path) -> Iterator[str]:
 def _text(path: Path) -> str:
     """The beginning of a file; "" where it cannot be read, which is told elsewhere."""
     try:
-        return secret_files.beginning(path, secret_files.LARGEST).decode()
+        return secret_files.read_beginning(path, secret_files.LARGEST).decode()
     except (secret_files.UnreadableError, UnicodeDecodeError):
         return ""

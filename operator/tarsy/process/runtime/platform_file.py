@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tarsy.config.check import chain_index
-from tarsy.config.load import loader, reload, server_files
+from tarsy.config.load import loader, reload, secret_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.llm import credentials
@@ -108,7 +108,7 @@ class PlatformFile:
                 )
                 self._tell(f"it is valid, and could not be put in force: {type(error).__name__}; the log says more")
 
-    async def _renew(self, loaded: loader.Loaded, keys: reload.Digests) -> None:
+    async def _renew(self, loaded: loader.Loaded, keys: secret_files.Digests) -> None:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
@@ -181,7 +181,7 @@ class PlatformFile:
 def files_beside(loaded: platforms.Platform) -> set[Path]:
     """The files that a platform file names, and that are looked at with it."""
     token = loaded.runbooks.token_file
-    return credentials.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
+    return credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
 
 
 def _redacted(loaded: loader.Loaded) -> view.Shown:

@@ -26,7 +26,7 @@ import mcp
 from mcp import types
 
 from tarsy import errors, slots
-from tarsy.config.load import server_files
+from tarsy.config.load import secret_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.masking import known_secrets, masker
@@ -103,7 +103,7 @@ class Server:
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
         self._secrets = secrets
-        self._files = server_files.digests(settings.transport)
+        self._files = secret_files.server_digests(settings.transport)
         """The digests of the files that it is reached with."""
         self._without = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
@@ -132,7 +132,7 @@ class Server:
         """Whether it is, and stays, what these settings and files ask for, as far as its connection is concerned."""
         same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         is_same = settings.model_copy(update=same) == self._settings
-        return not self._closed.is_set() and is_same and server_files.digests(settings.transport) == self._files
+        return not self._closed.is_set() and is_same and secret_files.server_digests(settings.transport) == self._files
 
     def lent(self, start: Callable[[Server], object]) -> Server:
         """Return the connection for one toolbox: itself, or one more of a stateful server, whose owner `start` runs."""

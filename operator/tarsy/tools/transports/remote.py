@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx2
 
 from tarsy import rawjson, transport
-from tarsy.config.load import server_files
+from tarsy.config.load import secret_files
 from tarsy.config.model import platforms
 from tarsy.tools.transports import bounds, wire
 
@@ -108,7 +108,7 @@ async def _client(
 
 def _identity(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
     """The headers that say who we are, and how the server is believed; read anew for each connection."""
-    token = server_files.token(settings, os.environ)
+    token = secret_files.bearer_token(settings, os.environ)
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
     tls = _tls(settings) if httpx2.URL(settings.url).scheme == "https" else None
     return {**settings.headers, **bearer}, tls
@@ -132,19 +132,19 @@ def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
 
 def _no_passphrase() -> str:
     """OpenSSL would ask for it at the terminal."""
-    raise server_files.UnusableError("key_file: it wants a passphrase, and there is none for it")
+    raise secret_files.UnusableError("key_file: it wants a passphrase, and there is none for it")
 
 
 @contextlib.contextmanager
 def _said_of(key: str, path: Path) -> Iterator[None]:
     try:
         if path.exists() and not path.is_file():  # to open a pipe waits for who writes
-            raise server_files.UnusableError(f"{key}: this is no file")
+            raise secret_files.UnusableError(f"{key}: this is no file")
         yield
     except ssl.SSLError as error:
-        raise server_files.UnusableError(f"{key}: it cannot be used: {error.reason or 'this is no PEM'}") from error
+        raise secret_files.UnusableError(f"{key}: it cannot be used: {error.reason or 'this is no PEM'}") from error
     except (OSError, ValueError) as error:  # a NUL in its name
-        raise server_files.UnusableError(f"{key}: {getattr(error, 'strerror', None) or 'cannot be read'}") from error
+        raise secret_files.UnusableError(f"{key}: {getattr(error, 'strerror', None) or 'cannot be read'}") from error
 
 
 class _Patient(transport.Transport):
