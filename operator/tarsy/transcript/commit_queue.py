@@ -1,9 +1,8 @@
-"""The commit queue of one journal: agents side by side share it, and each commit needs the one before it.
+"""The commit queue of one journal, which agents side by side share.
 
-One writer at a time writes everything that waits as one batch, in the order of arrival. A commit belongs to the journal
-from the moment of the call: if the caller is cancelled while the commit waits or is being written, it is kept all the
-same, by the next commit or by `settle`. So nothing that was paid for is lost, and a batch whose reply was lost is
-written again unchanged.
+One writer at a time writes all waiting commits as one batch, in the order of arrival. A commit belongs to the journal
+from the moment of the call: if its caller is cancelled, the next commit or `settle` still writes it. So no answer that
+was paid for is lost, and a batch whose reply was lost is written again unchanged.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, eq=False)
 class _Commit(Generic[T]):
-    """Some entries that become true together, each as it was prepared."""
+    """Entries that are committed together."""
 
     entries: Sequence[entries.Entry]
     prepared: Sequence[T]
-    kept: bool = False
+    is_written: bool = False
 
 
 class CommitQueue(Generic[T]):
@@ -38,9 +37,9 @@ class CommitQueue(Generic[T]):
         prepare: Callable[[entries.Entry], T],
         write: Callable[[Sequence[T]], Awaitable[None]],
     ) -> None:
-        """`write` keeps a batch, or raises a LeaseLostError; cancelled, it is called again with the same batch.
+        """`write` stores a batch, or raises LeaseLostError; after a cancellation it gets the same batch again.
 
-        `prepare` makes of an entry what is written. Where it raises, the commit is refused, and no other.
+        `prepare` converts an entry for `write`. If it raises, that commit is refused, and no other.
         """
         self._record = so_far
         self._prepare = prepare
@@ -52,10 +51,10 @@ class CommitQueue(Generic[T]):
         self._lost: ports.LeaseLostError | None = None
 
     async def commit(self, *added: entries.Entry) -> None:
-        """Keep `added`, all or none; afterwards the record holds them.
+        """Commit entries, all or none; afterwards the record has them.
 
-        A LeaseLostError says that they are not kept, and that nothing will be any more. An OutOfOrderError says that
-        they cannot follow what there is.
+        Raises LeaseLostError if they are not stored: nothing can be any more. Raises OutOfOrderError if they cannot
+        follow the log.
         """
         if self._lost:
             raise self._lost
@@ -63,16 +62,16 @@ class CommitQueue(Generic[T]):
         registry.check(self._record, [*before, *added])
         own = _Commit(entries=added, prepared=[self._prepare(entry) for entry in added])
         self._waiting.append(own)
-        await self._until_kept(own)
+        await self._write_until(own)
 
     async def settle(self) -> None:
-        """Complete the commits of callers that were cancelled since; errors as with `commit`."""
+        """Complete the commits of cancelled callers; errors as with `commit`."""
         if unsettled := [*self._batch, *self._waiting]:
-            await self._until_kept(unsettled[-1])
+            await self._write_until(unsettled[-1])
 
-    async def _until_kept(self, commit: _Commit[T]) -> None:
+    async def _write_until(self, commit: _Commit[T]) -> None:
         async with self._lock:
-            while not commit.kept:
+            while not commit.is_written:
                 if self._lost:
                     raise self._lost
                 if not self._batch:
@@ -83,7 +82,7 @@ class CommitQueue(Generic[T]):
                     self._lost = error
                     raise
                 for waiting in self._batch:
-                    waiting.kept = True
+                    waiting.is_written = True
                     for entry in waiting.entries:
                         registry.apply(self._record, entry)
                 self._batch = []

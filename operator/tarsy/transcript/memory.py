@@ -11,38 +11,38 @@ from tarsy.transcript.kinds import registry
 
 
 class MemoryJournal:
-    """A journal that forgets with the process; `lose_lease` fences it, `suspend` makes it stand still."""
+    """A journal in memory; `lose_lease` fences it, `suspend` suspends its run."""
 
     def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
         self.facts: list[entries.Entry] = list(facts)
         self.record = registry.fold(snapshot, facts)
         self.passed = 0.0
-        """Seconds that have passed on its clock beside those that really did."""
+        """Seconds that are added to its clock."""
         self._queue = commit_queue.CommitQueue(self.record, prepare=lambda entry: entry, write=self._write)
         self._lost = False
         self._suspended = False
         self._began = time.monotonic()
 
     def clock(self) -> float:
-        """Seconds since it was made, and those that were added."""
+        """Return the seconds since it was made, and those that were added."""
         return time.monotonic() - self._began + self.passed
 
     def suspended(self) -> bool:
-        """Whether it is to stand still."""
+        """Whether it is suspended."""
         return self._suspended
 
     async def commit(self, *added: entries.Entry) -> None:
-        """Keep `added`."""
+        """Commit entries."""
         await self._queue.commit(*added)
 
     async def whole(self, execution: str, call_id: str) -> str | None:
-        """All of that result, if only a part of it stands in the log."""
+        """Return the whole result of a call if the log has a part of it."""
         answered = (fact for fact in self.facts if isinstance(fact, entries.ToolsAnswered))
         runs = (run for fact in answered if fact.execution == execution for run in fact.runs)
         return next((run.whole for run in runs if run.call.id == call_id), None)
 
     async def settle(self) -> None:
-        """Keep what was still waiting."""
+        """Complete the waiting commits."""
         await self._queue.settle()
 
     async def ensure_lease(self) -> None:
@@ -55,11 +55,11 @@ class MemoryJournal:
         self._lost = True
 
     def suspend(self) -> None:
-        """Let it stand still before its next step."""
+        """Suspend its run before the next step."""
         self._suspended = True
 
     def taken_over(self) -> MemoryJournal:
-        """The journal of another worker, who owns the investigation from now on; its clock runs on."""
+        """Return the journal of another worker, which owns the investigation from now on; its clock runs on."""
         self.lose_lease()
         journal = MemoryJournal(self.record.snapshot, *self.facts)
         journal.passed = self.clock()
@@ -71,10 +71,10 @@ class MemoryJournal:
 
 
 class ScriptedModel:
-    """A model with a script: failures are raised once each, answers belong to their turn of the conversation.
+    """A model with a script: it raises each failure once, and gives the n-th answer to the n-th turn of a conversation.
 
-    To the turn and not to the call, so that a conversation that is taken over gets the answer it was owed. Past the
-    script's end it says again what it concluded, or `done`.
+    It goes by the turns of the conversation, so that a takeover gets the answer that was lost. After the end of the
+    script it repeats its last conclusion, or `done`.
     """
 
     _DONE = messages.Message(role="assistant", text="done")
@@ -96,7 +96,7 @@ class ScriptedModel:
                 self._failures.setdefault(len(self._answers), []).append(reply)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """Answer, or fail, as the script says for this turn."""
+        """Answer, or fail, by the script."""
         await scope.ensure_lease()
         self.requests.append(request)
         number = sum(message.role == "assistant" for message in request.messages)
@@ -118,20 +118,20 @@ class NoThrottle:
         self.corrected: list[tuple[ports.Reservation, int]] = []
 
     async def take(self, provider: str, tokens: int) -> ports.Reservation:
-        """Take note of it."""
+        """Record the request."""
         taken = ports.Reservation(provider=provider, tokens=tokens)
         self.taken.append(taken)
         return taken
 
     def correct(self, taken: ports.Reservation, tokens: int) -> None:
-        """Take note of it."""
+        """Record the correction."""
         self.corrected.append((taken, tokens))
 
 
 class DictToolbox:
-    """Tools that always answer the same; those in `writing` may not be repeated, and those in `failing` fail.
+    """Tools with fixed answers; those in `writing` may not be repeated, and those in `failing` fail.
 
-    The MCP servers in `away` cannot be reached: calls of their tools are not made.
+    The MCP servers in `away` cannot be reached.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class DictToolbox:
         """Close nothing."""
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
-        """Answer by the tool's name; an unknown tool is an error."""
+        """Return the answer of the tool; a failure if it is unknown."""
         await scope.ensure_lease()
         server, _ = tool_names.split(call.name)
         if server in self.away:

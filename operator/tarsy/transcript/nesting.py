@@ -1,4 +1,4 @@
-"""The order in which runs, stages and executions begin and end: each within the one that it lies in."""
+"""The nesting of runs, stages and executions: each begins and ends within its parent."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Level: TypeAlias = tuple[str, ...]
-"""A level that begins, ends, and lies in another: a run, a stage of it, an execution of that."""
+"""A run, a stage in it, or an execution in one of them: its kind, then its identity."""
 
 
 class OutOfOrderError(Exception):
-    """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
+    """An entry cannot follow the log: a defect of this program, or a journal that was tampered with."""
 
 
 def run(number: int) -> Level:
-    """The level of a run."""
+    """Return the level of a run."""
     return ("run", str(number))
 
 
 def runbook(number: int) -> Level:
-    """The level of a run's runbook, which is read once."""
+    """Return the level of a run's runbook, which is read once."""
     return ("the runbook of run", str(number))
 
 
 def stage(number: int, name: str) -> Level:
-    """The level of a stage in a run."""
+    """Return the level of a stage in a run."""
     return ("stage", str(number), name)
 
 
 def execution(identity: str) -> Level:
-    """The level of an execution."""
+    """Return the level of an execution."""
     return ("execution", identity)
 
 
 @dataclass(kw_only=True)
 class Nesting:
-    """Which levels have begun, and what is open in those that have not ended."""
+    """The levels that have begun, and the open ones."""
 
     begun: set[Level] = field(default_factory=set)
     open: dict[Level, int] = field(default_factory=dict)
-    """To the number of open levels in it."""
+    """The open levels, each with the number of open levels in it."""
     within: dict[Level, Level] = field(default_factory=dict)
 
     def begin(self, level: Level, *, within: Level | None = None) -> None:
-        """Open a level; an OutOfOrderError says that it has started before, or that `within` is not open."""
+        """Open a level; raises OutOfOrderError if it has begun before, or if `within` is not open."""
         if level in self.begun:
             raise OutOfOrderError(f"{_words(level)} has started already")
         if within is not None:
@@ -54,12 +54,12 @@ class Nesting:
         self.open[level] = 0
 
     def require(self, level: Level) -> None:
-        """Raise an OutOfOrderError unless the level is open."""
+        """Raise OutOfOrderError unless the level is open."""
         if level not in self.open:
             raise OutOfOrderError(f"{_words(level)} has {'ended' if level in self.begun else 'not started'}")
 
     def end(self, level: Level) -> None:
-        """Close a level; an OutOfOrderError says that it is not open, or which levels in it are."""
+        """Close a level; raises OutOfOrderError if it is not open, or if levels in it are."""
         self.require(level)
         if self.open[level]:
             inside = [_words(level) for level in self.open if self.within.get(level) == level]
@@ -69,7 +69,7 @@ class Nesting:
             self.open[self.within[level]] -= 1
 
     def copied(self) -> Nesting:
-        """Return a copy that can be changed on its own."""
+        """Return an independent copy."""
         return Nesting(begun=set(self.begun), open=dict(self.open), within=dict(self.within))
 
 

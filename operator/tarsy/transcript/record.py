@@ -1,6 +1,6 @@
-"""The state of an investigation, which its log adds up to (`kinds`).
+"""The state of an investigation: the fold of its log (`kinds.registry.fold`).
 
-A new investigation and one that is taken over differ in nothing else.
+After a takeover the record is the only difference from a new investigation.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tarsy.transcript import entries, messages, nesting, react
 CHAIN_VERSION = 4
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
 CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys((1, 2, 3, 4), chains.Spec.model_validate)
-"""A decoder for each version that was ever stored; what it raises is a ValueError.
+"""The decoder of each stored version; its errors are ValueErrors.
 
-Each newer version has more fields and more strategies, none of them required, so what an older one wrote is one of it.
+Each newer version only adds optional fields and strategies, so a chain of an older version is valid in it.
 """
 
 
 def build() -> str:
-    """Return the identity of all programs that can read the same: 16 hex digits."""
+    """Return 16 hex digits that are the same for all programs that can read the same versions."""
     return hashlib.sha256(repr((sorted(entries.DECODERS), sorted(CHAIN_DECODERS))).encode()).hexdigest()[:16]
 
 
@@ -46,47 +46,47 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """The provider's count of a request."""
+    """A provider's count of the tokens of a request."""
 
     provider: str
     tokens: int
     messages: int
-    """How many of the conversation's the request had."""
+    """The number of messages of the conversation in the request."""
     compacted: Mapping[str, int]
-    """See `Execution.compacted`: as it was then."""
+    """`Execution.compacted` at that time."""
 
 
 @dataclass(kw_only=True)
 class Execution:
-    """One agent's work so far."""
+    """The state of an execution."""
 
     started: entries.ExecutionStarted
     log: messages.Log = field(default_factory=list)
     ended: entries.ExecutionEnded | None = None
     fallen: list[str] = field(default_factory=list)
-    """The fallbacks that it came to, in order: the last one is asked."""
+    """The fallback providers that were taken, in order; the last one is the present provider."""
     given_up: list[str] = field(default_factory=list)
-    """Why each provider before was given up, in order."""
+    """The failures of the earlier providers, in order."""
     since: int = 0
-    """The first turn of the provider that is asked now."""
+    """The first call number of the present provider."""
     retries: int = 0
-    """Its repeated model requests."""
+    """The number of repeated model requests."""
     compacted: Mapping[str, int] = field(default_factory=dict)
-    """The calls whose results the model is not shown whole: how many characters of each, 0 for a line in its place."""
+    """The calls whose results are shortened in requests: the length of each in characters, 0 for a line instead."""
     reported: Reported | None = None
-    """The last request of which a provider told how large it was."""
+    """The last count of a request by its provider."""
     cut: dict[str, int] = field(default_factory=dict)
-    """The calls of whose results only a part was read: how many characters each had."""
+    """The calls whose results the log has only a part of: the whole length of each in characters."""
     due: dict[str, entries.SummaryDue] = field(default_factory=dict)
-    """The calls whose results are to be summed up before the model is asked again."""
+    """The calls whose results get summaries before the model is asked again."""
     away: set[str] = field(default_factory=set)
-    """The MCP servers that could not be reached when it began, or later for a call."""
+    """The MCP servers that could not be reached at its start, or for a call."""
     unreached: set[str] = field(default_factory=set)
     """The ids of the calls that reached no server because it was away."""
 
     @property
     def source(self) -> resolve.Fallback:
-        """The provider that is asked now."""
+        """The present provider."""
         agent = self.started.agent
         assert agent  # noqa: S101 - one that has none has ended with its start
         if not self.fallen:
@@ -95,14 +95,14 @@ class Execution:
 
     @property
     def next_source(self) -> resolve.Fallback | None:
-        """The provider that is asked where this one gives no answer; None where there is none left."""
+        """The next fallback provider; None if there is none left."""
         agent = self.started.agent
         left = agent.fallbacks[len(self.fallen) :] if agent else ()
         return left[0] if left else None
 
     @property
     def analysis(self) -> str:
-        """The finding: its last answer; "" if it has not completed."""
+        """The conclusion of its last answer; "" if it has not completed."""
         if self.ended is None or self.ended.outcome != "Completed":
             return ""
         answers = messages.answers(self.log)
@@ -114,7 +114,7 @@ class Execution:
         return self.started.agent is not None and is_react(self.started.agent.strategy)
 
     def result(self, call_id: str) -> tuple[int, messages.Message]:
-        """The result of a call that has one, and its place in the log."""
+        """Return the index in the log, and the message, of the result of a call."""
         return next(
             (index, logged)
             for index, logged in enumerate(self.log)
@@ -128,16 +128,16 @@ class Execution:
 
 @dataclass(kw_only=True)
 class Stage:
-    """One stage so far."""
+    """The state of a stage."""
 
     started: entries.StageStarted | None
-    """None where it was skipped."""
+    """None if it was skipped."""
     executions: dict[str, Execution] = field(default_factory=dict)
     ended: entries.StageEnded | None = None
 
     @property
     def agents(self) -> list[Execution]:
-        """Its agents' executions by their place in the stage, whichever began first."""
+        """The executions of its agents, by their index in the stage."""
         own_executions = (member for member in self.executions.values() if member.started.kind == "agent")
         return sorted(own_executions, key=lambda execution: execution.started.index)
 
@@ -151,15 +151,15 @@ class Stage:
 
 @dataclass(kw_only=True)
 class Run:
-    """One run so far: the investigation, or what was asked about it later."""
+    """The state of a run: the investigation, or a later question about it."""
 
     question: str = ""
-    """The question, unless it is the investigation itself."""
+    """The question; "" for the investigation itself."""
     runbook: entries.RunbookRead | None = None
-    """None where none was looked for: then what is built in is read."""
+    """None if none was fetched: agents read the built-in one."""
     stages: dict[str, Stage] = field(default_factory=dict)
     executions: dict[str, Execution] = field(default_factory=dict)
-    """Those of no stage: its summary, or its answer."""
+    """The executions that belong to no stage: the summary, or the answer."""
     ended: entries.RunEnded | None = None
 
     @property
@@ -177,7 +177,7 @@ def _first_run() -> nesting.Nesting:
 
 @dataclass(kw_only=True)
 class Record:
-    """One investigation so far."""
+    """The state of an investigation."""
 
     snapshot: Snapshot
     runs: dict[int, Run] = field(default_factory=lambda: {entries.INVESTIGATION: Run()})
@@ -195,12 +195,12 @@ class Record:
 
     @property
     def ended(self) -> entries.RunEnded | None:
-        """How the investigation's own run ended."""
+        """The end of the investigation's own run."""
         return self.runs[entries.INVESTIGATION].ended
 
 
 def begun(entry: entries.ExecutionStarted) -> Execution:
-    """An execution that has just begun."""
+    """Return an execution that has just started."""
     return Execution(started=entry, log=list(entry.messages))
 
 

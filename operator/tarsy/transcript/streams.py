@@ -1,11 +1,9 @@
-"""The visible parts of an answer that is being written: the events that the timeline will have of it. Pure.
+"""The events of an answer while a model writes it, and of the tool calls after it: pure functions of the text so far.
 
-Of its calls these are the messages of their tools during the call; the result replaces them.
-
-The events have the ids that `timeline` gives them once the answer is committed. An answer in the ReAct dialect is
-parsed again as it grows, so a text that was shown may have to be corrected, and a thought may turn out to be none: the
-commit has the last word. Known secrets are searched for in the whole text, so that they may arrive in any pieces; an
-end that may be the beginning of a secret is held back until more follows.
+The events have the ids that the timeline will give them when the answer is committed. The event of a tool call has the
+tool's messages; its result replaces them. A ReAct answer is parsed again as it grows, so a text that was shown may be
+corrected: only the commit is final. Known secrets are removed from the whole text, in whatever pieces they arrive; an
+end that may be the beginning of a secret is held back until more text follows.
 """
 
 from __future__ import annotations
@@ -20,134 +18,138 @@ from tarsy.transcript import messages, ports, react, record, timeline_events
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """One event, as it stands so far."""
+class PartialEvent:
+    """An event with its text so far."""
 
     event: str
     """Its id."""
     type: timeline_events.Type
-    """The type that a text usually turns out to have; only its end tells whether it concludes."""
+    """The usual type of such a text: only the commit shows whether it is a conclusion."""
     text: str
 
 
-def events_of(
+def partial_events(
     model_call: ports.StreamedCall,
     *,
     thinking: str,
     text: str,
     secrets: known_secrets.KnownSecrets,
     tools: Mapping[str, str] | None = None,
-) -> list[Shown]:
-    """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
+) -> list[PartialEvent]:
+    """Return the events of an answer so far, and of the messages that `tools` have sent so far, by call id.
 
-    Without what this process was given, or may be about to be.
+    Known secrets are removed, and an end that may be the beginning of one.
     """
     thinking, text = secrets.mask_beginning(thinking), secrets.mask_beginning(text)
     results = (
-        Shown(event=f"{model_call.execution}.{call}.result", type="tool_result", text=messages.storable(result))
+        PartialEvent(event=f"{model_call.execution}.{call}.result", type="tool_result", text=messages.storable(result))
         for call, result in (tools or {}).items()
     )
-    return [part for part in (*_all(model_call, thinking=thinking, text=text), *results) if part.text]
+    return [part for part in (*_answer_events(model_call, thinking=thinking, text=text), *results) if part.text]
 
 
-def _all(call: ports.StreamedCall, *, thinking: str, text: str) -> Iterator[Shown]:
+def _answer_events(call: ports.StreamedCall, *, thinking: str, text: str) -> Iterator[PartialEvent]:
     prefix = f"{call.execution}.{call.number}"
     if call.result:
         event = timeline_events.summary_id(call.execution, call.result)
-        yield Shown(event=event, type="mcp_tool_summary", text=messages.storable(text))
+        yield PartialEvent(event=event, type="mcp_tool_summary", text=messages.storable(text))
         return
-    yield Shown(event=f"{prefix}.thinking", type="llm_thinking", text=messages.storable(thinking))
+    yield PartialEvent(event=f"{prefix}.thinking", type="llm_thinking", text=messages.storable(thinking))
     if not record.is_react(call.strategy):
         kind: timeline_events.Type = "executive_summary" if call.kind == "summary" else "llm_response"
-        yield Shown(event=f"{prefix}.text", type=kind, text=messages.storable(text))
-    elif len(text) <= react.READ_MAX:  # beyond it is refused
-        reading = react.read(without_secrets(messages.storable(text)))
-        yield Shown(event=f"{prefix}.thought", type="llm_thinking", text=reading.thought)
-        yield Shown(event=f"{prefix}.text", type="llm_response", text=reading.answer)
+        yield PartialEvent(event=f"{prefix}.text", type=kind, text=messages.storable(text))
+    elif len(text) <= react.READ_MAX:  # a longer one is rejected
+        reading = react.read(without_partial_label(messages.storable(text)))
+        yield PartialEvent(event=f"{prefix}.thought", type="llm_thinking", text=reading.thought)
+        yield PartialEvent(event=f"{prefix}.text", type="llm_response", text=reading.answer)
 
 
 _LONG = 16 * 1024
-"""Characters of an answer in the ReAct dialect that are not read in passing: that takes milliseconds."""
+"""The length above which a ReAct answer takes milliseconds to parse, in characters."""
 _LABELS = ("thought", "actioninput", "finalanswer", "observation")
 _DRESS = re.compile(r"[\s_*`#+~-]+")
 
 
-def without_secrets(text: str) -> str:
-    """An answer without its last line, as long as that may become a label."""
+def without_partial_label(text: str) -> str:
+    """Return a ReAct answer without its last line while that may become a label."""
     before, newline, line = text.rpartition("\n")
     word = _DRESS.sub("", line[:100]).lower()
     return before + newline if any(label.startswith(word) for label in _LABELS) else text
 
 
-class Written:
-    """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
+class AnswerStream:
+    """The stream of an answer, and the events of it that were sent to viewers."""
 
     def __init__(
         self, call: ports.StreamedCall, *, secrets: known_secrets.KnownSecrets, notify: Callable[[], None]
     ) -> None:
-        """`notify` is called whenever there is more."""
+        """`notify` is called after each addition."""
         self._secrets = secrets
-        self._turn = call
-        self.without_secrets = notify
+        self._call = call
+        self._notify = notify
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[str, str] = {}
-        self._known: dict[str, Shown] = {}
+        self._sent: dict[str, PartialEvent] = {}
 
     def text(self, piece: str) -> None:
         """The answer goes on with `piece`."""
         self._text.append(piece)
-        self.without_secrets()
+        self._notify()
 
     def thinking(self, piece: str) -> None:
         """The thoughts go on with `piece`."""
         self._thinking.append(piece)
-        self.without_secrets()
+        self._notify()
 
     def again(self) -> None:
         """Discard the text so far: the model is asked again."""
         self._text, self._thinking = [], []
-        self.without_secrets()
+        self._notify()
 
     def tool(self, call: str, piece: str) -> None:
         """Add `piece` to the messages of the tool during the call of that id."""
         self._tools[call] = self._tools.get(call, "") + piece
-        self.without_secrets()
+        self._notify()
 
     @property
-    def shown_events(self) -> Collection[Shown]:
-        """Its events, as `news` has told of them; one that was and is no more has no text."""
-        return self._known.values()
+    def sent_events(self) -> Collection[PartialEvent]:
+        """The events that `changes` has returned; one that has gone since has no text."""
+        return self._sent.values()
 
-    def reading(self) -> tuple[Callable[[], list[Shown]], bool]:
-        """Return a function that computes its present events, in any thread, and whether that takes long."""
+    def reading(self) -> tuple[Callable[[], list[PartialEvent]], bool]:
+        """Return a function that computes the present events in any thread, and whether that takes long."""
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
-        is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
-        return functools.partial(
-            events_of, self._turn, thinking=thinking, text=text, tools=dict(self._tools), secrets=self._secrets
-        ), is_long
+        is_long = record.is_react(self._call.strategy) and len(text) > _LONG
+        tools = dict(self._tools)
+        compute = functools.partial(
+            partial_events, self._call, thinking=thinking, text=text, secrets=self._secrets, tools=tools
+        )
+        return compute, is_long
 
-    def news(self, parts: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
-        """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.
+    def changes(
+        self, parts: Sequence[PartialEvent] | None = None, *, anew: bool = False
+    ) -> list[tuple[PartialEvent, int]]:
+        """Return the events that changed since the last call, each with its first changed offset; `anew`: all of them.
 
-        `parts` is what `reading` made out; without it they are made out here.
+        `parts` are the present events (`reading`); None computes them here.
         """
         parts = self.reading()[0]() if parts is None else parts
-        before = self._known
+        before = self._sent
         gone = {event: replace(part, text="") for event, part in before.items()}
-        self._known = gone | {part.event: part for part in parts}
+        self._sent = gone | {part.event: part for part in parts}
         if anew:
-            return [(part, 0) for part in self._known.values()]
+            return [(part, 0) for part in self._sent.values()]
         return [
-            (part, common(before[event].text, part.text) if event in before else 0)
-            for event, part in self._known.items()
+            (part, common_length(before[event].text, part.text) if event in before else 0)
+            for event, part in self._sent.items()
             if before.get(event) != part
         ]
 
 
-def common(text: str, other: str) -> int:
-    """How many characters two texts have in common from their beginning on."""
+def common_length(text: str, other: str) -> int:
+    """Return the length of the common beginning of two texts."""
     low, high = 0, min(len(text), len(other))
     while low < high:
         middle = (low + high + 1) // 2

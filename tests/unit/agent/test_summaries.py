@@ -503,14 +503,14 @@ async def test_the_last_turns_are_told_and_the_task_and_not_more_than_so_much(
 async def test_it_is_streamed_under_the_id_of_its_event(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
-    shown: list[streams.Shown] = []
+    shown: list[streams.PartialEvent] = []
 
     class Told:
         def __init__(self, turn: ports.StreamedCall) -> None:
             self.turn = turn
 
         def text(self, piece: str) -> None:
-            shown.extend(streams.events_of(self.turn, thinking="not told", text=piece, secrets=NO_SECRETS))
+            shown.extend(streams.partial_events(self.turn, thinking="not told", text=piece, secrets=NO_SECRETS))
 
         def thinking(self, piece: str) -> None:
             """Forget it."""

@@ -299,7 +299,7 @@ def test_pieces_that_are_lost_cost_no_more_than_the_time_until_the_text_so_far_c
     for _ in range(30):
         now = texts[-1][: dice.randrange(len(texts[-1]) + 1)] if dice.random() < 0.2 else texts[-1]
         now += "".join(dice.choices("ab", k=dice.randrange(4)))
-        piece = at(len(now) if now == texts[-1] else streams.common(now, texts[-1]), "")
+        piece = at(len(now) if now == texts[-1] else streams.common_length(now, texts[-1]), "")
         piece = replace(piece, text=now[piece.at :])
         texts.append(now)
         if dice.random() < 0.1:  # the connection is lost, and with it what is said, until it is there again

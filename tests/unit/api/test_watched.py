@@ -109,7 +109,7 @@ class Watching:
 
     def __init__(self, journal: memory.MemoryJournal) -> None:
         self.turns: list[ports.StreamedCall] = []
-        self.over: list[tuple[ports.StreamedCall, list[streams.Shown], int]] = []
+        self.over: list[tuple[ports.StreamedCall, list[streams.PartialEvent], int]] = []
         """With what was shown at last, and how many facts were kept by then."""
         self.told = asyncio.Event()
         self._journal = journal
@@ -117,12 +117,12 @@ class Watching:
     @contextmanager
     def open_stream(self, turn: ports.StreamedCall) -> Iterator[ports.Stream]:
         self.turns.append(turn)
-        written = streams.Written(turn, secrets=NO_SECRETS, notify=self.told.set)
+        written = streams.AnswerStream(turn, secrets=NO_SECRETS, notify=self.told.set)
         try:
             yield written
         finally:
-            written.news()
-            self.over.append((turn, list(written.shown_events), len(self._journal.facts)))
+            written.changes()
+            self.over.append((turn, list(written.sent_events), len(self._journal.facts)))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def cut(text: str, at: Sequence[int]) -> list[str]:
     return [text[begin:end] for begin, end in itertools.pairwise(places)]
 
 
-def told(shown: dict[str, str], news: Sequence[tuple[streams.Shown, int]]) -> dict[str, str]:
+def told(shown: dict[str, str], news: Sequence[tuple[streams.PartialEvent, int]]) -> dict[str, str]:
     """What somebody has before him who was told of these too."""
     after = dict(shown)
     for one, at in news:
@@ -46,7 +46,7 @@ def told(shown: dict[str, str], news: Sequence[tuple[streams.Shown, int]]) -> di
     return after
 
 
-def there(shown: Sequence[streams.Shown]) -> dict[str, str]:
+def there(shown: Sequence[streams.PartialEvent]) -> dict[str, str]:
     return {one.event: one.text for one in shown}
 
 
@@ -70,26 +70,28 @@ def logged(turn: ports.StreamedCall, message: messages.Message) -> dict[str, tup
 def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
     turn: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
 ) -> None:
-    written = streams.Written(turn, secrets=NO_SECRETS, notify=nothing)
+    written = streams.AnswerStream(turn, secrets=NO_SECRETS, notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(thinking, at):
         written.thinking(piece)
-        seen = told(seen, written.news())
+        seen = told(seen, written.changes())
     so_far = ""
     for piece in cut(text, at):
         written.text(piece)
         so_far += piece
-        seen = told(seen, written.news())
-        shown = there(streams.events_of(turn, thinking=thinking, text=so_far, secrets=NO_SECRETS))
+        seen = told(seen, written.changes())
+        shown = there(streams.partial_events(turn, thinking=thinking, text=so_far, secrets=NO_SECRETS))
         assert {event: text for event, text in seen.items() if text} == shown
-    assert told({}, written.news(anew=True)) == seen, "who comes late sees the same"
-    assert written.news() == []
+    assert told({}, written.changes(anew=True)) == seen, "who comes late sees the same"
+    assert written.changes() == []
 
 
 @hypothesis.given(text=in_any_text, thinking=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_at_its_end_a_native_answer_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
-    shown = {one.event: one.text for one in streams.events_of(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)}
+    shown = {
+        one.event: one.text for one in streams.partial_events(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)
+    }
     message = messages.Message(role="assistant", text=messages.storable(text), thinking=messages.storable(thinking))
     assert shown == {event: content for event, (_, content) in logged(NATIVE, message).items()}
 
@@ -103,7 +105,7 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
     kept = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
     hypothesis.assume(isinstance(kept, messages.Message) and not dialects.REACT.problem(kept))
     assert isinstance(kept, messages.Message)
-    shown = there(streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS))
+    shown = there(streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS))
     calls = tuple(replace(call, id=f"3.{place}") for place, call in enumerate(kept.calls))
     in_log = logged(REACT, replace(kept, calls=calls))
     assert shown == {event: content for event, (_, content) in in_log.items() if event in ("e0.3.thought", "e0.3.text")}
@@ -112,15 +114,15 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
 @hypothesis.given(first=in_any_text, second=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> None:
-    written = streams.Written(NATIVE, secrets=NO_SECRETS, notify=nothing)
+    written = streams.AnswerStream(NATIVE, secrets=NO_SECRETS, notify=nothing)
     written.thinking("hm")
     written.text(first)
-    seen = told({}, written.news())
+    seen = told({}, written.changes())
     written.again()
     written.text(second)
-    seen = told(seen, written.news())
+    seen = told(seen, written.changes())
     assert {event: text for event, text in seen.items() if text} == there(
-        streams.events_of(NATIVE, thinking="", text=second, secrets=NO_SECRETS)
+        streams.partial_events(NATIVE, thinking="", text=second, secrets=NO_SECRETS)
     )
 
 
@@ -140,24 +142,26 @@ STEPS = [
 
 @pytest.mark.parametrize(("text", "expected"), STEPS, ids=[text[-12:] for text, _ in STEPS])
 def test_labels_of_the_react_dialect_are_not_shown_not_even_half_of_one(text: str, expected: dict[str, str]) -> None:
-    shown = streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS)
+    shown = streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
     assert {one.event: one.text for one in shown} == {f"e0.3.{place}": text for place, text in expected.items()}
 
 
 def test_the_text_of_a_summary_is_shown_as_one() -> None:
-    (one,) = streams.events_of(replace(NATIVE, kind="summary"), thinking="", text="It is memory.", secrets=NO_SECRETS)
-    assert one == streams.Shown(event="e0.3.text", type="executive_summary", text="It is memory.")
+    (one,) = streams.partial_events(
+        replace(NATIVE, kind="summary"), thinking="", text="It is memory.", secrets=NO_SECRETS
+    )
+    assert one == streams.PartialEvent(event="e0.3.text", type="executive_summary", text="It is memory.")
 
 
 def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
     text = "Final Answer: ".ljust(react.READ_MAX, "x")
-    assert streams.events_of(REACT, thinking="", text=text, secrets=NO_SECRETS)
-    assert not streams.events_of(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
+    assert streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
+    assert not streams.partial_events(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
 
 
 @hypothesis.given(one=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))
 def test_what_two_texts_have_in_common_is_the_longest_beginning(one: str, other: str) -> None:
-    count = streams.common(one, other)
+    count = streams.common_length(one, other)
     assert one[:count] == other[:count]
     assert one[count : count + 1] != other[count : count + 1] or one == other
 
@@ -176,11 +180,11 @@ def test_a_known_secret_is_in_no_piece_however_it_is_cut(
     turn: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
-    written = streams.Written(turn, secrets=known_secrets.KnownSecrets([SECRET]), notify=nothing)
+    written = streams.AnswerStream(turn, secrets=known_secrets.KnownSecrets([SECRET]), notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
         written.text(piece)
         written.thinking(piece)
-        seen = told(seen, written.news())
+        seen = told(seen, written.changes())
         assert not any(secret[:8] in text or secret[-8:] in text for text in seen.values())
     assert any("[MASKED:secret]" in text for text in seen.values())

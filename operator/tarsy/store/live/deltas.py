@@ -52,7 +52,7 @@ class _Turn:
         self, model_call: ports.StreamedCall, *, secrets: known_secrets.KnownSecrets, due: asyncio.Event, watched: bool
     ) -> None:
         self.investigation = UUID(model_call.investigation)
-        self.written = streams.Written(model_call, secrets=secrets, notify=self._notify)
+        self.written = streams.AnswerStream(model_call, secrets=secrets, notify=self._notify)
         self.watched = watched
         self.is_over = False
         self._turn = model_call
@@ -79,18 +79,18 @@ class _Turn:
         began = time.thread_time()
         read, is_long = self.written.reading()
         if not is_long:
-            pieces = [self._piece(part, at=at) for part, at in self.written.news(read(), anew=anew)]
+            pieces = [self._piece(part, at=at) for part, at in self.written.changes(read(), anew=anew)]
             return pieces, time.thread_time() - began
         changed, spent = await asyncio.to_thread(_timed, read)
         if self.is_over:
             return [], spent
-        return [self._piece(part, at=at) for part, at in self.written.news(changed, anew=anew)], spent
+        return [self._piece(part, at=at) for part, at in self.written.changes(changed, anew=anew)], spent
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
-        return [self._piece(part, at=len(part.text), state="over") for part in self.written.shown_events]
+        return [self._piece(part, at=len(part.text), state="over") for part in self.written.sent_events]
 
-    def _piece(self, part: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
+    def _piece(self, part: streams.PartialEvent, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
         return Piece(
             investigation=self.investigation,
             run=self._turn.run,
@@ -104,7 +104,7 @@ class _Turn:
         )
 
 
-def _timed(read: Callable[[], list[streams.Shown]]) -> tuple[list[streams.Shown], float]:
+def _timed(read: Callable[[], list[streams.PartialEvent]]) -> tuple[list[streams.PartialEvent], float]:
     began = time.thread_time()
     return read(), time.thread_time() - began
 
@@ -324,7 +324,7 @@ class Audience:
             return
         text = piece.after(before.text if before else "")
         pieces[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
-        at = streams.common(before.text, text) if before else 0
+        at = streams.common_length(before.text, text) if before else 0
         if before is None or text != before.text:
             self._heard(replace(piece, at=at, text=text[at:], more=False))
 
