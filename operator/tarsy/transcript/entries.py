@@ -1,11 +1,11 @@
-"""The facts of an investigation, in the only order in which they can happen; and how each is stored.
+"""The entries of an investigation's log, and how each is stored.
 
-Facts that become true together are committed together, and none is ever changed. A worker that takes over folds them
-(`record`) and goes on where they end; the timeline (`timeline`) is another fold of the same facts.
+Entries of one moment are committed together, and none is ever changed. A takeover folds them into a record (`record`)
+and goes on from there; the timeline (`timeline`) is another fold of the same entries.
 
-Every shape that is stored has a version, which covers all that is nested in it. A version that was ever released keeps
-its decoder, and a change of a shape takes a new one (a test compares them with what is recorded). What this program
-cannot read is an `Unreadable`, never an exception halfway: the run is left to a program that can.
+Every stored shape has a version, which covers all that is nested in it. Every released version keeps its decoder; a
+changed shape gets a new version (a test compares the shapes with recorded ones). An entry that this program cannot read
+is an `Unreadable`, not an exception: the run is left to a program that can read it.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from tarsy.resources import investigations
 from tarsy.transcript import messages
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
-"""How an execution ends, or a stage that has started."""
+"""The outcome of an execution, or of a stage that started."""
 
 StageOutcome = Literal[Outcome, "CompletedWithErrors", "Skipped"]
-"""How a stage ends. With errors: its agents did their work, and what was to join their results failed. A skipped one
-never starts: the chain was stopped before it."""
+"""The outcome of a stage (`engine.outcomes`). A skipped stage never starts."""
 
 Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
-"""How a run ends."""
+"""The outcome of a run."""
 
 ExecutionKind = Literal["agent", "synthesis", "summary", "chat"]
 """The work of an execution.
 
-`agent` in a stage, `synthesis` of a stage's results, `summary` of the investigation in a few lines, or `chat`, the
-answer to a question. The last two belong to no stage.
+`agent`: a part of a stage. `synthesis`: joins the results of a stage's agents. `summary`: the investigation in a few
+lines. `chat`: the answer to a question. The last two belong to no stage.
 """
 
 Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "ServersAway", "UnknownReferences"]
-"""The grounds of a run's result: whether its agents looked, and whether it names only calls that there were.
+"""What the result of a run stands on: whether its agents inspected anything, and whether its references are real.
 
 ServersAway: nothing was inspected, and an agent could call none of its MCP servers because they were away."""
 
 INVESTIGATION = 0
-"""The run that is the investigation itself; it is there from its admission on."""
+"""The number of the run that is the investigation itself; it starts with the admission."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStarted:
-    """Something was asked about the investigation: a later run of it, queued like the first one."""
+    """A later run began: a question about the investigation, queued like the first run."""
 
     run: int
     question: str
@@ -60,26 +59,26 @@ class RunStarted:
 
 
 RunbookOrigin = Literal["url", "default", "builtin"]
-"""Where the text of a runbook comes from: its address, the platform file, or TARSy itself."""
+"""The source of a runbook: its URL, the platform file, or TARSy itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunbookRead:
-    """The runbook that agents go by is known, from before the first stage on and for good."""
+    """The runbook was read, before the first stage and for the whole run."""
 
     run: int = INVESTIGATION
     url: str = ""
-    """Where it was looked for; "" where the alert names no place."""
+    """The URL that the alert names; "" if none."""
     origin: RunbookOrigin
     text: str
-    """Masked, and whole."""
+    """The whole text, masked."""
     problem: str = ""
-    """Why it is not what `url` has; masked."""
+    """Why the runbook at `url` could not be read; masked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolsSelected:
-    """The alert says what of its chain's tools its agents have: kept at the admission, before anything has begun."""
+    """The tool selection of the alert, committed with the admission."""
 
     run: int = INVESTIGATION
     mcp: investigations.MCP
@@ -90,41 +89,41 @@ class Gap:
     """Something that could not be inspected."""
 
     tool: str
-    """`server.tool`, a server, or what an answer calls one."""
+    """`server.tool`, a server, or a reference as an answer writes it."""
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
-    """The chain came to this stage."""
+    """A stage started."""
 
     run: int = INVESTIGATION
     stage: str
     clock: float
-    """Seconds for which its run had been running, without suspensions.
+    """The seconds for which its run had been running, without suspensions.
 
-    The age of a stage counts from here, across takeovers.
+    The stage's time counts from here, across takeovers.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionStarted:
-    """An agent began to work; all that it runs with is fixed here."""
+    """An execution started; its settings, tools and prompt are fixed here."""
 
     run: int = INVESTIGATION
     stage: str
-    """"" where it is of no stage."""
+    """"" if it belongs to no stage."""
     execution: str
-    """The opaque id, the same after a takeover (`record.execution_id`)."""
+    """The opaque id (`record.execution_id`), the same after a takeover."""
     kind: ExecutionKind = "agent"
     index: int
-    """Its place in the stage, from 0."""
+    """The ordinal in the stage, from 0."""
     parent: str = ""
-    """The execution that it works for, if any."""
+    """The id of the execution that it works for; "" if none."""
     name: str
     """The name among its siblings, such as KubernetesAgent-2."""
     agent: resolve.ResolvedAgent | None
-    """None where it never got that far: a name that nothing answers to, or its stage's time was over."""
+    """None if it could only end: its settings were not found, or the stage's time was over."""
     tools: tuple[messages.ToolSpec, ...] = ()
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
     """The first messages of the conversation: the system prompt and the task."""
@@ -136,16 +135,16 @@ class Attempt:
 
     error: str
     usage: messages.Usage = field(default_factory=messages.Usage)
-    """The provider's count until then; the last request's count is the call's own."""
+    """The provider's count for this request; that of the last request is the call's."""
     provider: str = ""
-    """"" where it was written before attempts named theirs: then it is the call's."""
+    """"" in older entries: then it is the call's."""
     code: str = ""
     """The provider's name for the error: an HTTP status, or a word; "" if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCall:
-    """One model call as it is accounted for."""
+    """The account of one model call."""
 
     provider: str
     model: str
@@ -153,28 +152,28 @@ class ModelCall:
     usage: messages.Usage = field(default_factory=messages.Usage)
     attempts: tuple[Attempt, ...] = ()
     retries: int = 0
-    """How many of its requests repeated one that had failed: the last attempt of a call that failed was not."""
+    """The number of its repeated requests."""
     cost: float | None = None
-    """By the provider's price, attempts included; None where it has none."""
+    """The cost by the provider's price, attempts included; None if it has no price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServersAway:
-    """MCP servers of an execution could not be reached: when it began, or for some of its calls."""
+    """MCP servers of an execution could not be reached, at its start or for some of its calls."""
 
     execution: str
     servers: tuple[str, ...]
     calls: tuple[str, ...] = ()
-    """The ids of the calls that reached no server because of it; () of the beginning."""
+    """The ids of the calls that reached no server because of it; () at the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRetried:
-    """A request to a provider failed, and is sent again. The call goes on: it is accounted for with its end."""
+    """A request to a provider failed and is sent again. The account of the call comes with its end."""
 
     execution: str
     turn: int
-    """The model call, from 0."""
+    """The call number, from 0."""
     provider: str
     model: str
     attempt: int
@@ -188,80 +187,77 @@ class ModelRetried:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A model call brought an answer."""
+    """A model call gave an answer."""
 
     execution: str
     turn: int
-    """Which of the execution's model calls, from 0."""
+    """The call number, from 0."""
     messages: Annotated[tuple[messages.Message, ...], pydantic.Field(min_length=1)]
-    """The answer; before it, what was added to the conversation for this call, if anything."""
+    """The messages that were added for this call, and the answer."""
     call: ModelCall
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unanswered:
-    """A model call brought none."""
+    """A model call gave no answer."""
 
     execution: str
     turn: int
-    """Which of the execution's model calls, from 0."""
+    """The call number, from 0."""
     failure: messages.Failure
     call: ModelCall
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
-    """The messages that were added for this call, if any.
-
-    They were sent, so they stay, and the next call does not add them again.
-    """
+    """The messages that were added for this call: they stay, and the next call does not add them again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FellBack:
-    """A provider brought no answer, and from here on the execution asks the next one of its fallbacks."""
+    """A provider gave no answer; from here on the execution asks its next fallback."""
 
     execution: str
     turn: int
-    """The model call that the next provider is asked for."""
+    """The number of the call that the next provider gets."""
     provider: str
-    """The next one."""
+    """The next provider."""
     failure: messages.Failure
-    """Why the one before it is given up."""
+    """The failure of the former provider."""
     call: ModelCall
-    """The cost at that provider."""
+    """The account of the call there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContextCompacted:
-    """From here on the model is shown some results of tools as a line each, or cut; the log keeps them whole."""
+    """From here on requests have some tool results as a line each, or cut; the log keeps them."""
 
     execution: str
     turn: int
-    """The model call that it was done for."""
+    """The number of the call that needed it."""
     results: tuple[str, ...] = ()
-    """The ids of the calls whose results are a line from here on."""
+    """The ids of the calls whose results are replaced by a line."""
     cut: tuple[str, ...] = ()
-    """Those of the last turn, which alone was too large, whose results are cut."""
+    """The ids of the last answer's calls whose results are cut, because they alone were too large."""
     shown: int = 0
-    """Characters of each of these that are still shown."""
+    """The length of each cut result, in characters."""
     tokens: int
-    """The tokens that the request would have had, by our estimate."""
+    """The estimated tokens of the request before it."""
     limit: int
-    """The tokens that a request to this provider may have; 0 where that is not known."""
+    """The limit of a request to this provider, in tokens; 0 if unknown."""
     failure: messages.Failure | None = None
-    """How the provider refused the request as too large; None where it was not sent."""
+    """The provider's refusal of the request as too large; None if it was not sent."""
     call: ModelCall | None = None
-    """The cost of the refusal."""
+    """The account of the refused call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryDue:
-    """A result is long, and is to be summed up before the model of its execution reads it."""
+    """A long result gets a summary before the model of its execution reads it."""
 
     provider: str
-    """The one that is asked for it."""
+    """The provider of the summary."""
     tokens: int
-    """The limit of the summary."""
+    """The limit of the summary, in tokens."""
     reads: int
-    """Characters of the result that it is shown at most."""
+    """The limit of the result in the request for the summary, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,19 +266,19 @@ class ToolRun:
 
     call: messages.ToolCall
     result: messages.Message
-    """With as much of its text as the provider that was asked then may be shown (`excerpts.middle_cut`)."""
+    """The result, cut to the limit of the provider at that time (`excerpts.middle_cut`)."""
     seconds: float
     length: int | None = None
-    """Characters of the whole, where `result` has less. It is kept beside the log (`Journal.whole`)."""
+    """The length of the whole result, if `result` has less. The whole is stored beside the log (`Journal.whole`)."""
     whole: str | None = field(default=None, compare=False, repr=False)
-    """That, on its way there; what is read of the log has it no more."""
+    """The whole result on its way to the journal; None in what is read from the log."""
     summary: SummaryDue | None = None
-    """None where it is read as it stands."""
+    """The summary that it gets; None if the model reads it as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolsAnswered:
-    """Results of tool calls; those of read-only tools together, a writing tool's alone."""
+    """Results of tool calls: those of read-only tools together, that of a writing tool alone."""
 
     execution: str
     runs: tuple[ToolRun, ...]
@@ -290,40 +286,40 @@ class ToolsAnswered:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSummarised:
-    """A model summed up a long result, and its words stand for that from here on; or none came, and it stays."""
+    """A model summarised a long result, and the summary replaces it; or it failed, and the result stays."""
 
     execution: str
     turn: int
-    """The model call that is to read it."""
+    """The number of the call that reads it."""
     call_id: str
-    """The tool call whose result it is."""
+    """The id of the tool call."""
     tool: str
     """`server.tool`."""
     word: str
     """The word in the markers of its request."""
     text: str = ""
-    """The summary; "" where there is none that could be used."""
+    """The summary; "" if there is no usable one."""
     failure: messages.Failure | None = None
     """Why there is none."""
     call: ModelCall
-    """The cost of the summary."""
+    """The account of the call for the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionEnded:
-    """An agent is done. Its analysis, where it completed, is its last answer."""
+    """An execution ended. If it completed, its last answer is its analysis."""
 
     execution: str
     outcome: Outcome
     error: str = ""
     """Why there is no analysis."""
     ungrounded: bool = False
-    """It has an analysis, and has looked at nothing, although it had tools."""
+    """It has an analysis without a result of a tool, although it had tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageEnded:
-    """A stage is done."""
+    """A stage ended."""
 
     run: int = INVESTIGATION
     stage: str
@@ -331,12 +327,12 @@ class StageEnded:
     message: str = ""
     """The errors of the stage, or the reason why it was skipped."""
     lacks: tuple[str, ...] = ()
-    """The things that its agents lacked, a sentence each: servers that could not be reached."""
+    """The problems of its agents' tools, such as servers that could not be reached, a sentence each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnded:
-    """Nothing follows in this run."""
+    """A run ended: no entry of it follows."""
 
     run: int = INVESTIGATION
     ending: Ending
@@ -344,13 +340,13 @@ class RunEnded:
     """CamelCase, for conditions."""
     message: str = ""
     final_analysis: str = ""
-    """Stored beside the log, in a column of its run: lists read it, and it is stored once."""
+    """The result. It is stored once, in a column of its run, which lists read."""
     summary: str = ""
-    """The final analysis in a few lines."""
+    """The result in a few lines."""
     gaps: tuple[Gap, ...] = ()
-    """The things that its agents could not inspect; the first ten."""
+    """The first ten gaps of its agents."""
     grounds: Grounds | None = None
-    """None where there is no analysis that could stand on anything."""
+    """None if there is no analysis."""
 
 
 OfRun: TypeAlias = RunStarted | ToolsSelected | RunbookRead | RunEnded
@@ -374,14 +370,14 @@ Entry: TypeAlias = OfRun | OfStage | ExecutionStarted | OfExecution
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An entry as it is stored, but for what says where it belongs: run, stage and execution are columns."""
+    """An entry as it is stored; its run, stage and execution are columns beside it."""
 
     kind: str
     version: int
     body: str
-    """JSON of storable text (`messages.storable`): Postgres can take it apart."""
+    """JSON of storable text (`messages.storable`), which Postgres can query."""
     opaque: str | None = None
-    """JSON that may hold what Postgres cannot unescape: providers' state, tools' schemas."""
+    """JSON with escapes that Postgres may refuse: providers' state, tools' schemas."""
     final_analysis: str = ""
 
 
@@ -401,7 +397,7 @@ class Logged:
     seq: int
     at: datetime
     claim: int
-    """Which claim of the investigation wrote it: another than the one before it tells of a takeover."""
+    """The number of the claim that wrote it: a higher one than before is a takeover."""
     run: int
     stage: str
     execution: str
@@ -421,7 +417,7 @@ VERSIONS: dict[str, int] = {
     "StageEnded": 2,  # CompletedWithErrors
     "RunEnded": 3,  # summary, gaps, grounds; ServersAway among the grounds
 }
-"""The version that each kind is written in."""
+"""The version in which each kind is written."""
 
 _adapters: dict[str, TypeAdapter[Any]] = {
     kind: TypeAdapter(pydantic.with_config(ConfigDict(extra="forbid"))(shape)) for kind, shape in _KINDS.items()
@@ -429,7 +425,7 @@ _adapters: dict[str, TypeAdapter[Any]] = {
 
 
 def encode(entry: Entry) -> Stored:
-    """How `entry` is stored, in its kind's newest version; a ValueError says that JSON cannot hold it."""
+    """Return an entry as it is stored, in the newest version; raises ValueError if JSON cannot hold it."""
     kind = type(entry).__name__
     fields = _adapters[kind].dump_python(entry)
     final_analysis = fields.get("final_analysis", "")
@@ -446,7 +442,7 @@ def encode(entry: Entry) -> Stored:
 
 
 def decode(stored: Stored, *, run: int, stage: str, execution: str) -> Entry | Unreadable:
-    """The entry that was stored, whichever version that was in; an `Unreadable` says why not."""
+    """Return a stored entry of any version; an `Unreadable` if it cannot be read."""
     decoder = DECODERS.get((stored.kind, stored.version))
     if decoder is None:
         newest = VERSIONS.get(stored.kind)
@@ -471,7 +467,7 @@ Decoder = Callable[[Any, Any, Mapping[str, Any]], Entry]
 
 
 def _newest(kind: str) -> Decoder:
-    """The decoder of the version that `kind` is written in now."""
+    """Return the decoder of the newest version of `kind`."""
     shape, adapter = _KINDS[kind], _adapters[kind]
     own = tuple(column for column in _COLUMNS if column in shape.__dataclass_fields__)
 
@@ -484,11 +480,11 @@ def _newest(kind: str) -> Decoder:
 
 
 _CUT = re.compile(r"\n\[cut: \d+ of (\d+) characters are shown; ask for less\]\Z")
-"""The last line of a result that was cut, before `ToolRun.length` said so; what it lacked was not kept."""
+"""The last line of a cut result before `ToolRun.length` was added; the rest was not stored."""
 
 
 def _tools_answered_before(body: Any, opaque: Any, columns: Mapping[str, Any]) -> Entry:
-    """The decoder of version 1 and 2."""
+    """Decode versions 1 and 2."""
     entry = _newest("ToolsAnswered")(body, opaque, columns)
     assert isinstance(entry, ToolsAnswered)  # noqa: S101 - no other is of that kind
     cuts = (_CUT.search(run.result.text, max(0, len(run.result.text) - 100)) for run in entry.runs)
@@ -499,18 +495,18 @@ def _tools_answered_before(body: Any, opaque: Any, columns: Mapping[str, Any]) -
 DECODERS: dict[tuple[str, int], Decoder] = {
     (kind, version): _newest(kind) for kind, newest in VERSIONS.items() for version in range(1, newest + 1)
 } | {("ToolsAnswered", version): _tools_answered_before for version in (1, 2)}
-"""A decoder for each version that was ever written: nearly always a newer one only adds to the one before it."""
+"""The decoder of each version. A newer version usually only adds fields, so its decoder reads older ones."""
 
 
 def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Take out of `fields` what Postgres could not unescape, and return it."""
+    """Remove from `fields` what Postgres may refuse, and return it."""
     opaque: dict[str, Any] = {}
     states = [message.pop("provider_state") for message in fields.get("messages", ())]
     if any(state is not None for state in states):
         opaque["provider_states"] = states
     for run in fields.get("runs", ()):
         run["result"].pop("provider_state")  # a tool's result has none
-        run.pop("whole")  # it has a table of its own
+        run.pop("whole")  # it has its own table
     if fields.get("tools"):
         opaque["parameters"] = [tool.pop("parameters") for tool in fields["tools"]]
     return opaque or None

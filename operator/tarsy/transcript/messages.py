@@ -1,7 +1,7 @@
-"""The conversation of one execution, as the model is shown it.
+"""The conversation of one execution, as its model reads it.
 
-A model call that brought no usable answer is a `Failure` in the log and no message: what is sent is exactly the
-messages, so that user and assistant always take turns and the transcript equals what the provider saw.
+A model call without a usable answer is a `Failure` in the log, not a message. A request has exactly the messages, so
+that user and assistant alternate, and the transcript equals what the provider got.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class ToolCall:
     """One call that an answer asks for."""
 
     id: str
-    """Ours, `<turn>.<index>`: unique in its execution, whatever the model calls it."""
+    """`CALL_NUMBER.INDEX`, unique in its execution; the model's own id is not used."""
     name: str
     """`server.tool`."""
     arguments: str
-    """JSON text, as the model gave it."""
+    """JSON text, as the model wrote it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderState:
-    """The state that a provider wants back unchanged with one of its answers (signatures, encrypted reasoning)."""
+    """Signatures or encrypted reasoning that a provider wants back unchanged with one of its answers."""
 
     provider: str
-    """The provider that gave it; to any other it is not sent."""
+    """The provider that gave it; no other provider gets it."""
     data: Any
-    """JSON, opaque to everybody else."""
+    """Opaque JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +55,17 @@ class Message:
     role: Literal["system", "user", "assistant", "tool"]
     text: str = ""
     thinking: str = ""
-    """The thoughts that the model made visible; never sent as text."""
+    """The visible thoughts of the model; never sent back as text."""
     calls: tuple[ToolCall, ...] = ()
     native: tuple[NativeResult, ...] = ()
     """The results of the provider's own tools for this answer."""
     call_id: str = ""
-    """With role tool: the call that this is the result of."""
+    """With role tool: the id of the call."""
     tool_name: str = ""
     failed: bool = False
-    """With role tool: the tool answered with an error, or not at all."""
+    """With role tool: the result is an error, or there was no result."""
     in_doubt: bool = False
-    """With role tool: the call was under way when its worker died; it may have happened and is not repeated."""
+    """With role tool: the call was under way when its worker ended. It may have happened, and is not repeated."""
     provider_state: ProviderState | None = None
 
 
@@ -74,21 +74,21 @@ FailureKind: TypeAlias = Literal["timeout", "rejected", "fatal"]
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A model call that brought no usable answer."""
+    """A model call without a usable answer."""
 
     kind: FailureKind
-    """timeout: nothing in time. rejected: an answer that is none; asking again may help. fatal: it cannot."""
+    """timeout: no answer in time. rejected: an unusable answer; another request may help. fatal: no request can."""
     text: str
     code: str = ""
     """The provider's name for the failure (an HTTP status, or a word such as context_overflow); "" if it has none."""
 
 
 CONTEXT_OVERFLOW = "context_overflow"
-"""The code of a failure that a smaller request would not have."""
+"""The code of a failure because the request was too large."""
 EMPTY = "empty"
-"""The code of answers with neither words nor calls."""
+"""The code of an answer with neither text nor calls."""
 RETRIES = "retries"
-"""The code of a failure that might have been none, had requests been left to repeat: no provider's fault."""
+"""The code of a failure because the run may repeat no more requests: no fault of the provider."""
 
 Log: TypeAlias = list[Message | Failure]
 """The events of one execution, in order."""
@@ -96,7 +96,7 @@ Log: TypeAlias = list[Message | Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """A tool as the model is shown it."""
+    """A tool as the model reads it."""
 
     name: str
     """`server.tool`."""
@@ -104,7 +104,7 @@ class ToolSpec:
     parameters: dict[str, Any] = field(default_factory=dict)
     """JSON Schema of the arguments."""
     idempotent: bool = False
-    """Read-only or idempotent: a call in flight at a crash may be sent once more."""
+    """Whether it is read-only or idempotent: a call that was under way at a crash may be sent once more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Usage:
 
 
 def conversation(log: Iterable[Message | Failure]) -> tuple[Message, ...]:
-    """The messages to send: without failures, tool results behind their calls and in call order."""
+    """Return the messages to send: without failures, tool results after their calls and in their order."""
     messages = [entry for entry in log if isinstance(entry, Message)]
     results = {message.call_id: message for message in messages if message.role == "tool"}
     return tuple(
@@ -130,25 +130,25 @@ def conversation(log: Iterable[Message | Failure]) -> tuple[Message, ...]:
 
 
 def storable(text: str) -> str:
-    """Replace what Postgres' UTF-8 cannot hold, NUL and lone surrogates, by U+FFFD.
+    """Return `text` with U+FFFD for NUL and lone surrogates, which Postgres' UTF-8 cannot hold.
 
-    Done where text enters, so that what is stored and what is sent are one and the same.
+    It is applied where text enters, so that stored and sent text are the same.
     """
     return well_formed(text.replace("\x00", "\ufffd"))
 
 
 def well_formed(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can hold, by U+FFFD."""
+    """Return `text` with U+FFFD for lone surrogates, which UTF-8 cannot hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def storable_json(value: Any) -> Any:
-    """JSON of which every string, keys included, is `storable`."""
+    """Return JSON with all strings, keys included, `storable`."""
     return _changed(value, storable)
 
 
 def well_formed_json(value: Any) -> Any:
-    """JSON of which every string, keys included, is `well_formed`: it can be sent."""
+    """Return JSON with all strings, keys included, `well_formed`, so that it can be sent."""
     return _changed(value, well_formed)
 
 
@@ -165,13 +165,13 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def is_plain_json(value: Any, *, deepest: int = 100) -> bool:
-    """Whether JSON can hold `value`, nested no deeper than that: what is stored, many programs have to read."""
+    """Whether JSON can hold `value`, with at most `deepest` levels, which all programs can read."""
     match value:
         case dict() | list() if deepest == 0:
             return False
         case dict():
-            items: Iterable[Any] = value.values()
-            return all(map(_is_text, value)) and all(is_plain_json(member, deepest=deepest - 1) for member in items)
+            items: Iterable[Any] = value.items()
+            return all(isinstance(key, str) and is_plain_json(member, deepest=deepest - 1) for key, member in items)
         case list():
             return all(is_plain_json(member, deepest=deepest - 1) for member in value)
         case float():
@@ -180,10 +180,6 @@ def is_plain_json(value: Any, *, deepest: int = 100) -> bool:
             return value is None or isinstance(value, str | int)
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def answers(log: Sequence[Message | Failure]) -> list[Message | Failure]:
-    """The model's turns: its answers and the calls that brought none."""
+    """Return the replies of the model: answers, and failures."""
     return [entry for entry in log if isinstance(entry, Failure) or entry.role == "assistant"]

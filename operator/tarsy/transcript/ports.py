@@ -1,4 +1,4 @@
-"""All that engine and agent know of the world: models, tools and the journal. No SDK, no database, no cluster.
+"""The ports of engine and agent: models, tools and the journal, without SDK, database and cluster.
 
 `process` builds the real ones into a `Runtime`; `transcript.memory` has fakes that pass the same contract tests.
 """
@@ -17,13 +17,13 @@ from tarsy.transcript import entries, messages, record
 
 
 class LeaseLostError(Exception):
-    """Another worker owns the investigation now: nothing more may be sent or written."""
+    """Another worker owns the investigation: nothing more may be sent or written."""
 
 
 class ModelError(Exception):
-    """A model call brought no usable answer.
+    """A model call gave no usable answer.
 
-    `kind` as in `messages.Failure`; `call` is what it cost.
+    `kind` is as in `messages.Failure`; `call` is its account.
     """
 
     def __init__(self, text: str, *, kind: messages.FailureKind, call: entries.ModelCall, code: str = "") -> None:
@@ -33,7 +33,7 @@ class ModelError(Exception):
 
 
 class RunbookError(Exception):
-    """A runbook cannot be had; the message says why, and nothing that is secret."""
+    """A runbook cannot be fetched. The message says why, without secrets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,52 +43,52 @@ class Request:
     tools: tuple[messages.ToolSpec, ...]
     messages: tuple[messages.Message, ...]
     native_tools: tuple[chains.NativeTool, ...] = ()
-    """Tools of the provider's own that it may use."""
+    """The provider's own tools that it may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer of a model. Its calls carry no ids yet: the commit assigns them."""
+    """The answer of a model. Its calls have no ids yet: the loop assigns them."""
 
     message: messages.Message
     call: entries.ModelCall
 
 
 class Stream(Protocol):
-    """An answer as it arrives, and the messages of tools at work for it, for viewers.
+    """The stream of an answer, and of the messages of tools during its calls, for viewers.
 
-    Nothing in it counts, and its producers never wait for it.
+    It is never stored, and its producers never wait for it.
     """
 
     def text(self, piece: str) -> None:
-        """The answer goes on with `piece`."""
+        """Add a piece of the answer's text."""
         ...
 
     def thinking(self, piece: str) -> None:
-        """The thoughts go on with `piece`."""
+        """Add a piece of the thoughts."""
         ...
 
     def again(self) -> None:
-        """Discard the text so far: the model is asked again."""
+        """Discard the text so far: the request is sent again."""
         ...
 
     def tool(self, call: str, piece: str) -> None:
-        """Add `piece` to the messages of the tool during the call of that id."""
+        """Add a piece to the messages of the tool during the call with this id."""
         ...
 
 
 class _NullStream:
     def text(self, piece: str) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def thinking(self, piece: str) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def again(self) -> None:
-        """There is nothing to forget."""
+        """Do nothing."""
 
     def tool(self, call: str, piece: str) -> None:
-        """Forget it."""
+        """Do nothing."""
 
 
 NULL_STREAM: Stream = _NullStream()
@@ -97,7 +97,7 @@ NULL_STREAM: Stream = _NullStream()
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """A request of a model call failed, and is sent again."""
+    """A failed request of a model call that is sent again."""
 
     attempt: int
     """The number of the failed request within its call, from 1."""
@@ -107,39 +107,39 @@ class Retry:
     """The wait until it is sent again."""
 
 
-async def _untold(_: Retry) -> None:
-    """Ignore a notice."""
+async def _ignore(_: Retry) -> None:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """The execution on whose behalf something is sent."""
+    """The execution that a request or a tool call belongs to, and its callbacks."""
 
     execution: str
-    """Its id."""
+    """The id of the execution."""
     investigation: str = ""
-    """That of its investigation; "" is none, by which no fingerprints are made."""
+    """The id of its investigation; "" if there is none, and masking makes no fingerprints."""
     ensure_lease: Callable[[], Awaitable[None]]
-    """See `Journal.ensure_lease`. It is awaited last before each sending, after every other wait."""
+    """See `Journal.ensure_lease`. It is awaited just before each request, after all other waits."""
     pause_time: Callable[[], AbstractContextManager[object]] = nullcontext
-    """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
+    """Entered while a call waits for a slot of its provider: that time does not count as the execution's."""
     has_fallback: bool = False
-    """Whether another provider is asked where this one gives no answer: it is then tried less often."""
+    """Whether there is a fallback provider: then requests to this one are repeated less often."""
     may_retry: Callable[[], bool] = lambda: True
-    """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
-    on_retry: Callable[[Retry], Awaitable[None]] = _untold
-    """Told of a repeated request before the wait for it, at most once in ten seconds of a call."""
+    """Called before each repeated request: counts it, and returns whether the run may have it."""
+    on_retry: Callable[[Retry], Awaitable[None]] = _ignore
+    """Called before the wait for a repeated request, at most every ten seconds of a call."""
     only_reads: bool = False
-    """Whether a tool is called as one that may be called again: one that is none any more is not called then."""
+    """Whether the tool was read-only or idempotent at the start: if it no longer is, it is not called."""
     stream: Stream = NULL_STREAM
-    """Where an answer is told as it comes in, and what tools say while they are at work."""
+    """The stream of the answer, and of tools' messages."""
 
 
 class Model(Protocol):
     """One provider with its limits and retries inside."""
 
     async def ask(self, request: Request, scope: Scope) -> Answer:
-        """Ask once; a ModelError says why there is no answer. Cancelling the task closes the socket."""
+        """Return one answer; raises ModelError if there is none. Cancelling the task closes the socket."""
         ...
 
 
@@ -148,36 +148,36 @@ class ToolOutput:
     """The result of a tool call: its text, and whether it is an error."""
 
     text: str
-    """Masked, and whole, up to 8 Mi characters: how much of it is shown is for who asked."""
+    """Masked and whole, up to 8 Mi characters; the loop cuts it for its model."""
     failed: bool = False
     length: int | None = None
-    """The characters that it had, where `text` lacks some for which there was no time."""
+    """The length of the whole result, if a part was not masked in time and `text` lacks it."""
     away: bool = False
     """Whether the call failed because its MCP server could not be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """A request as a throttle has counted it; given back to it once the request's tokens are known."""
+    """A request in a throttle's count, to be corrected once its tokens are known."""
 
     provider: str
     tokens: int
     """The estimate."""
     second: int = 0
-    """When, by the throttle's clock."""
+    """The time by the throttle's clock."""
     at: float = 0.0
-    """When, in this process's monotonic seconds."""
+    """The time by this process's monotonic clock, in seconds."""
 
 
 class Throttle(Protocol):
-    """How fast providers may be asked, over all processes together."""
+    """The rate limits of providers, over all processes together."""
 
     async def take(self, provider: str, tokens: int) -> Reservation:
-        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not."""
+        """Wait until `provider` may get a request of `tokens`, by estimate, and count it."""
         ...
 
     def correct(self, taken: Reservation, tokens: int) -> None:
-        """Count so many tokens for a request instead of the estimate, from the next one that is taken on."""
+        """Count `tokens` for a request instead of the estimate."""
         ...
 
 
@@ -186,10 +186,10 @@ ToolPredicate: TypeAlias = Callable[[str], bool]
 
 
 class Toolbox(Protocol):
-    """The tools of one execution: opened once, by its own task and within its time."""
+    """The tools of one execution, opened once by its task, within its time."""
 
     async def __aenter__(self) -> Self:
-        """Open it; what cannot be reached is a problem of its, not an error."""
+        """Open it; a server that cannot be reached is one of its `problems`, not an error."""
         ...
 
     async def __aexit__(self, *_: object) -> None:
@@ -198,14 +198,14 @@ class Toolbox(Protocol):
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
-        """The tools that there are, in a stable order."""
+        """The available tools, in a stable order."""
         ...
 
     @property
     def problems(self) -> Sequence[str]:
-        """The things that are missing, a sentence each: unreachable servers, unusable tools.
+        """What is missing, a sentence each: unreachable servers, unusable tools.
 
-        The text behind a sentence's first colon is from others: it is for people, and not for prompts.
+        The text after a sentence's first colon comes from outside: it is for people, not for prompts.
         """
         ...
 
@@ -215,66 +215,66 @@ class Toolbox(Protocol):
         ...
 
     async def call(self, call: messages.ToolCall, scope: Scope) -> ToolOutput:
-        """Call a tool. It answers, it does not raise: what goes wrong is the output's text."""
+        """Call a tool. An error is the text of the output; nothing is raised."""
         ...
 
 
 class Journal(Protocol):
-    """Where the facts of one investigation are kept, and the fence around them.
+    """The log of one investigation, and its fence.
 
-    Agents side by side share it: their commits take turns (`commit_queue.CommitQueue`).
+    Agents side by side share it: their commits are queued (`commit_queue.CommitQueue`).
     """
 
     @property
     def record(self) -> record.Record:
-        """The record of everything that is committed; every commit adds to it."""
+        """The record of all that is committed; each commit adds to it."""
         ...
 
     def clock(self) -> float:
-        """Seconds for which the run has been running, across takeovers; suspension stops them."""
+        """Return the seconds for which the run has been running, across takeovers, without suspensions."""
         ...
 
     def suspended(self) -> bool:
-        """Whether the run is to stand still: asked before each step, because what is paid for is finished."""
+        """Whether the run is suspended: checked before each step, because a step that is paid for is finished."""
         ...
 
     async def commit(self, *added: entries.Entry) -> None:
-        """Keep some facts that become true together, all or none.
+        """Commit entries, all or none.
 
-        A LeaseLostError says that the investigation is another worker's. A commit whose caller is cancelled is kept
+        Raises LeaseLostError if another worker owns the investigation. A commit whose caller is cancelled is written
         all the same, by `settle` at the latest.
         """
         ...
 
     async def whole(self, execution: str, call_id: str) -> str | None:
-        """All of a result that was committed with a part of it (`entries.ToolRun.whole`); None of any other."""
+        """Return the whole result of a call if the log has a part of it (`entries.ToolRun.whole`); else None."""
         ...
 
     async def settle(self) -> None:
-        """Bring commits to their end that were cancelled under way: afterwards the record holds them."""
+        """Complete the commits of cancelled callers; afterwards the record has them."""
         ...
 
     async def ensure_lease(self) -> None:
-        """Return while the lease is certain, wait while it is in doubt; LeaseLostError when it is gone."""
+        """Return once the lease is certain; raises LeaseLostError if it is lost."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedCall:
-    """One of the model calls of an execution, for which an answer is streamed."""
+    """The model call whose answer is streamed."""
 
     investigation: str
     run: int
     stage: str
-    """"" where its execution is of no stage."""
+    """"" if its execution belongs to no stage."""
     execution: str
     number: int
-    """Which of the execution's model calls, from 0."""
+    """The call number, from 0."""
     result: str = ""
-    """The call whose result is summed up before it, where it is that which is streamed."""
+    """The tool call whose result is summarised before it, if the summary is streamed; else ""."""
     kind: str
     strategy: str
-    """The strategy of its execution; with the kind it decides what its text is to people."""
+    """The strategy of its execution. With the kind it decides the types of events."""
 
 
 async def _no_runbook(_: str) -> str:
@@ -283,29 +283,28 @@ async def _no_runbook(_: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """The parts that the engine works with, all of one platform file.
+    """The models, tools and settings of one platform file.
 
-    Files change. So an execution or a run enters the runtime that is `in_force` at its start, and works with that one
-    to the end.
+    Platform files change: an execution or a run enters the runtime that is `in_force` at its start, and keeps it to its
+    end.
     """
 
     platform: platforms.Platform
     model: Callable[[str], Model]
-    """The model of a provider of the platform file."""
+    """Returns the model of a provider."""
     toolbox: Callable[[Sequence[str], ToolPredicate], Toolbox]
-    """The tools of some MCP servers of the platform file, those of the names that are admitted, to be opened."""
+    """Returns a toolbox, not yet open, with the admitted tools of some MCP servers."""
     open_stream: Callable[[StreamedCall], AbstractContextManager[Stream]] = lambda _: nullcontext(NULL_STREAM)
-    """Entered for as long as a model is asked for a turn and the answer is not committed, and again for its calls."""
+    """Opens the stream of a model call until its answer is committed, and again for the tool calls of the answer."""
     runbook: Callable[[str], Awaitable[str]] = _no_runbook
-    """The text of the runbook at an address, masked; a RunbookError says why not. Cancelling it ends the fetch."""
+    """Fetches the masked text of a runbook by its URL, or raises RunbookError."""
     is_usable: Callable[[str], bool] = lambda _: True
-    """Whether a provider of the platform file can be asked, as far as that is known beforehand."""
+    """Whether a provider can be used, as far as known without a request."""
     secrets: known_secrets.KnownSecrets = field(default_factory=known_secrets.KnownSecrets)
     """The known secrets, which no stored text has."""
     newest: Callable[[], AbstractContextManager[Runtime]] | None = None
-    """Gives the one of the newest file, and keeps its parts for as long as it is entered; None: the file never changes.
-    """
+    """Returns the runtime of the newest file, which stays usable while entered; None if the file never changes."""
 
     def in_force(self) -> AbstractContextManager[Runtime]:
-        """The one that is in force now; its parts are there for as long as it is entered."""
+        """Return the runtime in force, which stays usable while entered."""
         return nullcontext(self) if self.newest is None else self.newest()
