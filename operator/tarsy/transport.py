@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -106,6 +106,23 @@ class _Body(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """End the connection, unless it was read to its end: then it has gone back to the pool."""
         self._response.close()
+
+
+class FilteredBody(httpx2.AsyncByteStream):
+    """A body whose pieces go through a filter."""
+
+    def __init__(
+        self, body: httpx2.AsyncByteStream, filtered: Callable[[httpx2.AsyncByteStream], AsyncIterator[bytes]]
+    ) -> None:
+        self._body = body
+        self._filtered = filtered
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._filtered(self._body)
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._body.aclose()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from google.genai import _api_client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kinds, leases
+from tarsy import transport
 from tarsy.config.model import platforms
 from tarsy.llm import http, limited_model, provider
 from tarsy.transcript import ports
@@ -323,7 +324,8 @@ def test_an_answer_is_read_whatever_stands_between_its_data_and_wherever_it_is_s
     pieces = [sent[start:end] for start, end in itertools.pairwise([0, *cuts, len(sent)]) if start < end]
 
     async def read() -> str:
-        response = httpx2.Response(200, stream=http._Data(http._Events(Pieces(pieces))))
+        events = transport.FilteredBody(Pieces(pieces), http.bounded_events)
+        response = httpx2.Response(200, stream=transport.FilteredBody(events, http.only_data))
         lines = [line async for line in _api_client.HttpResponse({}, response)._aiter_response_stream()]
         return "".join(json.loads(line)["candidates"][0]["content"]["parts"][0]["text"] for line in lines)
 

@@ -21,11 +21,9 @@ from support import leases, spoken, waiting
 from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
-from tarsy.tools.calls import offered_tools
-from tarsy.tools.servers import pool, toolbox
-from tarsy.tools.transports import bounds, progress, stderr
+from tarsy.tools.servers import connection, listing, toolbox
+from tarsy.tools.transports import progress, stderr, wire
 from tarsy.tools.transports import remote as remotes
-from tarsy.tools.transports import wire as wires
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -36,17 +34,17 @@ WIRES: list[hostile_mcp.Wire] = ["json", "events"]
 @contextlib.asynccontextmanager
 async def owned(
     transport: platforms.Transport, *, limits: platforms.Limits | None = None
-) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
     settings = platforms.MCPServer(transport=transport, write_tools=["*"])
-    server = pool.Server("odd", settings, calls=slots.Slots(4), secrets=NO_SECRETS)
-    owner = asyncio.create_task(server.own())
+    server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS)
+    owner = asyncio.create_task(server.keep_connected())
     async with asyncio.timeout(30):
         await server.tried.wait()
     try:
         box = toolbox.PoolToolbox(
             [server],
             limits=limits or platforms.Limits(),
-            offered=offered_tools.Offered({"odd": settings}, lambda _: True),
+            selection=listing.ToolSelection({"odd": settings}, lambda _: True),
         )
         yield server, box
     finally:
@@ -66,10 +64,10 @@ def child(*args: str) -> platforms.StdioTransport:
 
 @contextlib.asynccontextmanager
 async def remote(
-    wire: hostile_mcp.Wire, offer: str = "plain"
+    protocol: hostile_mcp.Wire, offer: str = "plain"
 ) -> AsyncIterator[tuple[hostile_mcp.Server, platforms.RemoteTransport]]:
-    async with hostile_mcp.serve(wire=wire, offer=offer) as server:
-        if wire == "sse":
+    async with hostile_mcp.serve(wire=protocol, offer=offer) as server:
+        if protocol == "sse":
             yield server, platforms.SSETransport(type="sse", url=server.url)
         else:
             yield server, platforms.HTTPTransport(type="http", url=server.url)
@@ -77,14 +75,14 @@ async def remote(
 
 @contextlib.asynccontextmanager
 async def reached(
-    wire: str, *, limits: platforms.Limits | None = None, offer: str = "plain"
-) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    """A server over any of the wires."""
+    protocol: str, *, limits: platforms.Limits | None = None, offer: str = "plain"
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
+    """A server over any of the protocols."""
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = child("--offer", offer)
-        if wire != "stdio":
-            assert wire in ("json", "events", "sse")
-            _, transport = await stack.enter_async_context(remote(cast("hostile_mcp.Wire", wire), offer))
+        if protocol != "stdio":
+            assert protocol in ("json", "events", "sse")
+            _, transport = await stack.enter_async_context(remote(cast("hostile_mcp.Wire", protocol), offer))
         yield await stack.enter_async_context(owned(transport, limits=limits or platforms.Limits()))
 
 
@@ -109,10 +107,10 @@ TOO_MUCH = pytest.mark.parametrize(
 ALL_WIRES = ["stdio", *WIRES, "sse"]
 
 
-@pytest.mark.parametrize("wire", ALL_WIRES)
-async def test_text_cut_inside_an_emoji_is_taken_with_a_replacement(wire: str) -> None:
+@pytest.mark.parametrize("protocol", ALL_WIRES)
+async def test_text_cut_inside_an_emoji_is_taken_with_a_replacement(protocol: str) -> None:
     watched = spoken.Spoken()
-    async with reached(wire, offer="half an emoji") as (server, box):
+    async with reached(protocol, offer="half an emoji") as (server, box):
         first = await server.client()
         output = await say(box, "half an emoji", dataclasses.replace(SCOPE, stream=watched))
         assert not output.failed
@@ -124,21 +122,21 @@ async def test_text_cut_inside_an_emoji_is_taken_with_a_replacement(wire: str) -
         assert refused.text == "'odd' refused the call: cut here: \ufffd"
         assert [spec.description for spec in box.specs] == ["It is say, cut here: \ufffd"]
         assert await server.client() is first
-    if wire in ("stdio", "events"):  # what a call says of itself comes over these
+    if protocol in ("stdio", "events"):  # what a call says of itself comes over these
         assert watched.said == ["0.0: 1 cut here: \ufffd\n"]
 
 
 @pytest.mark.parametrize("how", ["unreadable", "no result"])
-@pytest.mark.parametrize("wire", ALL_WIRES)
+@pytest.mark.parametrize("protocol", ALL_WIRES)
 async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_nowhere(
-    wire: str, how: str, caplog: pytest.LogCaptureFixture
+    protocol: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The call beside it is older: an answer that is taken for another call's would end that one."""
     caplog.set_level(logging.DEBUG)
-    async with reached(wire) as (server, box), asyncio.timeout(30):
+    async with reached(protocol) as (server, box), asyncio.timeout(30):
         first = await server.client()
         hanging = asyncio.create_task(say(box, "hang"))
-        await waiting.until(lambda: bool(server.calls.under_way))
+        await waiting.until(lambda: bool(server.calls.in_flight))
         outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
         assert {output.text for output in outputs} == {
             "'odd' gave an answer that cannot be used: its answer is not valid JSON-RPC"
@@ -152,11 +150,11 @@ async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_
 
 
 async def test_of_an_answer_that_says_not_whose_it_is_the_only_call_is_told_at_once() -> None:
-    requests = wires.Requests()
+    requests = wire.Requests()
     for number in (1, 2):
         requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call"))
     unreadable = '{"jsonrpc": "2.0", "result": {"content": [{'
-    assert isinstance(requests.read(unreadable), wires.UnreadableError)
+    assert isinstance(requests.read(unreadable), wire.UnreadableError)
     assert not isinstance(requests.read('{"jsonrpc": "2.0", "id": 1, "result": {}}'), Exception)
     answered = requests.read(unreadable)
     assert isinstance(answered, message.SessionMessage)
@@ -180,32 +178,32 @@ async def test_of_an_answer_that_says_not_whose_it_is_the_only_call_is_told_at_o
     ],
 )
 def test_an_unreadable_answer_is_told_to_the_request_that_it_names(line: str, request_id: object) -> None:
-    requests = wires.Requests()
+    requests = wire.Requests()
     for known in (7, 8, "seven"):
         requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=known, method="tools/call"))
     answered = requests.read(line)
     if request_id is None:
-        assert isinstance(answered, wires.UnreadableError)
+        assert isinstance(answered, wire.UnreadableError)
     else:
         assert isinstance(answered, message.SessionMessage)
         assert isinstance(answered.message, types.JSONRPCError)
         assert answered.message.id == request_id
 
 
-@pytest.mark.parametrize("wire", ALL_WIRES)
-async def test_a_list_of_tools_is_bounded_in_all_and_not_only_by_page(wire: str) -> None:
+@pytest.mark.parametrize("protocol", ALL_WIRES)
+async def test_a_list_of_tools_is_bounded_in_all_and_not_only_by_page(protocol: str) -> None:
     """Each page is within the bound of a message."""
-    async with reached(wire, offer="pages") as (server, _):
+    async with reached(protocol, offer="pages") as (server, _):
         assert server.problem == "cannot be reached: its list of tools has more than 16 MiB"
 
 
 async def test_a_list_of_tools_that_grows_beyond_its_bounds_leaves_the_former_tools(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pool, "RELIST_LEAST", 0.01)
+    monkeypatch.setattr(connection, "RELIST_LEAST", 0.01)
     async with remote("json") as (there, transport), owned(transport) as (server, box):
         there.offer = "pages"
-        server.look_again()
+        server.relist()
         await waiting.until(lambda: "odd was not looked at: its list of tools has more than 16 MiB" in caplog.text)
         there.offer = "plain"
         assert (await say(box, "fine")).text == "fine"
@@ -214,7 +212,7 @@ async def test_a_list_of_tools_that_grows_beyond_its_bounds_leaves_the_former_to
 async def test_a_list_of_tools_beyond_its_bounds_is_not_read_again_for_each_call_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.01)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.01)
     async with remote("json", "pages") as (there, transport), owned(transport) as (server, _):
         assert there.lists == 3
         with pytest.raises(TimeoutError):
@@ -223,10 +221,10 @@ async def test_a_list_of_tools_beyond_its_bounds_is_not_read_again_for_each_call
         assert there.lists == 3
 
 
-@pytest.mark.parametrize("wire", ["stdio", *WIRES, "sse"])
-async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(wire: str) -> None:
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES, "sse"])
+async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(protocol: str) -> None:
     limits = platforms.Limits.model_validate({"tool_call": "400ms"})
-    async with reached(wire, limits=limits) as (server, box):
+    async with reached(protocol, limits=limits) as (server, box):
         for how in hostile_mcp.FAULTS:
             started = time.monotonic()
             outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
@@ -261,7 +259,7 @@ async def test_a_stream_of_events_that_says_too_much_is_closed_and_opened_anew(h
         first = await server.client()
         output = await say(box, how)
         assert output.text == f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown"
-        assert there.sent < 3 * bounds.MESSAGE_MAX
+        assert there.sent < 3 * wire.MESSAGE_MAX
         assert (await say(box, "fine")).text == "fine"
         assert await server.client() is not first
 
@@ -280,26 +278,26 @@ async def test_a_child_that_says_too_much_loses_its_connection_and_is_started_an
 
 
 @TOO_MUCH
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("protocol", WIRES)
 async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
-    wire: hostile_mcp.Wire, how: str, why: str
+    protocol: hostile_mcp.Wire, how: str, why: str
 ) -> None:
-    async with remote(wire) as (there, transport), owned(transport) as (server, box):
+    async with remote(protocol) as (there, transport), owned(transport) as (server, box):
         first = await server.client()
         output = await say(box, how)
         assert output.text == (f"'odd' gave an answer that cannot be used: {why}; ask for less")
         assert output.failed
-        assert there.sent < 3 * bounds.MESSAGE_MAX, "it was not read to its end"
+        assert there.sent < 3 * wire.MESSAGE_MAX, "it was not read to its end"
         assert (await say(box, "fine")).text == "fine"
         assert await server.client() is first
 
 
-@pytest.mark.parametrize("wire", ["stdio", *WIRES])
-async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
+async def test_what_is_within_the_bound_is_taken(protocol: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = child()
-        if wire != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
         _, box = await stack.enter_async_context(owned(transport))
         output = await say(box, "seven megabytes")
     assert not output.failed
@@ -307,7 +305,7 @@ async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
     assert 7_000_000 <= len(output.text) < 7_010_000, "all of it is masked and handed on"
 
 
-@pytest.mark.parametrize("wire", ["stdio", *WIRES])
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -316,12 +314,12 @@ async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
     ],
 )
 async def test_a_result_of_parts_that_are_none_costs_its_call_and_holds_nobody_up(
-    wire: str, how: str, why: str
+    protocol: str, how: str, why: str
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = child()
-        if wire != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
         server, box = await stack.enter_async_context(owned(transport))
         first = await server.client()
         used = time.process_time()
@@ -353,7 +351,7 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
         assert "it sent a compressed answer, which was not asked for" in server.problem
 
 
-@pytest.mark.parametrize("wire", ["stdio", *WIRES])
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
 @pytest.mark.parametrize(
     ("offer", "tools", "problems"),
     [
@@ -363,12 +361,12 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
     ],
 )
 async def test_of_what_is_offered_as_much_is_taken_as_can_be_used(
-    wire: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
+    protocol: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = child("--offer", offer)
-        if wire != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events", offer))
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events", offer))
         _, box = await stack.enter_async_context(owned(transport))
         assert len(box.specs) == tools
         assert sum(len(spec.description) for spec in box.specs) < 100_000
@@ -384,9 +382,9 @@ async def test_a_list_of_tools_that_is_too_large_is_why_a_child_cannot_be_reache
         assert server.problem == f"cannot be reached: {TOO_LARGE}"
 
 
-@pytest.mark.parametrize("wire", WIRES)
-async def test_a_list_of_tools_that_is_too_large_is_why_a_remote_cannot_be_reached(wire: hostile_mcp.Wire) -> None:
-    async with remote(wire, "too large") as (_, transport), owned(transport) as (server, _):
+@pytest.mark.parametrize("protocol", WIRES)
+async def test_a_list_of_tools_that_is_too_large_is_why_a_remote_cannot_be_reached(protocol: hostile_mcp.Wire) -> None:
+    async with remote(protocol, "too large") as (_, transport), owned(transport) as (server, _):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.endswith(TOO_LARGE)
 
@@ -398,23 +396,23 @@ async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -
 
 
 @contextlib.asynccontextmanager
-async def talking(wire: str) -> AsyncIterator[toolbox.PoolToolbox]:
+async def talking(protocol: str) -> AsyncIterator[toolbox.PoolToolbox]:
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = child()
-        if wire != "stdio":
+        if protocol != "stdio":
             _, transport = await stack.enter_async_context(remote("events"))
         _, box = await stack.enter_async_context(owned(transport))
         yield box
 
 
 @pytest.mark.parametrize(
-    ("wire", "answer"),
+    ("protocol", "answer"),
     [("stdio", "fine"), ("events", f"'odd' gave an answer that cannot be used: {TOO_MANY}; ask for less")],
 )
-async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(wire: str, answer: str) -> None:
+async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(protocol: str, answer: str) -> None:
     """50,000 of them; over HTTP they are part of the answer, whose values are counted."""
     watched = spoken.Spoken()
-    async with talking(wire) as box, asyncio.TaskGroup() as group:
+    async with talking(protocol) as box, asyncio.TaskGroup() as group:
         looking = group.create_task(worst())
         output = await say(box, "flood", dataclasses.replace(SCOPE, stream=watched))
         looking.cancel()
@@ -427,10 +425,10 @@ async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(w
     assert len(watched.said) <= progress.LINES_MAX
 
 
-@pytest.mark.parametrize("wire", ["stdio", "events"])
-async def test_words_about_a_call_are_masked_whole_and_then_cut(wire: str) -> None:
+@pytest.mark.parametrize("protocol", ["stdio", "events"])
+async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -> None:
     watched = spoken.Spoken()
-    async with talking(wire) as box:
+    async with talking(protocol) as box:
         assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
     told = "".join(watched.said)
     assert "cnry" not in told
@@ -483,7 +481,7 @@ async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
         transport = platforms.HTTPTransport(type="http", url=there.url)
         async with owned(transport) as (_, box), asyncio.timeout(60):
             await there.cut.wait()
-            assert bounds.MESSAGE_MAX < there.sent < 3 * bounds.MESSAGE_MAX
+            assert wire.MESSAGE_MAX < there.sent < 3 * wire.MESSAGE_MAX
             assert (await say(box, "fine")).text == "fine"
 
 

@@ -17,8 +17,7 @@ from tarsy import errors, slots
 from tarsy.config.model import platforms
 from tarsy.telemetry import details
 from tarsy.tools import pins
-from tarsy.tools.calls import offered_tools
-from tarsy.tools.servers import pool, toolbox
+from tarsy.tools.servers import connection, listing, pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -26,7 +25,7 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 CHANGED = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
 
 
-class Keep(pins.Memory):
+class Keep(pins.MemoryPins):
     """Pins that cannot be had while `away`."""
 
     away = False
@@ -42,16 +41,16 @@ class Keep(pins.Memory):
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RELIST_LEAST", "PINS_SECONDS"):
-        monkeypatch.setattr(pool, name, 0.02)
+        monkeypatch.setattr(connection, name, 0.02)
 
 
 @contextlib.asynccontextmanager
 async def owned(
-    transport: platforms.Transport, *, keep: pins.Keep, hashes: Mapping[str, str] | None = None
-) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+    transport: platforms.Transport, *, keep: pins.PinStore, hashes: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
     settings = platforms.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
-    server = pool.Server("odd", settings, calls=slots.Slots(4), secrets=NO_SECRETS, keep=keep)
-    owner = asyncio.create_task(server.own())
+    server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS, pin_store=keep)
+    owner = asyncio.create_task(server.keep_connected())
     async with asyncio.timeout(30):
         await server.tried.wait()
     try:
@@ -60,7 +59,7 @@ async def owned(
             toolbox.PoolToolbox(
                 [server],
                 limits=platforms.Limits(tool_call="2s"),
-                offered=offered_tools.Offered({"odd": settings}, lambda _: True),
+                selection=listing.ToolSelection({"odd": settings}, lambda _: True),
             ),
         )
     finally:
@@ -94,7 +93,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             pinned = dict(keep.pins)
 
             remote.offer = offer
-            server.look_again()
+            server.relist()
             await until(lambda: server.stopped)
             now = server.stopped["say"].offered
             for _ in range(3):
@@ -112,10 +111,10 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             told = details.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
             assert isinstance(fact.detail, details.Server)
             assert fact.detail.stopped == (told,)
-            assert (fact.state, fact.detail.missing) == ("connected", server.missing)
+            assert (fact.state, fact.detail.missing) == ("connected", server.tools_problem)
 
             keep.pins["odd", "say"] = now  # somebody confirms it
-            server.look_again()
+            server.relist()
             await until(lambda: not server.stopped)
             assert [spec.name for spec in box.specs] == ["odd.say"]
             assert (await say(box)).text == "fine"
@@ -134,7 +133,7 @@ async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_s
             assert list(box.specs) == []
             assert "was not called" in (await say(box)).text
             remote.offer = "plain"
-            server.look_again()
+            server.relist()
             await until(lambda: box.specs)
             assert (await say(box)).text == "fine"
         assert remote.calls == 1
@@ -153,7 +152,7 @@ async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what
         async with owned(transport, keep=keep) as (server, box):
             client = await server.client()
             remote.offer = "another description"
-            server.broke(client)
+            server.report_broken(client)
             output = await say(box)
             assert output.text.startswith("'odd.say' was not called: it has changed")
             assert remote.calls == 0
@@ -182,11 +181,11 @@ async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_
         transport = platforms.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             remote.offer = "one more"
-            server.look_again()
+            server.relist()
             await until(lambda: len(box.specs) == 2)
             assert set(keep.pins) == {("odd", "say"), ("odd", "shout")}
             remote.offer = "plain"
-            server.look_again()
+            server.relist()
             await until(lambda: len(box.specs) == 1)
             assert (await say(box, "shout")).text == "There is no tool 'odd.shout'. Available tools: odd.say"
             assert remote.calls == 0
@@ -213,7 +212,7 @@ async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_af
 
             keep.away = True  # what was found out holds
             asked = keep.asked
-            server.look_again()
+            server.relist()
             await until(lambda: keep.asked > asked)
             assert (await say(box)).text == "fine"
             assert box.problems == ()
@@ -224,10 +223,10 @@ async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
     async with hostile_mcp.serve() as remote:
         transport = {"type": "http", "url": remote.url}
         settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True, "write_tools": ["*"]}}}
-        servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS, keep=keep)
+        servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS, pin_store=keep)
         running = asyncio.create_task(servers.run())
         async with asyncio.timeout(60):
-            await servers.tools.settled()
+            await servers.tools.wait_tried()
         async with servers.tools.toolbox(["odd"], lambda _: True) as box:
             await until(lambda: box.specs)
             assert (await say(box)).text == "fine"

@@ -17,8 +17,7 @@ from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.telemetry import details
-from tarsy.tools.calls import offered_tools
-from tarsy.tools.servers import health, pool, toolbox
+from tarsy.tools.servers import connection, health, listing, pool, toolbox
 from tarsy.tools.transports import remote
 from tarsy.tools.transports import stdio as child
 from tarsy.transcript import messages, ports
@@ -26,8 +25,8 @@ from tarsy_dev import mcp_server, proxy, tools
 
 
 @contextlib.asynccontextmanager
-async def owned(server: pool.Server) -> AsyncIterator[None]:
-    owner = asyncio.create_task(server.own())
+async def owned(server: connection.Server) -> AsyncIterator[None]:
+    owner = asyncio.create_task(server.keep_connected())
     async with asyncio.timeout(60):
         await server.tried.wait()
     try:
@@ -41,15 +40,15 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as there:
         transport = platforms.HTTPTransport(type="http", url=there.url)
-        server = pool.Server(
+        server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
-            calls=slots.Slots(1),
+            limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )
         async with owned(server), asyncio.timeout(60):
             broken = await server.client()
-            server.broke(broken)
+            server.report_broken(broken)
             assert server.problem == "lost its connection"
             assert await server.client() is not broken
             assert server.problem == ""
@@ -58,7 +57,9 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = platforms.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1), secrets=NO_SECRETS)
+    server = connection.Server(
+        "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
+    )
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -70,15 +71,17 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
 )
 async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
     transport = platforms.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
-    server = pool.Server("tools", platforms.MCPServer(transport=transport), calls=slots.Slots(1), secrets=NO_SECRETS)
+    server = connection.Server(
+        "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
+    )
     async with owned(server):
         assert server.problem == f"cannot be reached: its program {told}"
 
 
-def boxed(server: pool.Server, settings: platforms.MCPServer) -> toolbox.PoolToolbox:
+def boxed(server: connection.Server, settings: platforms.MCPServer) -> toolbox.PoolToolbox:
     """Its tools."""
-    given = offered_tools.Offered({server.name: settings}, lambda _: True)
-    return toolbox.PoolToolbox([server], limits=platforms.Limits(), offered=given)
+    given = listing.ToolSelection({server.name: settings}, lambda _: True)
+    return toolbox.PoolToolbox([server], limits=platforms.Limits(), selection=given)
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
@@ -90,7 +93,7 @@ async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: 
             there = await stack.enter_async_context(mcp_server.serve())
             transport = platforms.HTTPTransport(type="http", url=there.url)
         settings = platforms.MCPServer(transport=transport)
-        server = pool.Server("tools", settings, calls=slots.Slots(1), secrets=NO_SECRETS)
+        server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
         await stack.enter_async_context(owned(server))
         watched = spoken.Spoken()
         box = boxed(server, settings)
@@ -115,7 +118,7 @@ class Killing(spoken.Spoken):
 
 async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
     settings = platforms.MCPServer(transport=stdio(tmp_path))
-    server = pool.Server("tools", settings, calls=slots.Slots(1), secrets=NO_SECRETS)
+    server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
     async with owned(server):
         watched = Killing(tmp_path)
         box = boxed(server, settings)
@@ -137,16 +140,16 @@ def stdio(folder: Path) -> platforms.StdioTransport:
 async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
     async with contextlib.AsyncExitStack() as stack:
         transport: platforms.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
             transport = platforms.HTTPTransport(type="http", url=there.url)
-        server = pool.Server(
+        server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
-            calls=slots.Slots(1),
+            limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )
         async with owned(server):
@@ -160,11 +163,11 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
             assert list(server.facts()) == [connected, offered]
             if kind == "http":
                 await stack.aclose()
-                await waiting.until(lambda: server.standing.state == "unreachable")
+                await waiting.until(lambda: server.state.state == "unreachable")
             else:
                 os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-                await waiting.until(lambda: server.standing.state == "connecting")
-                await waiting.until(lambda: server.standing.state == "connected")
+                await waiting.until(lambda: server.state.state == "connecting")
+                await waiting.until(lambda: server.state.state == "connected")
             (now, still) = server.facts()
             assert now.since > connected.since
             assert still is offered, "what it offered is told again only where that has changed"
@@ -172,31 +175,31 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
 
 async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends takes nobody new, and finishes what it has begun."""
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
-        server = pool.Server(
+        server = connection.Server(
             "tools",
             platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
-            calls=slots.Slots(2),
+            limit=slots.Slots(2),
             secrets=NO_SECRETS,
         )
         async with owned(server):
-            with server.calls.one():
+            with server.calls.track():
                 between.refuse()
                 before = between.connections
                 await asyncio.sleep(0.2)  # ten looks
-                assert (server.standing.state, between.connections) == ("connected", before)
-            await waiting.until(lambda: server.standing.state == "unreachable")
+                assert (server.state.state, between.connections) == ("connected", before)
+            await waiting.until(lambda: server.state.state == "unreachable")
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_again(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.3)
-    monkeypatch.setattr(child, "LOOK_LASTS_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 0.3)
+    monkeypatch.setattr(child, "CHECK_SECONDS", 0.3)
     monkeypatch.setattr(health, "HUNG_SILENCES", 1000)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
@@ -205,10 +208,10 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
             there = await stack.enter_async_context(mcp_server.serve())
             between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
             transport = platforms.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
-        server = pool.Server(
+        server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
-            calls=slots.Slots(1),
+            limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )
         await stack.enter_async_context(owned(server))
@@ -220,7 +223,7 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
         else:
             pid = int((tmp_path / "pid").read_text())
             os.kill(pid, signal.SIGSTOP)
-        await waiting.until(lambda: server.standing.state == "unreachable")
+        await waiting.until(lambda: server.state.state == "unreachable")
         assert server.problem == "cannot be reached: it does not answer any more"
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.client(), 0.2)
@@ -243,10 +246,10 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
-        server = pool.Server(
+        server = connection.Server(
             "tools",
             platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
-            calls=slots.Slots(1),
+            limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )
         async with owned(server):
@@ -264,7 +267,7 @@ def of(**urls: str) -> platforms.Platform:
 async def running(servers: pool.Pool) -> AsyncIterator[None]:
     tasks = asyncio.create_task(servers.run())
     async with asyncio.timeout(60):
-        await servers.tools.settled()
+        await servers.tools.wait_tried()
     try:
         yield
     finally:
@@ -273,16 +276,16 @@ async def running(servers: pool.Pool) -> AsyncIterator[None]:
             await tasks
 
 
-async def renew(servers: pool.Pool, settings: platforms.Platform) -> list[pool.Server]:
-    tools = servers.prepared(settings)
+async def renew(servers: pool.Pool, settings: platforms.Platform) -> list[connection.Server]:
+    tools = servers.prepare(settings)
     async with asyncio.timeout(60):
-        await tools.settled()
+        await tools.wait_tried()
     former = [server for server in servers.tools.servers.values() if server not in tools.servers.values()]
     servers.exchange(tools)
     return former
 
 
-async def close(former: Sequence[pool.Server]) -> None:
+async def close(former: Sequence[connection.Server]) -> None:
     """End servers that no configuration version has any more."""
     for server in former:
         await server.close()
@@ -294,7 +297,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         servers = pool.Pool(of(one=url), secrets=NO_SECRETS)
         tasks = asyncio.create_task(servers.run())
-        waiting = asyncio.create_task(servers.tools.settled())
+        waiting = asyncio.create_task(servers.tools.wait_tried())
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await close(await renew(servers, of(one=mended.url)))
@@ -329,8 +332,8 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
                     await later.call(call, scope)
                 assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
             await close(former)
-            await waiting.until(lambda: not {before["lost"], before["moved"]} & set(servers._owned))
-            assert set(servers._owned) == set(now.values())
+            await waiting.until(lambda: not {before["lost"], before["moved"]} & set(servers._servers))
+            assert set(servers._servers) == set(now.values())
 
 
 @pytest.mark.slow
@@ -352,7 +355,7 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
             await close(await renew(servers, settings(number)))
             if number % 10 == 0:
                 others.add((tmp_path / "pid").read_text())
-        await waiting.until(lambda: servers._owned == [same])
+        await waiting.until(lambda: servers._servers == [same])
         await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
         assert await same.client() is client
         assert len(others) == 5

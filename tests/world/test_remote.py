@@ -20,8 +20,7 @@ from tarsy.config.model import platforms
 from tarsy.config.redact import secret_values
 from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file
-from tarsy.tools.calls import offered_tools
-from tarsy.tools.servers import pool, toolbox
+from tarsy.tools.servers import connection, listing, pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy
 
@@ -41,17 +40,17 @@ def transport(kind: str, url: str, **keys: Any) -> platforms.HTTPTransport | pla
 @contextlib.asynccontextmanager
 async def owned(
     settings: platforms.Transport, *, secrets: known_secrets.KnownSecrets = NO_SECRETS
-) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
     there = platforms.MCPServer(transport=settings, write_tools=["*"])
-    server = pool.Server("tools", there, calls=slots.Slots(8), secrets=secrets)
-    owner = asyncio.create_task(server.own())
+    server = connection.Server("tools", there, limit=slots.Slots(8), secrets=secrets)
+    owner = asyncio.create_task(server.keep_connected())
     async with asyncio.timeout(60):
         await server.tried.wait()
     try:
         yield (
             server,
             toolbox.PoolToolbox(
-                [server], limits=platforms.Limits(), offered=offered_tools.Offered({"tools": there}, lambda _: True)
+                [server], limits=platforms.Limits(), selection=listing.ToolSelection({"tools": there}, lambda _: True)
             ),
         )
     finally:
@@ -117,7 +116,7 @@ async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, m
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n", encoding="utf-8")
     monkeypatch.setenv("MCP_TOKEN", TOKEN)
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
     async with served(kind, around=heads) as there:
         for given in ({"bearer_token_env": "MCP_TOKEN"}, {"bearer_token_file": str(file), "bearer_token_env": "NONE"}):
             heads.seen.clear()
@@ -166,8 +165,8 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         )
 
         async def prepare(found: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
-            tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
-            await asyncio.wait_for(tools.settled(), 60)
+            tools = servers.prepare(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
+            await asyncio.wait_for(tools.wait_tried(), 60)
             return platform_file.Prepared(exchange=lambda: servers.exchange(tools))
 
         now.prepare(prepare)
@@ -325,7 +324,7 @@ async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew()
         async with owned(transport("sse", url)) as (server, box):
             first = await server.client()
             between.cut()
-            await waiting.until(lambda: server.standing.state != "connected")
+            await waiting.until(lambda: server.state.state != "connected")
             assert await asyncio.wait_for(server.client(), 60) is not first
             assert (await call(box, "lookup")).text == "web-0 exists"
 

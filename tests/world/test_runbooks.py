@@ -245,8 +245,8 @@ async def test_what_cannot_be_masked_is_not_read(site: Site) -> None:
     def fails(_: str) -> str:
         raise RuntimeError("with the text in it")
 
-    site.answers[FILE] = answer("x" * client.AT_ONCE * 2)
-    async with reading(site, mask=lambda text: fails(text) if len(text) > client.AT_ONCE else text) as found:
+    site.answers[FILE] = answer("x" * client.MASKED_ON_LOOP * 2)
+    async with reading(site, mask=lambda text: fails(text) if len(text) > client.MASKED_ON_LOOP else text) as found:
         assert await problem(found) == "it could not be masked"
 
 
@@ -378,7 +378,7 @@ async def test_few_redirections_are_followed_and_no_more(site: Site) -> None:
     site.answers["/10"] = answer()
     async with reading(site) as found:
         assert await problem(found, f"https://{OTHER}/1") == "it redirects more than 5 times"
-        assert len(site.asked) == client.REDIRECTIONS_MAX + 1
+        assert len(site.asked) == client.REDIRECTS_MAX + 1
         assert await found.read(f"https://{OTHER}/5") == TEXT
 
 

@@ -16,8 +16,7 @@ import pytest
 from support import leases, waiting
 from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
-from tarsy.tools.calls import server_wait
-from tarsy.tools.servers import pool, toolbox
+from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy
 
@@ -78,7 +77,7 @@ def within(seconds: float) -> Any:
 async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_calls_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 2.0)
+    monkeypatch.setattr(health, "AWAY_SECONDS", 2.0)
     refused = "http://127.0.0.1:1/mcp"
     with silent() as url:
         async with mcp_server.serve() as there:
@@ -102,14 +101,14 @@ async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_call
 async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_is_used_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.5)
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
     async with proxied() as (servers, between), servers.tools.toolbox(["one"], lambda _: True) as box:
         server = servers.tools.servers["one"]
         assert (await call(box, "one.lookup")).text == "web-0 exists"
         between.refuse()
         between.cut()
-        await waiting.until(lambda: server.standing.state == "unreachable")
+        await waiting.until(lambda: server.state.state == "unreachable")
         with within(9):  # each time it would be 10
             for _ in range(20):
                 assert "was not called: MCP server 'one' cannot be reached" in (await call(box, "one.slow")).text
@@ -123,16 +122,16 @@ async def test_who_wants_a_server_that_has_come_back_need_not_wait_until_it_is_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An hour between two attempts."""
-    monkeypatch.setattr(pool, "LONGEST_BACKOFF", 3600.0)
-    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.05)
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 3600.0)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.05)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
     async with proxied() as (servers, between):
         server = servers.tools.servers["one"]
         await asyncio.wait_for(server.client(), 60)
         server._backoff = 3600.0
         between.refuse()
         between.cut()
-        await waiting.until(lambda: server.standing.state != "connected")
+        await waiting.until(lambda: server.state.state != "connected")
         wanting = asyncio.create_task(server.client())
         await asyncio.sleep(0.2)
         assert not wanting.done()
@@ -158,17 +157,17 @@ async def test_a_change_of_health_is_one_line_of_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="tarsy.tools")
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.02)
-    monkeypatch.setattr(pool, "LONGEST_BACKOFF", 0.02)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.02)
+    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 0.02)
     async with proxied() as (servers, between):
         server = servers.tools.servers["one"]
         for _ in range(3):
             between.accept()
-            await waiting.until(lambda: server.standing.state == "connected")
+            await waiting.until(lambda: server.state.state == "connected")
             between.refuse()
             between.cut()
-            await waiting.until(lambda: server.standing.state == "unreachable")
+            await waiting.until(lambda: server.state.state == "unreachable")
             await asyncio.sleep(0.2)  # some attempts more
     told = [vars(record).get("action") for record in caplog.records]
     assert told == ["mcp_connected", "mcp_lost"] * 3
@@ -198,7 +197,7 @@ async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_unt
 async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.5)
     script = f'echo $$ >> {tmp_path}/pids; exec python3 -c "import sys; sys.stdin.read()"'
     transport = {"type": "stdio", "command": "/bin/sh", "args": ["-c", script]}
     async with running(of(own={"transport": transport, "stateful": True})) as servers:
@@ -241,10 +240,10 @@ async def test_a_file_of_a_server_that_has_changed_makes_it_another_server(key: 
     settings = of(named={"transport": transport}, plain={"transport": plain})
     servers = pool.Pool(settings, secrets=NO_SECRETS)
     before = dict(servers.tools.servers)
-    assert servers.prepared(settings).servers == before
+    assert servers.prepare(settings).servers == before
     other.write_text("two", encoding="utf-8")
     other.replace(file)
-    now = servers.prepared(settings).servers
+    now = servers.prepare(settings).servers
     assert now["named"] is not before["named"]
     assert now["plain"] is before["plain"]
-    assert servers.prepared(settings).servers["named"] is now["named"]
+    assert servers.prepare(settings).servers["named"] is now["named"]

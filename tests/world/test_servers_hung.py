@@ -16,7 +16,7 @@ import pytest
 from support import leases, waiting
 from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
-from tarsy.tools.servers import health, pool, toolbox
+from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
 
@@ -26,11 +26,11 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.05)
-    monkeypatch.setattr(stdio, "LOOK_LASTS_SECONDS", 0.4)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.05)
+    monkeypatch.setattr(stdio, "CHECK_SECONDS", 0.4)
     monkeypatch.setattr(stdio, "_GRACE", 0.2)
-    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.4)
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 0.4)
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +40,7 @@ async def running(transport: Any, limits: Any = None, **more: Any) -> AsyncItera
     servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS)
     owners = asyncio.create_task(servers.run())
     async with asyncio.timeout(60):
-        await servers.tools.settled()
+        await servers.tools.wait_tried()
     try:
         yield servers
     finally:
@@ -83,7 +83,7 @@ async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_t
             async with asyncio.timeout(60):
                 told = await asyncio.gather(*(until_it_is_away(box) for _ in range(5)))
             assert sorted(told)[2:] == [f"'one.say' was not called: MCP server 'one' {AWAY}"] * 3, "who waited"
-            assert (server.slots.locked(), server.calls.under_way) == (False, 0)
+            assert (server.slots.locked(), server.calls.in_flight) == (False, 0)
             await waiting.until(lambda: len(pids(tmp_path)) == 2)  # another has been started in its place
             await waiting.until(lambda: not Path(f"/proc/{pid}").exists())
             await asyncio.wait_for(server.client(), 60)
@@ -108,11 +108,11 @@ async def test_a_program_that_stays_silent_is_not_ended_while_it_works_for_someb
         server = servers.tools.servers["one"]
         (pid,) = pids(tmp_path)
         for _ in range(health.UNANSWERED):
-            with contextlib.suppress(TimeoutError), server.calls.one():
+            with contextlib.suppress(TimeoutError), server.calls.track():
                 raise TimeoutError
-        with server.calls.one():
+        with server.calls.track():
             os.kill(pid, signal.SIGSTOP)
-            await waiting.until(lambda: server.standing.state == "unreachable")
+            await waiting.until(lambda: server.state.state == "unreachable")
             await asyncio.sleep(1)  # four looks more
             assert pids(tmp_path) == {pid}
         await waiting.until(lambda: len(pids(tmp_path)) == 2)
@@ -141,10 +141,10 @@ async def test_who_waits_for_his_turn_waits_no_longer_once_the_server_is_silent(
 async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> None:
     calls, slots = health.Calls(), asyncio.Semaphore(1)
     await slots.acquire()
-    waits = [asyncio.create_task(calls.turn(slots, 60)) for _ in range(3)]
+    waits = [asyncio.create_task(calls.acquire(slots, 60)) for _ in range(3)]
     await asyncio.sleep(0)
-    calls.turn_away()
-    calls.turn_away()
+    calls.cancel_waits()
+    calls.cancel_waits()
     slots.release()
     ends = await asyncio.gather(*waits, return_exceptions=True)
     had = [end for end in ends if end is None]
@@ -153,7 +153,7 @@ async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> N
     assert slots.locked() == bool(had)
     for _ in had:
         slots.release()
-    await asyncio.wait_for(calls.turn(slots, 60), 60)
+    await asyncio.wait_for(calls.acquire(slots, 60), 60)
 
 
 async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the_same_server(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the
             (pid,) = pids(tmp_path) - shared
             async with servers.tools.toolbox(["one"], lambda _: True) as others:
                 calling = asyncio.create_task(call(others, "hang"))
-                await waiting.until(lambda: others._servers["one"].calls.under_way == 1)
+                await waiting.until(lambda: others._servers["one"].calls.in_flight == 1)
                 os.kill(pid, signal.SIGSTOP)
                 await waiting.until(lambda: "does not answer any more" in own.problem)
                 os.kill(pid, signal.SIGCONT)
@@ -238,7 +238,7 @@ async def trickling() -> AsyncIterator[tuple[Trickling, str]]:
 
 
 async def test_a_look_whose_answer_has_no_end_is_silence() -> None:
-    async with trickling() as (_, url), remote.looking(platforms.HTTPTransport(type="http", url=url)) as look:
+    async with trickling() as (_, url), remote.checker(platforms.HTTPTransport(type="http", url=url)) as look:
         async with asyncio.timeout(60):
             assert await look() is None
 
@@ -246,7 +246,7 @@ async def test_a_look_whose_answer_has_no_end_is_silence() -> None:
 async def test_a_look_whose_answer_has_no_end_keeps_nobody_from_connecting_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 3600.0)
+    monkeypatch.setattr(remote, "CHECK_SECONDS", 3600.0)
     async with trickling() as (there, url), running({"type": "http", "url": url}) as servers:
         await waiting.until(lambda: there.looks == 1)
         there.forgets = True

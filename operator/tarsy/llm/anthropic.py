@@ -183,8 +183,8 @@ class Claude(langchain.ChatModel):
             raise provider.ContextOverflowError(f"the answer has filled the context of {self.model}")
         if metadata.get("stop_reason") == "refusal":
             details = metadata.get("stop_details") or {}
-            why = ": ".join(str(details[key]) for key in ("category", "explanation") if details.get(key))
-            raise provider.RejectedError(f"the model refused to answer{f' ({why})' if why else ''}")
+            reason = ": ".join(str(details[key]) for key in ("category", "explanation") if details.get(key))
+            raise provider.RejectedError(f"the model refused to answer{f' ({reason})' if reason else ''}")
         return super().finish(chunk)
 
     def native_results(self, answer: Answer) -> Iterator[provider.StreamEvent]:

@@ -28,7 +28,6 @@ Their messages quote the whole body.
 """
 _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only supports up to)", re.DOTALL)
 """The words of the Gemini API and of Vertex AI for a request that is too large."""
-_HIDDEN = "***"
 _UNKNOWN = "http://unknown.invalid"
 """The server's address until the SDK has chosen it."""
 
@@ -111,7 +110,7 @@ class GeminiModel:
         message = str(error.message)[: http.ERROR_TEXT_MAX]
         text = f"{error.code} {str(error.status or '')[: http.ERROR_TEXT_MAX]}: {message}"
         for secret in self._secrets():
-            text = text.replace(secret, _HIDDEN)
+            text = provider.without(secret, text)
         code = str(error.code or "")
         if error.code in _RETRYABLE:
             return provider.RetryableError(text, after=_retry_after(error), code=code)

@@ -126,10 +126,10 @@ class Answer:
         chunk = _Chunk.model_validate(received)
         candidate = chunk.candidates[0] if chunk.candidates else _Candidate()
         for part in (candidate.content and candidate.content.parts) or ():
-            self._keep(part)
+            self._add_part(part)
             yield from self._events(part)
-        self._ground(candidate)
-        self._check()
+        self._add_grounding(candidate)
+        self._check_bounds()
         if usage := chunk.usage_metadata:
             yield provider.Usage(_usage(usage))
         if chunk.prompt_feedback and (reason := chunk.prompt_feedback.block_reason):
@@ -149,7 +149,7 @@ class Answer:
             yield provider.Grounding("url_context", tuple(self._pages.values()))
         yield provider.Finish(self._parts)
 
-    def _keep(self, part: _Part) -> None:
+    def _add_part(self, part: _Part) -> None:
         try:
             wire_part = part.model_dump(by_alias=True, exclude_none=True)
             if others := wire_part.keys() - {"text", "thought"}:
@@ -159,9 +159,9 @@ class Answer:
         if others or part.text:
             self._size += len(part.text or "")
             self._parts.append(wire_part)
-            self._check()
+            self._check_bounds()
 
-    def _check(self) -> None:
+    def _check_bounds(self) -> None:
         if self._size > _SIZE_MAX:
             raise provider.RejectedError(f"the answer is longer than {_SIZE_MAX} characters", code="too_long")
         if len(self._parts) + len(self._queries) + len(self._search_results) + len(self._pages) > _PARTS_MAX:
@@ -192,7 +192,7 @@ class Answer:
                 outcome=result.outcome or "",
             )
 
-    def _ground(self, candidate: _Candidate) -> None:
+    def _add_grounding(self, candidate: _Candidate) -> None:
         """Collect search results and pages: they come in pieces, and repeatedly."""
         if searched := candidate.grounding_metadata:
             self._queries |= dict.fromkeys(searched.web_search_queries or ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib import parse
 
 import aiohttp
@@ -121,7 +121,7 @@ class _Requests(transport.Request):
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
         **_: object,
-    ) -> transport.Response:
+    ) -> Any:
         """Send a request, and wait for the answer."""
         sending = self._send(url, method=method, body=body, headers=headers or {}, timeout=timeout)
         return asyncio.run_coroutine_threadsafe(sending, self._loop).result()
@@ -134,7 +134,7 @@ class _Requests(transport.Request):
 
     async def _send(
         self, url: str, *, method: str, body: bytes | str | None, headers: Mapping[str, str], timeout: float | None
-    ) -> transport.Response:
+    ) -> _Response:
         if self._is_closed:
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
@@ -170,26 +170,12 @@ class _Requests(transport.Request):
         return _Response(answer.status, answer.headers, content)
 
 
-class _Response(transport.Response):
-    """An answer in google-auth's form."""
+class _Response(NamedTuple):
+    """The attributes of an answer that google-auth reads."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self._status, self._headers, self._data = status, headers, body
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers, whatever the case of their names."""
-        return self._headers
-
-    @property
-    def data(self) -> bytes:
-        """The body."""
-        return self._data
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:

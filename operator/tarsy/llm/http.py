@@ -7,6 +7,7 @@ it. So bytes, lines and JSON values are counted here, event by event; too many o
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -100,7 +101,8 @@ async def bounded(response: httpx2.Response) -> None:
     A compressed body is an error, because its contents would circumvent the bounds.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
-    response.stream = _Events(response.stream) if response.status_code == 200 else _Refusal(response.stream, response)
+    filtered = bounded_events if response.status_code == 200 else functools.partial(_refusal_body, response)
+    response.stream = transport.FilteredBody(response.stream, filtered)
     response.encoding = "utf-8"  # whatever its header says: some of Python's encodings unpack compressed text
     _responses.get([]).append(response)
     refuse_compressed(response)
@@ -111,8 +113,9 @@ async def _keep_only_data(response: httpx2.Response) -> None:
 
     Source: WHATWG HTML, section 9.2.6. Lines that are no field stay as they are: Google sends errors so.
     """
-    if isinstance(response.stream, _Events):
-        response.stream = _Data(response.stream)
+    assert isinstance(response.stream, transport.FilteredBody)  # noqa: S101 - from `bounded`
+    if response.status_code == 200:
+        response.stream = transport.FilteredBody(response.stream, only_data)
 
 
 def refuse_compressed(response: Any) -> None:
@@ -133,94 +136,66 @@ def _unread_refusal(response: Any, problem: str) -> provider.ProviderError:
     return provider.FatalError(text, code=str(status))
 
 
-class _Events(httpx2.AsyncByteStream):
-    """The complete events of a stream, each within its bounds."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        total_bytes, begun = 0, bytearray()
-        async for chunk in self._stream:
-            total_bytes += len(chunk)
-            if total_bytes > BODY_MAX:
-                raise _too_much(f"{BODY_MAX / 2**20:g} MiB")
-            start = max(0, len(begun) - _LONGEST_END)
-            begun += chunk
-            ready = max((position + len(end) for end in _ENDS if (position := begun.rfind(end, start)) >= 0), default=0)
-            if len(begun) - ready > EVENT_MAX:
-                raise _too_much(f"{EVENT_MAX // 2**20} MiB in one event")
-            if ready:
-                for piece in _pieces(_checked(bytes(begun[:ready]))):
-                    yield piece
-                    if ready > PIECE:
-                        await asyncio.sleep(0)  # there may be thousands of small events
-                del begun[:ready]
-        if begun:
-            yield _checked(bytes(begun))
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+async def bounded_events(body: httpx2.AsyncByteStream) -> AsyncIterator[bytes]:
+    """Yield the complete events of a stream, each within its bounds."""
+    total_bytes, begun = 0, bytearray()
+    async for chunk in body:
+        total_bytes += len(chunk)
+        if total_bytes > BODY_MAX:
+            raise _too_much(f"{BODY_MAX / 2**20:g} MiB")
+        start = max(0, len(begun) - _LONGEST_END)
+        begun += chunk
+        ready = max((position + len(end) for end in _ENDS if (position := begun.rfind(end, start)) >= 0), default=0)
+        if len(begun) - ready > EVENT_MAX:
+            raise _too_much(f"{EVENT_MAX // 2**20} MiB in one event")
+        if ready:
+            for piece in _pieces(_checked(bytes(begun[:ready]))):
+                yield piece
+                if ready > PIECE:
+                    await asyncio.sleep(0)  # there may be thousands of small events
+            del begun[:ready]
+    if begun:
+        yield _checked(bytes(begun))
 
 
-class _Data(httpx2.AsyncByteStream):
-    """The data of complete events, each field written as `data: ...`."""
-
-    def __init__(self, events: _Events) -> None:
-        self._events = events
-        self._others = 0
-        """Bytes of lines that are no field: google-genai keeps them until their braces match."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        mark = _BYTE_ORDER_MARK
-        async for piece in self._events:
-            payload = b"\n".join(self._lines(piece.removeprefix(mark)))
-            mark = b""
-            if payload.strip():
-                yield payload
-
-    async def aclose(self) -> None:
-        await self._events.aclose()
-
-    def _lines(self, events: bytes) -> Iterator[bytes]:
-        for line in _LINE_END.split(events):
+async def only_data(events: httpx2.AsyncByteStream) -> AsyncIterator[bytes]:
+    """Yield the data of complete events, each field written as `data: ...`."""
+    mark = _BYTE_ORDER_MARK
+    other_bytes = 0  # google-genai keeps lines that are no field until their braces match
+    async for piece in events:
+        lines = []
+        for line in _LINE_END.split(piece.removeprefix(mark)):
             if line.startswith(_DATA):
-                yield _DATA + b" " + line.removeprefix(_DATA).removeprefix(b" ")
+                lines.append(_DATA + b" " + line.removeprefix(_DATA).removeprefix(b" "))
             elif not line.startswith(_IGNORED):
-                self._others += len(line)
-                if self._others > OTHER_MAX:
+                other_bytes += len(line)
+                if other_bytes > OTHER_MAX:
                     raise _too_much(f"{OTHER_MAX // 2**20} MiB that are no data of events")
-                yield line
-
-
-class _Refusal(httpx2.AsyncByteStream):
-    """The complete body of an answer that is no stream; empty if SDKs would fail at it."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
-        self._stream = stream
-        self._response = response
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        body = bytearray()
-        async for chunk in self._stream:
-            body += chunk
-            if len(body) > REFUSAL_MAX:
-                problem = f"the server sent more than {REFUSAL_MAX // 2**20} MiB with it"
-                raise _unread_refusal(self._response, problem)
-        payload = body.decode("utf-8", "replace").encode()
-        if rawjson.has_more_values(payload, VALUES_MAX):
-            raise _unread_refusal(self._response, f"the server sent more than {VALUES_MAX} values with it")
-        try:
-            json.loads(payload)
-        except json.JSONDecodeError:  # the text of a proxy
-            yield payload
-        except (ValueError, RecursionError):  # numbers or levels that no SDK expects
-            yield b""
-        else:
+                lines.append(line)
+        mark = b""
+        payload = b"\n".join(lines)
+        if payload.strip():
             yield payload
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+
+async def _refusal_body(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> AsyncIterator[bytes]:
+    """Yield the complete body of an answer that is no stream: empty if SDKs would fail at it."""
+    body = bytearray()
+    async for chunk in stream:
+        body += chunk
+        if len(body) > REFUSAL_MAX:
+            raise _unread_refusal(response, f"the server sent more than {REFUSAL_MAX // 2**20} MiB with it")
+    payload = body.decode("utf-8", "replace").encode()
+    if rawjson.has_more_values(payload, VALUES_MAX):
+        raise _unread_refusal(response, f"the server sent more than {VALUES_MAX} values with it")
+    try:
+        json.loads(payload)
+    except json.JSONDecodeError:  # the text of a proxy
+        yield payload
+    except (ValueError, RecursionError):  # numbers or levels that no SDK expects
+        yield b""
+    else:
+        yield payload
 
 
 def _pieces(events: bytes) -> Iterator[bytes]:

@@ -97,8 +97,10 @@ class Integration(langchain.ChatModel):
             try:
                 asked = self.chat.bind_tools(self.tools(request))
             except NotImplementedError as error:
-                why = f"{type(self.chat).__name__} takes no tools: give its agents no MCP servers, or strategy react"
-                raise provider.FatalError(why, code="tools") from error
+                problem = (
+                    f"{type(self.chat).__name__} takes no tools: give its agents no MCP servers, or strategy react"
+                )
+                raise provider.FatalError(problem, code="tools") from error
         async for message in asked.astream(conversation):
             yield ChatGenerationChunk(message=message)
 

@@ -75,6 +75,13 @@ class _Attempts:
     def call(self, usage: messages.Usage) -> entries.ModelCall:
         """The entry of the call; `usage` belongs to its last request."""
         usages = (usage, *(attempt.usage for attempt in self.failed))
+        cost = None
+        if (price := self.price) is not None:  # of a million tokens
+            cost = sum(
+                tokens.input_tokens * price.input + (tokens.output_tokens + tokens.thinking_tokens) * price.output
+                for tokens in usages
+            )
+            cost /= 1e6
         return entries.ModelCall(
             provider=self.name,
             model=self.model,
@@ -82,7 +89,7 @@ class _Attempts:
             usage=usage,
             attempts=tuple(self.failed),
             retries=self.retries,
-            cost=None if self.price is None else sum(_cost(tokens, self.price) for tokens in usages),
+            cost=cost,
         )
 
     def error(
@@ -104,7 +111,9 @@ class _Attempts:
             if alike == (ATTEMPTS_BEFORE_FALLBACK if self.scope.has_fallback else ATTEMPTS):
                 text = f"{self.name} gave no answer in {len(self.failed)} attempts; the last one: {last}"
                 raise self.error(text, kind="fatal", code=error.code) from error
-            wait = (error.after or 0.0) + _backoff(alike)
+            backoff = min(FIRST_BACKOFF * 2 ** (alike - 1), LONGEST_BACKOFF)
+            # Jitter, so that a crowd does not return at once.
+            wait = (error.after or 0.0) + backoff * (0.5 + random.random() / 2)  # noqa: S311 - spreads load only
         if wait >= self.seconds_left:
             seconds = self.limits.iteration.total_seconds()
             no_time = f"no time to ask again in {wait:.3g} s: an iteration has {seconds:g} s"
@@ -280,18 +289,6 @@ def _storable(code: str) -> str:
     return messages.storable(code[:100])
 
 
-def _cost(usage: messages.Usage, price: providers.Price) -> float:
-    """The cost of a request, at a price for a million tokens."""
-    output = usage.output_tokens + usage.thinking_tokens
-    return (usage.input_tokens * price.input + output * price.output) / 1e6
-
-
 def _attempts_text(failed: Sequence[entries.Attempt]) -> str:
     """The number of failed attempts and the error of the last one; "" without any."""
     return f" (failed attempts: {len(failed)}; the last one: {failed[-1].error})" if failed else ""
-
-
-def _backoff(attempt: int) -> float:
-    """Seconds before the next attempt: doubled each time, with jitter so that a crowd does not return as one."""
-    longest: float = min(FIRST_BACKOFF * 2 ** (attempt - 1), LONGEST_BACKOFF)
-    return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing

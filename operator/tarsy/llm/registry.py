@@ -29,21 +29,19 @@ class Type:
 
     module: str
     """The module with its `build(name, settings, key, session)`."""
-    packages: Mapping[str, str]
-    """The required modules, and the package that contains each."""
+    requires: str
+    """The required module of another package, which has the same name with dashes."""
     extra: str
-    """The extra of `tarsy` that installs the packages."""
+    """The extra of `tarsy` that installs the package."""
 
 
 TYPES = {
-    "google": Type(module="tarsy.llm.gemini", packages={"google.genai": "google-genai"}, extra="google"),
-    "vertexai": Type(module="tarsy.llm.vertexai", packages={"google.genai": "google-genai"}, extra="google"),
-    "openai": Type(module="tarsy.llm.openai", packages={"langchain_openai": "langchain-openai"}, extra="openai"),
-    "anthropic": Type(
-        module="tarsy.llm.anthropic", packages={"langchain_anthropic": "langchain-anthropic"}, extra="anthropic"
-    ),
-    "xai": Type(module="tarsy.llm.xai", packages={"langchain_xai": "langchain-xai"}, extra="xai"),
-    "langchain": Type(module="tarsy.llm.integrations", packages={"langchain": "langchain"}, extra="langchain"),
+    "google": Type(module="tarsy.llm.gemini", requires="google.genai", extra="google"),
+    "vertexai": Type(module="tarsy.llm.vertexai", requires="google.genai", extra="google"),
+    "openai": Type(module="tarsy.llm.openai", requires="langchain_openai", extra="openai"),
+    "anthropic": Type(module="tarsy.llm.anthropic", requires="langchain_anthropic", extra="anthropic"),
+    "xai": Type(module="tarsy.llm.xai", requires="langchain_xai", extra="xai"),
+    "langchain": Type(module="tarsy.llm.integrations", requires="langchain", extra="langchain"),
 }
 INTEGRATIONS = {
     "anthropic_bedrock": "langchain_aws",
@@ -142,7 +140,8 @@ class Models:
         for name, limited in self._models.items():
             problem = problems.get(name, "")
             failed = limited.state.failure
-            failure = details.Failure(kind=failed.kind, code=_word(failed.code)) if failed else None
+            is_word = failed and re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", failed.code)  # providers may send any text
+            failure = details.Failure(kind=failed.kind, code=failed.code if is_word else "") if failed else None
             yield standing.Fact(
                 kind="provider",
                 name=name,
@@ -150,11 +149,6 @@ class Models:
                 since=limited.state.since,
                 detail=details.Provider(**self._details[name], problem=problem, failure=failure),
             )
-
-
-def _word(code: str) -> str:
-    """The code of a failure if it is a word: providers may send anything."""
-    return code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", code) else ""
 
 
 def unusable(settings: platforms.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
@@ -263,11 +257,9 @@ def _problem(error: Exception) -> str:
 def _check_packages(settings: providers.Provider) -> None:
     """Raise UnusableError if a package is not installed, which is found without an import."""
     provider_type = TYPES[settings.type]
-    for module, package in provider_type.packages.items():
-        if not _is_installed(module):
-            raise provider.UnusableError(
-                f"the package {package} is not installed: install tarsy[{provider_type.extra}]"
-            )
+    if not _is_installed(provider_type.requires):
+        package = re.sub("[._]", "-", provider_type.requires)
+        raise provider.UnusableError(f"the package {package} is not installed: install tarsy[{provider_type.extra}]")
     if isinstance(settings, providers.LangChainProvider):
         integration = settings.model_provider.replace("-", "_").lower()  # as LangChain reads it
         module = INTEGRATIONS.get(integration, f"langchain_{integration}")

@@ -37,7 +37,7 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
     tools = pool.Pool(loaded, secrets=known_secrets.KnownSecrets())
     async with asyncio.TaskGroup() as group:
         connecting = group.create_task(tools.run())
-        await tools.tools.settled()
+        await tools.tools.wait_tried()
         facts = list(tools.facts())
         connecting.cancel()
     tools_by_server = {

@@ -52,7 +52,7 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
 
     def confirmed(_: str) -> bool:
         if has_clients.is_set():
-            worker_clients.pool.look_again()
+            worker_clients.pool.relist()
         return False  # others have their own servers
 
     async def equip() -> None:

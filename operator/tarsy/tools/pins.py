@@ -1,10 +1,10 @@
-"""Pins: the hash of a tool's description, taken when the tool is first seen, and the search for drift.
+"""Pins: the hash of a tool's description, taken when the tool is first seen, and the comparison with it (drift).
 
-Agents trust a tool by its server's description, and a server may change that later, when it is no longer reviewed. So a
-hash of the description is kept for all processes and past their ends (`Keep`). A tool that differs from its pin is
-stopped until a person accepts the change: in the platform file, or by the API.
+Agents trust a tool by its server's description, and a server may change that later, when nobody reviews it any more. So
+a hash of the description is stored for all processes and past their ends (`PinStore`). A tool that differs from its pin
+is stopped until a person accepts the change: in the platform file, or by the API.
 
-The hash covers the server's own words, before masking and cutting: everything that the model reads of a tool, and the
+The hash covers the server's own text, before masking and cutting: everything that the model reads of a tool, and the
 hints by which it counts as read-only. The order of an object's keys does not count.
 """
 
@@ -22,19 +22,19 @@ from tarsy.config.model import tool_filters
 from tarsy.transcript import messages
 
 NAMED_MAX = 3
-"""Tools that are told where there is little room; the warnings tell all."""
-_SHOWN = 12
-"""Digits of a hash that are told there; the warnings have all."""
+"""Names of stopped tools in a short text; the warnings have all."""
+_SHORT_HASH = 12
+"""Digits of a hash in a short text; the warnings have all."""
 
 
 def digest(tool: types.Tool) -> str:
-    """The hash of what a server says of a tool, as `sha256:` and 64 hex digits."""
+    """The hash of a tool's description: `sha256:` and 64 hex digits."""
     hints = tool.annotations or types.ToolAnnotations()
     description = {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
-        # One that could not be stored is replaced as a whole: it is not read again.
+        # A schema that could not be stored is not used.
         "inputSchema": tool.input_schema if messages.is_plain_json(tool.input_schema) else None,
         "title of hints": hints.title,
         "hints": [hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint],
@@ -42,15 +42,13 @@ def digest(tool: types.Tool) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()}"
 
 
-class Keep(Protocol):
-    """Where pins are kept."""
+class PinStore(Protocol):
+    """A store of pins."""
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the pins of the tools that were `seen`.
+        """The pins of the tools in `seen`, which pins those without one at their hash.
 
-        A tool without a pin is pinned at the hash that was seen first.
-
-        A `confirmed` hash replaces the pin from now on. A tool without a hash afterwards is beyond the limit. Raises
+        A `confirmed` hash replaces the pin. A tool that has no pin afterwards is beyond the limit of pins. Raises
         TemporaryError if the pins cannot be read now.
         """
         ...
@@ -58,24 +56,24 @@ class Keep(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """A tool that is not what was pinned."""
+    """A tool that differs from its pin, and is not called."""
 
     tool: str
     pinned: str
-    """Its hash; "" where it is one more than are pinned of a server."""
+    """The pinned hash; "" if the tool is beyond the limit of pins of a server."""
     offered: str
-    """The hash of what the server says of it now."""
+    """The hash of the server's present description."""
     written: str = ""
-    """The key of the platform file that says what it has to be, and where alone that is changed; "" where none does."""
+    """The setting of the platform file that has the pin, and that alone can change it; "" without one."""
 
     @property
-    def why(self) -> str:
-        """Why it is not called, with both hashes."""
+    def reason(self) -> str:
+        """The reason why it is not called, with both hashes."""
         problem = self._drift_text(self.pinned, self.offered)
         if self.written:
             return f"it is stopped: {problem}"
-        why = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
-        return f"it {why}, and is stopped until somebody confirms it ({problem})"
+        cause = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
+        return f"it {cause}, and is stopped until somebody confirms it ({problem})"
 
     @property
     def short(self) -> str:
@@ -88,66 +86,61 @@ class Stopped:
         return f"pinned {pinned}, now {offered}" if pinned else f"new, {offered}"
 
 
-class Pins:
+class ServerPins:
     """The pins of one server's tools."""
 
-    def __init__(self, server: str, *, keep: Keep, written: Mapping[str, str]) -> None:
-        """`written` are the hashes of the platform file, by tool: of a tool that is there nothing else counts."""
+    def __init__(self, server: str, *, store: PinStore, configured: Mapping[str, str]) -> None:
+        """`configured` are the hashes in the platform file, by tool; they override the store's."""
         self._server = server
-        self._keep = keep
-        self._written = written
+        self._store = store
+        self._configured = configured
 
     async def stopped(self, seen: Mapping[str, str]) -> Mapping[str, Stopped]:
-        """Those of the tools, given with their hashes, that are to be stopped; new ones are pinned.
+        """The tools that differ from their pins, from the hashes of all; new tools are pinned.
 
-        A TemporaryError: it cannot be said now.
+        Raises TemporaryError if the pins cannot be read now.
         """
-        others = {tool: offered for tool, offered in seen.items() if tool not in self._written}
-        confirmed = {tool: offered for tool, offered in seen.items() if offered == self._written.get(tool)}
-        pinned = {**await self._keep.pinned(self._server, seen=others, confirmed=confirmed), **self._written}
-        return {
-            tool: Stopped(tool=tool, pinned=pinned.get(tool, ""), offered=offered, written=self._key(tool))
-            for tool, offered in seen.items()
-            if offered != pinned.get(tool)
-        }
-
-    def _key(self, tool: str) -> str:
-        return f"mcp_servers.{self._server}.tool_hashes.{tool}" if tool in self._written else ""
+        others = {tool: offered for tool, offered in seen.items() if tool not in self._configured}
+        confirmed = {tool: offered for tool, offered in seen.items() if offered == self._configured.get(tool)}
+        pinned = {**await self._store.pinned(self._server, seen=others, confirmed=confirmed), **self._configured}
+        stopped = {}
+        for tool, offered in seen.items():
+            if offered != pinned.get(tool):
+                setting = f"mcp_servers.{self._server}.tool_hashes.{tool}" if tool in self._configured else ""
+                stopped[tool] = Stopped(tool=tool, pinned=pinned.get(tool, ""), offered=offered, written=setting)
+        return stopped
 
 
 def stopped_text(stopped: Mapping[str, Stopped]) -> str:
-    """That tools are stopped, as what is missing of a server's tools; "" where none is.
+    """The problem of a server whose tools are stopped; "" without such tools.
 
-    Behind the first colon stand the names of others: see `ports.Toolbox.problems`.
+    Only the text after the first colon is the server's: see `ports.Toolbox.problems`.
     """
     if not stopped:
         return ""
-    are_to_be = any(tool.written for tool in stopped.values())
-    if len(stopped) == 1:
-        why = "because it is not what it has to be" if are_to_be else "because it is not what was pinned"
-        until = "" if are_to_be else " until somebody confirms it"
-        what = f"has 1 tool that is stopped{until}, {why}"
-    else:
-        why = "because they are not what they have to be" if are_to_be else "because they are not what was pinned"
-        until = "" if are_to_be else " until somebody confirms them"
-        what = f"has {len(stopped)} tools that are stopped{until}, {why}"
+    count, is_configured = len(stopped), any(tool.written for tool in stopped.values())
+    they, them, are, have = ("it", "it", "is", "has") if count == 1 else ("they", "them", "are", "have")
+    expected = f"what {they} {have} to be" if is_configured else "what was pinned"
+    until = "" if is_configured else f" until somebody confirms {them}"
+    tools = "1 tool that is" if count == 1 else f"{count} tools that are"
+    problem = f"has {tools} stopped{until}, because {they} {are} not {expected}"
     named = list(stopped.values())[:NAMED_MAX]
     more = f", and {len(stopped) - NAMED_MAX} more" if len(stopped) > NAMED_MAX else ""
-    return f"{what}: {', '.join(tool.tool for tool in named)}{more} ({'; '.join(tool.short for tool in named)})"
+    return f"{problem}: {', '.join(tool.tool for tool in named)}{more} ({'; '.join(tool.short for tool in named)})"
 
 
 def _short(digest: str) -> str:
     kind, colon, digits = digest.partition(":")
-    return f"{kind}{colon}{digits[:_SHOWN]}"
+    return f"{kind}{colon}{digits[:_SHORT_HASH]}"
 
 
-class Memory:
-    """Pins that are kept in memory: for tests, and for who connects once and calls nothing."""
+class MemoryPins:
+    """Pins in memory: for tests, and for a command that connects once and calls nothing."""
 
     def __init__(self) -> None:
         self.pins: dict[tuple[str, str], str] = {}
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Keep`."""
+        """See `PinStore`."""
         self.pins |= {(server, tool): offered for tool, offered in confirmed.items()}
         return {tool: self.pins.setdefault((server, tool), offered) for tool, offered in seen.items()}

@@ -19,13 +19,13 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
+from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
 from tarsy.resources import chains
 from tarsy.tools import pins
-from tarsy.tools.calls import offered_tools
-from tarsy.tools.servers import health, toolbox
+from tarsy.tools.servers import connection, health, listing, toolbox
 from tarsy.tools.transports import progress
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -134,32 +134,32 @@ class World:
     servers: dict[str, Connected] = field(default_factory=dict)
 
 
-class Connected:
+class Connected(connection.Server):
     """A server of the pool that is connected."""
 
     def __init__(self, name: str, client: mcp.Client) -> None:
         self.name = name
         self.tools: Sequence[types.Tool] = OFFERS[name]
-        self.problem = self.missing = ""
+        self.problem = self.tools_problem = ""
         self.stopped: Mapping[str, pins.Stopped] = {}
         self.timeout: float | None = None
         self.is_child = False
         self.reports = progress.Reports()
-        self.slots = asyncio.Semaphore(16)
+        self.slots = slots.Slots(16)
         self.calls = health.Calls()
-        self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
-        self._client = client
+        self.mask = masker.Masker(groups=["security"]).text
+        self._session_client = client
 
     async def client(self) -> mcp.Client:
-        return self._client
+        return self._session_client
 
-    def broke(self, _: mcp.Client) -> None:
+    def report_broken(self, _: mcp.Client) -> None:
         raise NotImplementedError
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """It stays."""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """It stays."""
 
 
@@ -264,15 +264,15 @@ async def obeyed(
     model = Obedient(payload, in_text=strategy == "react")
 
     def opened(servers: Sequence[str], admits: ports.ToolPredicate) -> toolbox.PoolToolbox:
-        having = offered_tools.Offered(platform.mcp_servers, admits)
-        return toolbox.PoolToolbox([world.servers[name] for name in servers], limits=platform.limits, offered=having)
+        having = listing.ToolSelection(platform.mcp_servers, admits)
+        return toolbox.PoolToolbox([world.servers[name] for name in servers], limits=platform.limits, selection=having)
 
     runtime = ports.Runtime(platform=platform, model=lambda _: model, toolbox=opened)
     await investigation.run(runtime=runtime, journal=journal)
     return model, journal
 
 
-def results(found: record.Record) -> dict[str, messages.Message]:
+def call_results(found: record.Record) -> dict[str, messages.Message]:
     """What the calls came to, by the name that was called."""
     said = [one for execution in found.executions.values() for one in execution.log]
     return {one.tool_name: one for one in said if isinstance(one, messages.Message) and one.role == "tool"}
@@ -285,7 +285,7 @@ async def test_of_300_injections_that_are_obeyed_none_is_a_write_an_unlisted_cal
     assert len(PAYLOADS) >= 300
     for payload in PAYLOADS:
         model, journal = await obeyed(payload, world, platform, snapshot, strategy=strategy)
-        called = results(journal.record)
+        called = call_results(journal.record)
         assert journal.record.ended is not None
         assert set(payload.names) <= called.keys(), (payload, "it was not obeyed, so nothing was tried")
         assert all(called[name].failed for name in payload.names), payload
@@ -301,8 +301,8 @@ async def test_a_toolbox_refuses_by_itself_what_it_does_not_offer(
     world: World, platform: platforms.Platform, name: str
 ) -> None:
     """Whatever the loop lets through: the log of an earlier version may have pinned tools that are not offered now."""
-    having = offered_tools.Offered(platform.mcp_servers, lambda tool: tool != "k8s.secrets")
-    box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, offered=having)
+    having = listing.ToolSelection(platform.mcp_servers, lambda tool: tool != "k8s.secrets")
+    box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, selection=having)
     scope = ports.Scope(execution="e", ensure_lease=leases.clear)
     output = await box.call(messages.ToolCall(id="0.0", name=name, arguments="{}"), scope)
     assert output.failed
@@ -314,8 +314,8 @@ async def test_a_tool_that_turns_into_a_writing_one_is_not_called_any_more(
     world: World, platform: platforms.Platform
 ) -> None:
     """A server may say something else of a tool after an execution has begun with it."""
-    having = offered_tools.Offered(platform.mcp_servers, lambda _: True)
-    box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, offered=having)
+    having = listing.ToolSelection(platform.mcp_servers, lambda _: True)
+    box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, selection=having)
     scope = ports.Scope(execution="e", ensure_lease=leases.clear)
     call = messages.ToolCall(id="0.0", name="k8s.get", arguments="{}")
     assert not (await box.call(call, scope)).failed

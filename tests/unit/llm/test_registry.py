@@ -107,12 +107,11 @@ async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", registry.TYPES)
-def test_a_package_that_is_missing_is_told_before_any_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_missing_package_is_reported_before_any_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     known = registry.TYPES[kind]
-    (package,) = known.packages.values()
-    monkeypatch.setitem(registry.TYPES, kind, replace(known, packages={"not_there.at_all": package}))
+    monkeypatch.setitem(registry.TYPES, kind, replace(known, requires="not_there.at_all"))
     found = of(kind, model="m", **({"model_provider": "openai"} if kind == "langchain" else {}))
-    why = f"the package {package} is not installed: install tarsy[{known.extra}]"
+    why = f"the package not-there-at-all is not installed: install tarsy[{known.extra}]"
     assert registry.unusable(found, environment={}) == {"mine": why}
 
 

@@ -65,7 +65,7 @@ async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: clients.Clie
     )
     prepared = await equipped.prepare(other, {})
     assert len(equipped.living._living) == 2
-    (new,) = (server for server in equipped.pool._owned if server.name == "new")
+    (new,) = (server for server in equipped.pool._servers if server.name == "new")
     prepared.drop()
     await closed(equipped)
     assert len(equipped.living._living) == 1
@@ -80,7 +80,7 @@ async def test_what_fails_under_way_lets_go_of_what_there_was(
     def fails(_: platforms.Platform) -> None:
         raise LookupError("what nobody expected")
 
-    monkeypatch.setattr(equipped.pool, "prepared", fails)
+    monkeypatch.setattr(equipped.pool, "prepare", fails)
     other = platforms.Platform.model_validate(written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp"))
     with pytest.raises(LookupError):
         await equipped.prepare(other, {})

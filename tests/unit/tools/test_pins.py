@@ -15,7 +15,7 @@ from tarsy.config.model import platforms, tool_filters
 from tarsy.config.redact import secret_values, view
 from tarsy.masking import known_secrets, masker
 from tarsy.tools import pins
-from tarsy.tools.transports import bounds
+from tarsy.tools.servers import listing
 
 JSON = strategies.recursive(
     strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text(),
@@ -91,47 +91,51 @@ A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 
 
 async def test_a_tool_is_what_it_was_when_it_was_first_seen_or_it_is_stopped() -> None:
-    keep = pins.Memory()
-    held = pins.Pins("k8s", keep=keep, written={})
+    keep = pins.MemoryPins()
+    held = pins.ServerPins("k8s", store=keep, configured={})
     assert await held.stopped({"get": A}) == {}
     assert await held.stopped({"get": B, "list": C}) == {"get": pins.Stopped(tool="get", pinned=A, offered=B)}
     assert await held.stopped({"list": C}) == {}, "it was taken away"
     assert (await held.stopped({"get": C, "list": C})).keys() == {"get"}, "and came back as something else"
     assert await held.stopped({"get": A, "list": C}) == {}, "or as what it was"
-    assert await pins.Pins("other", keep=keep, written={}).stopped({"get": B}) == {}, "another server has its own"
-    assert (await pins.Pins("k8s", keep=keep, written={}).stopped({"get": B})).keys() == {"get"}, (
+    assert await pins.ServerPins("other", store=keep, configured={}).stopped({"get": B}) == {}, (
+        "another server has its own"
+    )
+    assert (await pins.ServerPins("k8s", store=keep, configured={}).stopped({"get": B})).keys() == {"get"}, (
         "after a start as well"
     )
 
 
 async def test_what_the_platform_file_says_counts_and_nothing_else() -> None:
-    keep = pins.Memory()
-    assert (await pins.Pins("k8s", keep=keep, written={"get": A}).stopped({"get": B})).keys() == {"get"}, (
+    keep = pins.MemoryPins()
+    assert (await pins.ServerPins("k8s", store=keep, configured={"get": A}).stopped({"get": B})).keys() == {"get"}, (
         "though it is seen for the first time"
     )
     assert ("k8s", "get") not in keep.pins
-    assert await pins.Pins("k8s", keep=keep, written={}).stopped({"get": A}) == {}
-    moved = pins.Pins("k8s", keep=keep, written={"get": B})
+    assert await pins.ServerPins("k8s", store=keep, configured={}).stopped({"get": A}) == {}
+    moved = pins.ServerPins("k8s", store=keep, configured={"get": B})
     assert await moved.stopped({"get": B}) == {}
     assert (await moved.stopped({"get": A})).keys() == {"get"}, "what it was before is none of it any more"
-    assert await pins.Pins("k8s", keep=keep, written={}).stopped({"get": B}) == {}, "it may be taken out again"
+    assert await pins.ServerPins("k8s", store=keep, configured={}).stopped({"get": B}) == {}, (
+        "it may be taken out again"
+    )
 
 
 async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
-    held = pins.Pins("k8s", keep=pins.Memory(), written={"get": A})
+    held = pins.ServerPins("k8s", store=pins.MemoryPins(), configured={"get": A})
     stopped = await held.stopped({"get": B})
     assert stopped["get"].written == "mcp_servers.k8s.tool_hashes.get"
     says = "mcp_servers.k8s.tool_hashes.get says sha256:aaaaaaaaaaaa"
     told = f"{says}, the server offers sha256:bbbbbbbbbbbb: change it there"
     whole = f"mcp_servers.k8s.tool_hashes.get says {A}, the server offers {B}: change it there"
-    assert stopped["get"].why == f"it is stopped: {whole}"
+    assert stopped["get"].reason == f"it is stopped: {whole}"
     assert pins.stopped_text(stopped) == (
         f"has 1 tool that is stopped, because it is not what it has to be: get ({told})"
     )
 
 
 async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes_behind_a_colon() -> None:
-    offer = bounds.Offer("k8s")
+    offer = listing.ToolList("k8s")
     offer.add([tool("get"), tool("list"), tool("no tool of ours !")])
     assert offer.hashes == {"get": pins.digest(tool("get")), "list": pins.digest(tool("list"))}
     offer.stop({"get": pins.Stopped(tool="get", pinned=A, offered=B)})
@@ -149,7 +153,7 @@ async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes
 
 
 async def test_of_two_tools_of_one_name_the_first_counts() -> None:
-    offer = bounds.Offer("k8s")
+    offer = listing.ToolList("k8s")
     offer.add([tool("get", description="Another."), tool("get")])
     assert offer.hashes == {"get": pins.digest(tool("get", description="Another."))}
 
@@ -167,7 +171,7 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     key = f"mcp_servers.k8s.tool_hashes.{name}"
     held = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1], written=key)
     told = [pins.stopped_text({name: one}) for one in (stopped, held)] + digests
-    told += [f"'k8s.{name}' was not called: {one.why}" for one in (stopped, held)]
+    told += [f"'k8s.{name}' was not called: {one.reason}" for one in (stopped, held)]
     told.append(tool_filters.differs(key, says=digests[0], offered=digests[1]))
     for masking in (
         masker.Masker(groups=["all"]),

@@ -44,7 +44,7 @@ def under_way(
     reports: progress.Reports, said: list[str], *, execution: str = "e", mask: Callable[[str], str] = plain
 ) -> Iterator[str]:
     """A call; its token."""
-    with reports.under_way(execution=execution, mask=mask, say=said.append) as meta:
+    with reports.during_call(execution=execution, mask=mask, show=said.append) as meta:
         assert meta[progress.LOG_LEVEL] == "info"  # type: ignore[literal-required]
         token = meta["progress_token"]
         assert isinstance(token, str)

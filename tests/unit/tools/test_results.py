@@ -52,7 +52,7 @@ def texts(*said: str) -> list[types.ContentBlock]:
     ],
 )
 def test_what_is_no_text_is_named_with_its_type_and_size(content: list[types.ContentBlock], text: str) -> None:
-    output = results.output(types.CallToolResult(content=content))
+    output = results.to_output(types.CallToolResult(content=content))
     assert output == ports.ToolOutput(text=text)
 
 
@@ -70,7 +70,7 @@ def test_what_is_no_text_is_named_with_its_type_and_size(content: list[types.Con
     ],
 )
 def test_what_the_text_says_already_is_not_said_again(said: list[str], structured: Any) -> None:
-    output = results.output(types.CallToolResult(content=texts(*said), structured_content=structured))
+    output = results.to_output(types.CallToolResult(content=texts(*said), structured_content=structured))
     assert output.text == "\n".join(said)
 
 
@@ -91,7 +91,7 @@ def test_what_the_text_says_already_is_not_said_again(said: list[str], structure
 def test_what_the_text_does_not_say_is_said_beside_it(
     content: list[types.ContentBlock], structured: Any, text: str
 ) -> None:
-    assert results.output(types.CallToolResult(content=content, structured_content=structured)).text == text
+    assert results.to_output(types.CallToolResult(content=content, structured_content=structured)).text == text
 
 
 JSON = st.recursive(
@@ -107,19 +107,19 @@ def test_an_object_that_is_sent_twice_as_the_protocol_wants_it_is_told_once(
     structured: dict[str, Any], indent: int | None
 ) -> None:
     text = json.dumps(structured, indent=indent)
-    output = results.output(types.CallToolResult(content=texts(text), structured_content=structured))
+    output = results.to_output(types.CallToolResult(content=texts(text), structured_content=structured))
     assert output.text == text
 
 
 def test_an_error_stays_one_and_is_never_without_words() -> None:
-    said = results.output(types.CallToolResult(content=[TEXT], is_error=True))
+    said = results.to_output(types.CallToolResult(content=[TEXT], is_error=True))
     assert said == ports.ToolOutput(text="web-0 is Running", failed=True)
-    silent = results.output(types.CallToolResult(content=[], is_error=True))
+    silent = results.to_output(types.CallToolResult(content=[], is_error=True))
     assert silent == ports.ToolOutput(text="the tool failed, and did not say why", failed=True)
 
 
 async def cleaned(text: str, mask: Any = lambda text: text) -> ports.ToolOutput:
-    return await results.cleaned(ports.ToolOutput(text=text), mask=mask)
+    return await results.mask_and_cut(ports.ToolOutput(text=text), mask=mask)
 
 
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
@@ -208,7 +208,7 @@ async def test_no_half_of_a_secret_is_told_where_the_beginning_ends(monkeypatch:
 
 
 async def test_what_is_longer_than_what_is_kept_is_cut_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "WHOLE_MAX", 1000)
+    monkeypatch.setattr(results, "RESULT_MAX", 1000)
     output = await cleaned("a" * 2000, lambda text: f"{text}b")
     assert "\n[cut: 1,001 characters of a line are left out here; ask for less]\n" in output.text
     assert output.text.endswith("ab")

@@ -18,7 +18,7 @@ ALLOWED = ("github.com", "raw.githubusercontent.com", "runbooks.example.com")
 
 def asked(url: str, *, loopback: bool = False) -> str:
     """What is asked for `url`."""
-    return str(client.checked(url, allowed=ALLOWED, loopback=loopback))
+    return str(client.checked_url(url, allowed=ALLOWED, loopback=loopback))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ REFUSED = [
     *("https://[::ffff:a9fe:a9fe]/a", "https://[64:ff9b::a9fe:a9fe]/a", "https://[fe80::1%25eth0]/a"),
     *("https://localhost/a", "https://LOCALHOST/a", "http://localhost:8080/a", "http://127.0.0.1:8080/a"),
     *("https://kubernetes.default.svc/api", "https://metadata.google.internal/a"),
-    "https://github.com/" + "a" * client.LONGEST,
+    "https://github.com/" + "a" * client.URL_MAX,
 ]
 
 
@@ -97,7 +97,7 @@ _PIECES = st.sampled_from(
 @example("https://github.com/o/r/blob/main/../../../../a", False)
 def test_whatever_is_asked_is_asked_of_an_allowed_host_however_it_is_read(url: str, of_host: bool) -> None:
     try:
-        found = client.checked(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
+        found = client.checked_url(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
     except ports.RunbookError:
         return
     assert (found.scheme, found.port, found.user, found.password) == ("https", 443, None, None)
@@ -121,12 +121,12 @@ OURS = [
 
 @pytest.mark.parametrize("address", OURS)
 def test_an_address_that_is_not_anybodys_is_none(address: str) -> None:
-    assert not addresses.is_anybodys(address)
+    assert not addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", ["140.82.112.3", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111"])
 def test_an_address_of_the_public_network_is_one(address: str) -> None:
-    assert addresses.is_anybodys(address)
+    assert addresses.is_public(address)
 
 
 @given(st.ip_addresses(v=4))
@@ -139,15 +139,15 @@ def test_no_address_hides_in_another(address: ipaddress.IPv4Address) -> None:
         ipaddress.IPv6Address(0x2002 << 112 | number << 80 | 1),
         ipaddress.IPv6Address(0x20010000 << 96 | (number ^ 0xFFFFFFFF)),
     ):
-        assert not addresses.is_anybodys(str(hidden)), hidden
+        assert not addresses.is_public(str(hidden)), hidden
 
 
 @given(st.ip_addresses())
 def test_what_the_library_calls_local_is_not_anybodys(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
-        assert not addresses.is_anybodys(str(address))
+        assert not addresses.is_public(str(address))
     if address.is_reserved or address.is_unspecified or not address.is_global:
-        assert not addresses.is_anybodys(str(address))
+        assert not addresses.is_public(str(address))
 
 
 @pytest.mark.parametrize(

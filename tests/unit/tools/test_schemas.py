@@ -205,8 +205,8 @@ def test_nothing_is_refused_that_the_schema_takes(
 def test_a_schema_that_is_none_says_what_can_be_understood_and_raises_nothing(schema: Any, value: Any) -> None:
     found = schemas.Schema(schema)
     found.faults(value)
-    found.subschemas(found.below(found.of_all(), "a"))
-    found.subschemas(found.below(found.of_all(), 0))
+    found.subschemas(found.below(found.of_root(), "a"))
+    found.subschemas(found.below(found.of_root(), 0))
 
 
 def doubling(times: int) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def test_a_hostile_schema_takes_no_time(schema: Any, value: Any) -> None:
         schemas.Schema(schema).faults(value)
         found = schemas.Schema(schema)
         for _ in range(1000):
-            found.subschemas(found.below(found.of_all(), 0))
+            found.subschemas(found.below(found.of_root(), 0))
 
     assert pace.within(0.4, use)
 

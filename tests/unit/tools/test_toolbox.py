@@ -16,11 +16,11 @@ from mcp import types
 from mcp.server import Server
 from support import leases
 from support.masking import NO_SECRETS
+from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.masking import masker
 from tarsy.tools import pins
-from tarsy.tools.calls import offered_tools, results, server_wait
-from tarsy.tools.servers import health, toolbox
+from tarsy.tools.servers import connection, health, listing, toolbox
 from tarsy.tools.transports import progress
 from tarsy.transcript import messages, ports
 
@@ -32,7 +32,7 @@ PLATFORM = platforms.Platform.model_validate(
         }
     }
 )
-ALL = offered_tools.Offered(PLATFORM.mcp_servers, lambda _: True)
+ALL = listing.ToolSelection(PLATFORM.mcp_servers, lambda _: True)
 """Whatever the servers have."""
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -102,23 +102,23 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"{asked.name} {arguments}")])
 
 
-class Connected:
+class Connected(connection.Server):
     """A server of the pool, with `client` or still without."""
 
     def __init__(self, name: str, client: mcp.Client | None) -> None:
         self.name = name
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
-        self.missing = ""
+        self.tools_problem = ""
         self.timeout: float | None = None
         self.is_child = True
         self.stopped: Mapping[str, pins.Stopped] = {}
         self.reports = progress.Reports()
         self.broken: list[mcp.Client] = []
         self.users = 0
-        self.slots = asyncio.Semaphore(2)
+        self.slots = slots.Slots(2)
         self.calls = health.Calls()
-        self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
+        self.mask = masker.Masker(groups=["security"]).text
         self._client = client
 
     async def client(self) -> mcp.Client:
@@ -127,13 +127,13 @@ class Connected:
         assert self._client is not None
         return self._client
 
-    def broke(self, client: mcp.Client) -> None:
+    def report_broken(self, client: mcp.Client) -> None:
         self.broken.append(client)
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         self.users += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.users -= 1
 
 
@@ -157,9 +157,9 @@ async def k8s() -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
-    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.05)
     limits = platforms.Limits.model_validate({"tool_call": "20s"})
-    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
+    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, selection=ALL)
 
 
 def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:
@@ -278,7 +278,7 @@ async def test_a_description_is_shown_as_text_that_the_store_can_hold(k8s: Conne
 async def test_tools_that_are_left_out_are_told_and_the_others_can_be_called(
     k8s: Connected, box: toolbox.PoolToolbox
 ) -> None:
-    k8s.missing = "offers too many tools"
+    k8s.tools_problem = "offers too many tools"
     assert box.problems[0] == "MCP server 'k8s' offers too many tools"
     assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
@@ -358,10 +358,10 @@ async def test_a_tool_that_only_read_and_may_write_by_now_is_not_called_as_one_t
 async def test_a_call_is_not_made_again_of_a_tool_that_is_another_one_since(
     box: toolbox.PoolToolbox, k8s: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broke(client: mcp.Client) -> None:
+    def report_broken(client: mcp.Client) -> None:
         k8s.tools = [tool("get", destructive_hint=True)]
 
-    monkeypatch.setattr(k8s, "broke", broke)
+    monkeypatch.setattr(k8s, "report_broken", report_broken)
     output, _ = await counted(box, "get", "lost once")
     assert output.text == "'k8s.get' was not called again: it is not the same tool any more"
 
@@ -416,7 +416,7 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
         return text
 
     k8s.mask = mask
-    box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL)
+    box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), selection=ALL)
     await box.call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
     assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
 
@@ -429,7 +429,7 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
         raise KeyError(text)
 
     k8s.mask = broken
-    output = await toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL).call(
+    output = await toolbox.PoolToolbox([k8s], limits=platforms.Limits(), selection=ALL).call(
         call("k8s.get", f'{{"name": "{name}"}}'), SCOPE
     )
     assert output == ports.ToolOutput(text="[withheld: it could not be masked]", failed=True)
@@ -439,7 +439,7 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
 
 async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k8s: Connected) -> None:
     async def looks(investigation: str) -> str:
-        box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), offered=ALL)
+        box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), selection=ALL)
         scope = dataclasses.replace(SCOPE, investigation=investigation)
         return (await box.call(call("k8s.get", '{"name": "a", "password": "cnry4Kd9xQ"}'), scope)).text
 
@@ -456,9 +456,9 @@ def test_a_tool_is_offered_without_the_secrets_in_its_description_and_schema() -
     schema = {"type": "object", "properties": {"password": {"type": "string", "description": "DB_PASSWORD=cnry4Kd9xQ"}}}
     tool = types.Tool(name="t", description="Looks with ghp_abcdefghijklmnopqrstuvwxyz0123456789", input_schema=schema)
     mask = masker.Masker(groups=["security"]).text
-    shown = results.masked(tool, mask)
+    shown = listing.masked_tool(tool, mask)
     assert shown.description == "Looks with [MASKED:github_token]"
     assert shown.input_schema["properties"]["password"]["description"] == "DB_PASSWORD=[MASKED:password]"
-    assert results.masked(shown, mask) is shown
-    broken = results.masked(tool, lambda _: "[")
+    assert listing.masked_tool(shown, mask) is shown
+    broken = listing.masked_tool(tool, lambda _: "[")
     assert (broken.description, broken.input_schema) == ("[", {"type": "object"})

@@ -90,7 +90,7 @@ class Clients:
         version = self.living.prepared(models.shared.values())
         with ExitStack() as undo:
             undo.callback(self.living.release, version)
-            tools = self.pool.prepared(platform)
+            tools = self.pool.prepare(platform)
             version.clients += tools.servers.values()
             read = await asyncio.to_thread(self._runbooks, platform)
             await self._settled(tools)
@@ -106,7 +106,7 @@ class Clients:
 
     async def _settled(self, tools: pools.Tools) -> None:
         with suppress(TimeoutError):  # one that is away is in force as well
-            await asyncio.wait_for(tools.settled(), SETTLE_SECONDS)
+            await asyncio.wait_for(tools.wait_tried(), SETTLE_SECONDS)
 
     def facts(self) -> Iterator[standing.Fact]:
         """How those in force stand."""
@@ -125,7 +125,7 @@ class Clients:
         with _without_collecting():
             from tarsy.tools.servers import pool
 
-            return pool.Pool(platform, secrets=self.secrets, keep=self.pins)
+            return pool.Pool(platform, secrets=self.secrets, pin_store=self.pins)
 
     def _runbooks(self, platform: platforms.Platform) -> client.Runbooks:
         return client.Runbooks(

@@ -52,13 +52,13 @@ PLATFORM_FILE = "the platform file"
 
 
 class Pins:
-    """The pins of all servers: `tools.pins.Keep` in Postgres."""
+    """The pins of all servers: `tools.pins.PinStore` in Postgres."""
 
     def __init__(self, database: databases.Database) -> None:
         self._database = database
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """See `tools.pins.Keep`: the first commit has pinned a tool, for all processes."""
+        """See `tools.pins.PinStore`: the first commit has pinned a tool, for all processes."""
         pinned_hashes = await self._read(server)
         if changed := {
             tool: tool_hash for tool, tool_hash in confirmed.items() if pinned_hashes.get(tool) != tool_hash

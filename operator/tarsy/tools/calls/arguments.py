@@ -1,8 +1,8 @@
-"""The way from a model's text to the arguments of a tool, or to the reason why it gets none.
+"""The arguments of a tool call: parsed from the model's text, converted to the types of the tool's schema, and checked.
 
 Arguments are data: they are sent as JSON and never become part of a command line of ours. A server that we started may
-still build a command line from them, in which `--server=...` for a name, or `../..`, is taken for something else
-(mcp-server-kubernetes, issue 328). So such a value is refused there, unless the schema asks for it.
+still build a command line from them, in which `--server=...` for a name, or `../..`, gets another meaning
+(mcp-server-kubernetes, issue 328). So such a value is refused there, unless the schema allows it.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from tarsy.tools.calls import schemas
 from tarsy.transcript import messages, tool_arguments
 
 VALUES_MAX = 10_000
-"""JSON values in them: so many are looked at in a tenth of a second."""
-TOLD_MAX = 20
-"""Parameters that are named."""
+"""JSON values in the arguments, which can be checked in a tenth of a second."""
+PARAMETERS_NAMED = 20
+"""Parameters that an error names."""
 
 _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
 _TOO_DEEP = f"they are nested deeper than {tool_arguments.DEEPEST} levels"
 
-Said: TypeAlias = Sequence[Mapping[str, Any]]
+Subschemas: TypeAlias = Sequence[Mapping[str, Any]]
 """The subschemas for one value (`schemas.Schema.subschemas`)."""
 
 
 class UnfitError(ValueError):
-    """No tool can be called so; the message is for the model: what is wrong, where, and what would be right."""
+    """Unusable arguments; the message tells the model what is wrong, where, and what is expected."""
 
 
 def resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
-    """The arguments in `text` for a tool of that schema; an UnfitError says why there are none.
+    """The arguments in `text` for a tool with the schema `parameters`; an UnfitError says why there are none.
 
-    JSON, else YAML, else pairs, else the only text that the tool takes; of the types that it names, where only one
-    thing can be meant. `is_child`: of a server that we started.
+    The text is JSON, else YAML, else pairs, else the value of the tool's only text parameter. Values are converted to
+    the types of the schema if their meaning is clear. `is_child` means a server that we started.
     """
     try:
         return _resolve(text, parameters, is_child=is_child)
     except UnfitError:
         raise
-    except (ArithmeticError, ValueError, RecursionError) as error:  # of unforeseen numbers and levels
+    except (ArithmeticError, ValueError, RecursionError) as error:  # from unexpected numbers and levels
         raise UnfitError(f"they hold what no tool can take; {_PLAINLY}") from error
 
 
@@ -51,36 +51,31 @@ def _resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dic
     if rawjson.has_more_values(text.encode("utf-8", "replace"), VALUES_MAX):
         raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
-    fitted = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))
-    wrong = schema.faults(fitted)
-    if is_child and not wrong:
-        wrong = list(_strange(fitted, schema.of_all(), schema, ()))[: schemas.FAULTS_MAX]
-    if wrong:
-        raise UnfitError("; ".join(map(str, wrong)))
-    arguments: dict[str, Any] = fitted
+    arguments: dict[str, Any] = messages.storable_json(_converted(_parsed(text, schema), schema.of_root(), schema))
+    faults = schema.faults(arguments)
+    if is_child and not faults:
+        faults = list(_command_line_faults(arguments, schema.of_root(), schema, ()))[: schemas.FAULTS_MAX]
+    if faults:
+        raise UnfitError("; ".join(map(str, faults)))
     return arguments
 
 
-def _read(text: str, schema: schemas.Schema) -> dict[str, Any]:
+def _parsed(text: str, schema: schemas.Schema) -> dict[str, Any]:
     parameters = tool_arguments.parse(text)
     if parameters is None:
-        return _of_text(text.strip(), schema)
-    raw = parameters.get(tool_arguments.RAW)
-    if (
-        parameters.keys() == {tool_arguments.RAW}
-        and isinstance(raw, str)
-        and tool_arguments.RAW not in (there := _parameters(schema))
-    ):
-        return _of_text(raw, schema) if there else parameters  # unreadable while its tool was not known
+        return _from_text(text.strip(), schema)
+    raw, names = parameters.get(tool_arguments.RAW), _parameters(schema)
+    if parameters.keys() == {tool_arguments.RAW} and isinstance(raw, str) and tool_arguments.RAW not in names:
+        return _from_text(raw, schema) if names else parameters  # the text of a model without native tool calls
     return parameters
 
 
-def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
-    """The arguments, where the text is no object: what the tool's only text is to be."""
+def _from_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
+    """The arguments for a text that is no object: the value of the tool's only text parameter."""
     try:
         loaded = tool_arguments.loads(text)
     except (ValueError, RecursionError) as error:
-        if text.startswith('{"'):  # it is meant to be JSON
+        if text.startswith('{"'):  # the start of JSON
             line = str(error).partition("\n")[0][:200]
             raise UnfitError(f"they are not JSON ({line}); {_expected(schema)}") from error
         loaded = text
@@ -90,37 +85,37 @@ def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
         raise UnfitError(_TOO_DEEP)
     if isinstance(loaded, list):
         raise UnfitError(f"they are a list; {_expected(schema)}")
-    texts = [name for name, parts in _parameters(schema).items() if "string" in _types(parts)]
+    texts = [name for name, subschemas in _parameters(schema).items() if "string" in _types(subschemas)]
     if len(texts) != 1:
         raise UnfitError(f"they are neither JSON nor YAML nor pairs (name=value); {_expected(schema)}")
     return {texts[0]: loaded if isinstance(loaded, str) else text}
 
 
-def _parameters(schema: schemas.Schema) -> dict[str, Said]:
-    """Return the subschemas of each named parameter."""
-    parts = schema.of_all()
-    names = {name: None for part in parts if isinstance(part.get("properties"), dict) for name in part["properties"]}
-    return {name: schema.subschemas(schema.below(parts, name)) for name in names}
+def _parameters(schema: schemas.Schema) -> dict[str, Subschemas]:
+    """The subschemas of each named parameter."""
+    root = schema.of_root()
+    names = {name: None for part in root if isinstance(part.get("properties"), dict) for name in part["properties"]}
+    return {name: schema.subschemas(schema.below(root, name)) for name in names}
 
 
 def _expected(schema: schemas.Schema) -> str:
-    """Return the description of the tool's parameters."""
-    required = {name for part in schema.of_all() for name in _strings(part.get("required"))}
-    named = [
-        f"{name[:100]} ({schemas.wanted(parts[0] if parts else {})}{', required' if name in required else ''})"
-        for name, parts in _parameters(schema).items()
-    ]
-    more = ", ..." if len(named) > TOLD_MAX else ""
-    return f"expected an object with {', '.join(named[:TOLD_MAX])}{more}" if named else "expected an object"
+    """A description of the tool's parameters."""
+    required = {name for part in schema.of_root() for name in _strings(part.get("required"))}
+    named = []
+    for name, subschemas in _parameters(schema).items():
+        value = schemas.expectation(subschemas[0] if subschemas else {})
+        named.append(f"{name[:100]} ({value}{', required' if name in required else ''})")
+    more = ", ..." if len(named) > PARAMETERS_NAMED else ""
+    return f"expected an object with {', '.join(named[:PARAMETERS_NAMED])}{more}" if named else "expected an object"
 
 
 def _strings(value: Any) -> Iterator[str]:
     return (text for text in value if isinstance(text, str)) if isinstance(value, list) else iter(())
 
 
-def _types(parts: Said) -> frozenset[str]:
-    """The types that a value may have, as far as that is said."""
-    return frozenset[str]().union(*map(schemas.types, parts))
+def _types(subschemas: Subschemas) -> frozenset[str]:
+    """The types that a value may have; none if the schema names none."""
+    return frozenset[str]().union(*map(schemas.types, subschemas))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -131,42 +126,43 @@ _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "
 _NOTHING = frozenset({"null", "none", "~", ""})
 
 
-def _fitted(value: Any, parts: Said, schema: schemas.Schema, *, deepest: int = tool_arguments.DEEPEST) -> Any:
-    """`value` with the types that its schema names, where only one thing can be meant; an UnfitError if it is too deep.
+def _converted(
+    value: Any, subschemas: Subschemas, schema: schemas.Schema, *, deepest: int = tool_arguments.DEEPEST
+) -> Any:
+    """`value` with the types of its schema, if its meaning is clear; raise UnfitError if it is nested too deep.
 
-    Nothing for what need not be there is left out: that is what models mean by it, and few servers take it.
+    An empty value for an optional member is left out: models mean that by it, and few servers accept it.
     """
-    value = _converted(value, _types(parts))
+    value = _with_type(value, _types(subschemas))
     if isinstance(value, dict | list) and not deepest:
         raise UnfitError(_TOO_DEEP)
     match value:
         case dict():
-            required = {name for part in parts for name in _strings(part.get("required"))}
-            fitted = {}
+            required = {name for part in subschemas for name in _strings(part.get("required"))}
+            converted = {}
             for name, member in value.items():
-                below = schema.subschemas(schema.below(parts, name))
-                types = _types(below)
-                if name not in required and _says_nothing(member, types):
-                    continue
-                fitted[name] = _fitted(member, below, schema, deepest=deepest - 1)
-            return fitted
+                below = schema.subschemas(schema.below(subschemas, name))
+                if name in required or not _is_nothing(member, _types(below)):
+                    converted[name] = _converted(member, below, schema, deepest=deepest - 1)
+            return converted
         case list():
-            below_of = (schema.subschemas(schema.below(parts, index)) for index in range(len(value)))
+            below_each = (schema.subschemas(schema.below(subschemas, index)) for index in range(len(value)))
             return [
-                _fitted(member, below, schema, deepest=deepest - 1)
-                for member, below in zip(value, below_of, strict=True)
+                _converted(member, below, schema, deepest=deepest - 1)
+                for member, below in zip(value, below_each, strict=True)
             ]
         case _:
             return value
 
 
-def _says_nothing(value: Any, types: frozenset[str]) -> bool:
-    nothing = {None: "null", "": "string"}.get(value) if isinstance(value, str | None) else None
-    return nothing is not None and bool(types) and not types & {nothing, "null"}
+def _is_nothing(value: Any, types: frozenset[str]) -> bool:
+    """Whether `value` is null or empty, and the schema allows neither."""
+    kind = {None: "null", "": "string"}.get(value) if isinstance(value, str | None) else None
+    return kind is not None and bool(types) and not types & {kind, "null"}
 
 
-def _converted(value: Any, types: frozenset[str]) -> Any:
-    """As one of `types`, if it is none of them and only one thing can be meant."""
+def _with_type(value: Any, types: frozenset[str]) -> Any:
+    """`value` as one of `types`, if it has none of them and its meaning is clear."""
     own = schemas.type_of(value)
     if not types or own in types or (own == "integer" and "number" in types):
         return int(value) if isinstance(value, float) and own == "integer" and "number" not in types else value
@@ -176,13 +172,13 @@ def _converted(value: Any, types: frozenset[str]) -> Any:
         case int() | float() if "string" in types:
             return repr(value)
         case str():
-            return _meant(value.strip(), types, value)
+            return _from_string(value.strip(), types, value)
         case _:
             return value
 
 
-def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
-    """A text that is to be something else."""
+def _from_string(text: str, types: frozenset[str], otherwise: str) -> Any:
+    """The value of another type that a text stands for, or `otherwise`."""
     if types & {"integer", "number"} and _INTEGER.fullmatch(text):
         return int(text)
     if "number" in types and _NUMBER.fullmatch(text):
@@ -201,51 +197,54 @@ def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
     return otherwise
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
+# --- command lines ----------------------------------------------------------------------------------------------------
 
 _STEPS_OUT = re.compile(r"(?<![\w.])\.\.(?=$|[/\\])")
 _BEGINS_WITH_DASH = re.compile(r"\^[(?:\[+]*\\?-")
-"""A pattern whose texts may well begin so."""
+"""A pattern whose texts may begin with a dash."""
 
 
-def _strange(value: Any, parts: Said, schema: schemas.Schema, location: schemas.Place) -> Iterator[schemas.Fault]:
-    """Values that a command line would take for something else than a value."""
+def _command_line_faults(
+    value: Any, subschemas: Subschemas, schema: schemas.Schema, location: schemas.Location
+) -> Iterator[schemas.Fault]:
+    """Yield the values that would have another meaning in a command line."""
     match value:
         case dict():
             for name, member in value.items():
-                below = schema.subschemas(schema.below(parts, name))
+                below = schema.subschemas(schema.below(subschemas, name))
                 is_known = any(
-                    name in properties for part in parts if isinstance(properties := part.get("properties"), dict)
+                    name in properties for part in subschemas if isinstance(properties := part.get("properties"), dict)
                 )
-                if not is_known and (why := _why_strange(name, (), schema)):
-                    yield schemas.Fault(location, f"{schemas.excerpt(name)} {why}")
-                yield from _strange(member, below, schema, (*location, name))
+                if not is_known and (problem := _command_line_problem(name, (), schema)):
+                    yield schemas.Fault(location, f"{schemas.excerpt(name)} {problem}")
+                yield from _command_line_faults(member, below, schema, (*location, name))
         case list():
             for index, member in enumerate(value):
-                yield from _strange(member, schema.subschemas(schema.below(parts, index)), schema, (*location, index))
-        case str() if why := _why_strange(value, parts, schema):
-            yield schemas.Fault(location, f"{schemas.excerpt(value)} {why}")
+                below = schema.subschemas(schema.below(subschemas, index))
+                yield from _command_line_faults(member, below, schema, (*location, index))
+        case str() if problem := _command_line_problem(value, subschemas, schema):
+            yield schemas.Fault(location, f"{schemas.excerpt(value)} {problem}")
 
 
-def _why_strange(value: str, parts: Said, schema: schemas.Schema) -> str:
-    """Why a text is not passed on; "" where it is."""
+def _command_line_problem(value: str, subschemas: Subschemas, schema: schemas.Schema) -> str:
+    """The reason why a text is not passed on; "" if it is."""
     text = value.strip()
     if len(text.split(maxsplit=1)) != 1:
         return ""  # prose, YAML, a query
     if text.startswith("-") and not _NUMBER.fullmatch(text):
-        why = "begins with a dash, as options of programs do: give the value alone"
+        problem = "begins with a dash, as options of programs do: give the value alone"
     elif _STEPS_OUT.search(text) or _STEPS_OUT.search(unquote(text)):
-        why = "steps out of where it begins by '..': give a path without that"
+        problem = "steps out of where it begins by '..': give a path without that"
     else:
         return ""
-    return "" if any(_asks_for(part, value, schema) for part in parts) else why
+    return "" if any(_allows(part, value, schema) for part in subschemas) else problem
 
 
-def _asks_for(part: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
-    """Whether `part`, part of `schema`, has a text like that in mind, and not just any."""
+def _allows(part: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
+    """Whether `part` of `schema` allows this very kind of text, and not just any text."""
     named = [*_strings(part.get("enum")), part.get("const"), part.get("default"), *_strings(part.get("examples"))]
     pattern = part.get("pattern")
     if value in named or not isinstance(pattern, str):
         return value in named
-    in_mind = _BEGINS_WITH_DASH.match(pattern) if value.strip().startswith("-") else r"\.\." in pattern
-    return bool(in_mind) and schema.matches(pattern, value) is True
+    is_meant = _BEGINS_WITH_DASH.match(pattern) if value.strip().startswith("-") else r"\.\." in pattern
+    return bool(is_meant) and schema.matches(pattern, value) is True

@@ -1,11 +1,12 @@
-"""Arguments held against the JSON Schema of their tool, and what it says of one of them.
+"""JSON Schemas of tools: the check of arguments against them, and the subschemas for one of their values.
 
-The schema is a server's word: it may be wrong, without end, or made to keep us busy. So what is looked at is counted in
-steps; patterns are RE2's; a reference leads within the schema or nowhere; and what cannot be understood says nothing.
-What is refused here the schema refuses: the keywords that are not looked at (`not`, `if`, that no second one of `oneOf`
-holds, `format`, ...) would only refuse more, and are left to the server.
+A schema comes from a server: it may be wrong, endless, or made to keep us busy. So the work is counted in steps,
+patterns are RE2's, and a reference leads within the schema or nowhere. A part that is not understood restricts nothing.
 
-Source: JSON Schema 2020-12, "Core" and "Validation"; of the older drafts what they write otherwise.
+Each fault that is found here violates the schema. The keywords that are not checked (`not`, `if`, a second match in
+`oneOf`, `format`, ...) could only add faults, and are left to the server.
+
+Source: JSON Schema 2020-12, "Core" and "Validation"; older drafts where they differ.
 """
 
 from __future__ import annotations
@@ -21,54 +22,56 @@ from urllib.parse import unquote
 from tarsy.masking import rules
 
 STEPS_MAX = 10_000
-"""Pairs of a value and a schema that are looked at, and what takes as long: about a tenth of a second."""
+"""Checked pairs of a value and a schema, and other work of the same duration: about a tenth of a second in all."""
 FAULTS_MAX = 5
-"""Faults that are told at once."""
+"""Faults in one error."""
 ALTERNATIVES_MAX = 64
-"""Schemas that are looked at for what they say of one value."""
+"""Subschemas for one value."""
 REFERENCE_MAX = 256
 """Characters of a reference."""
 TYPES_MAX = 16
-"""Types that a schema may name for one value; there are seven."""
+"""Types in one `type`; there are seven different ones."""
 PATTERN_MAX = 1024
 """Characters of a pattern."""
 PROGRAM_MAX = 300
-"""RE2's instructions of a pattern; a label's name in Kubernetes takes 251."""
+"""RE2's instructions for a pattern; the name of a Kubernetes label takes 251."""
 _MATCH_STEP = 2000
-"""Bytes times instructions of a match that are a step: RE2 takes up to 6 ns for one."""
+"""Bytes times instructions of a match that count as a step: RE2 takes up to 6 ns for each."""
 _EXACT_MAX = 2**53
-"""Up to which every whole number is a float."""
-_SHOWN_MAX = 60
+"""The limit up to which a float can hold every integer."""
+_EXCERPT_MAX = 60
+"""Characters of a value in an error."""
 _NAMES_MAX = 20
+"""Names or options in an error."""
 
-Place: TypeAlias = tuple[str | int, ...]
-"""Where in the arguments something stands."""
+Location: TypeAlias = tuple[str | int, ...]
+"""A path within the arguments."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that the schema refuses."""
+    """A violation of the schema."""
 
-    place: Place
+    location: Location
     problem: str
-    """The problem there, and the remedy."""
+    """The problem, and the expected value."""
 
     def __str__(self) -> str:
-        return f"{path_text(self.place)}: {self.problem}" if self.place else self.problem
+        return f"{path_text(self.location)}: {self.problem}" if self.location else self.problem
 
 
-def path_text(location: Place) -> str:
-    """A place as messages say it: `spec.containers[0].name`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_MAX]}" for step in location)
+def path_text(location: Location) -> str:
+    """A location as text: `spec.containers[0].name`."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_EXCERPT_MAX]}" for step in location)
     return "".join(steps).removeprefix(".")
 
 
-class _TooMuchError(Exception):
-    """It takes more steps than it may."""
+class _OutOfStepsError(Exception):
+    """The work takes more steps than allowed."""
 
 
 class Schema:
-    """The schema of a tool, for one call: its steps are counted over all that it is asked."""
+    """The schema of a tool, for one call, with one limit of steps for all checks."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -78,24 +81,24 @@ class Schema:
         self._is_older = isinstance(dialect, str) and _OLDER.search(dialect) is not None
 
     def faults(self, value: Any) -> list[Fault]:
-        """Return the first faults of `value`; none if the check takes too long."""
+        """The first faults of `value`; none if the check takes too many steps."""
         try:
             return self._faults(value, self._root, ())[:FAULTS_MAX]
-        except (_TooMuchError, RecursionError):
+        except (_OutOfStepsError, RecursionError):
             return []
 
-    def of_all(self) -> list[Mapping[str, Any]]:
-        """Return the subschemas for the arguments as a whole."""
+    def of_root(self) -> list[Mapping[str, Any]]:
+        """The subschemas for the arguments as a whole."""
         return self.subschemas([self._root])
 
     def subschemas(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
-        """All that is said of a value by its `schemas`: these, what they refer to, and what they are put together of.
+        """The subschemas for a value with `schemas`: these, the targets of their references, and their alternatives.
 
-        Nothing, where too much was asked for already.
+        There are none once the steps are used up.
         """
         subschemas: dict[int, Mapping[str, Any]] = {}
         waiting = [*schemas][:ALTERNATIVES_MAX]
-        for schema in waiting:  # which grows meanwhile
+        for schema in waiting:  # the loop appends to it
             if not isinstance(schema, dict) or id(schema) in subschemas or len(subschemas) == ALTERNATIVES_MAX:
                 continue
             self._left -= 1
@@ -109,7 +112,7 @@ class Schema:
         return list(subschemas.values())
 
     def below(self, subschemas: Iterable[Mapping[str, Any]], step: str | int) -> list[Any]:
-        """The schemas of a member or an item of a value, given what is `subschemas` of the value."""
+        """The schemas for a member or an item of a value with these `subschemas`."""
         below: list[Any] = []
         for schema in subschemas:
             if isinstance(step, int):
@@ -121,22 +124,22 @@ class Schema:
         return below
 
     def matches(self, pattern: str, text: str) -> bool | None:
-        """Whether a pattern finds something in `text`.
+        """Whether a pattern matches in `text`.
 
-        None where RE2 cannot tell for what the server will do, and where too much was asked for already.
+        It is None if RE2 may differ from the server's engine, or once the steps are used up.
         """
         try:
             return self._matches(pattern, text)
-        except _TooMuchError:
+        except _OutOfStepsError:
             return None
 
     def _spend(self, steps: int = 1) -> None:
         self._left -= steps
         if self._left < 0:
-            raise _TooMuchError
+            raise _OutOfStepsError
 
     def _target(self, reference: Any) -> Any:
-        """Return the target of a reference within the schema; True, which allows everything, for any other."""
+        """The target of a reference within the schema; for any other True, which allows every value."""
         if not isinstance(reference, str) or not reference.startswith("#") or len(reference) > REFERENCE_MAX:
             return True
         target = self._root
@@ -150,7 +153,7 @@ class Schema:
                 return True
         return target if reference == "#" or reference.startswith("#/") else True  # an anchor
 
-    def _faults(self, value: Any, schema: Any, location: Place) -> list[Fault]:
+    def _faults(self, value: Any, schema: Any, location: Location) -> list[Fault]:
         self._spend()
         if schema is False:
             return [Fault(location, "nothing may stand here")]
@@ -159,66 +162,66 @@ class Schema:
         faults: list[Fault] = []
         if "$ref" in schema:
             faults += self._faults(value, self._target(schema["$ref"]), location)
-            if self._is_older:  # then nothing beside it counts
+            if self._is_older:  # the keywords beside it do not count
                 return faults
         accepted, own = types(schema), type_of(value)
         if accepted and own not in accepted and not (own == "integer" and "number" in accepted):
-            return [*faults, Fault(location, f"expected {wanted(schema)}, not {excerpt(value)}")]
-        faults += self._choice(value, schema, location)
-        faults += self._of_kind(value, schema, location)
+            return [*faults, Fault(location, f"expected {expectation(schema)}, not {excerpt(value)}")]
+        faults += self._option_faults(value, schema, location)
+        faults += self._type_faults(value, schema, location)
         for subschema in _list(schema, "allOf"):
             faults += self._faults(value, subschema, location)
-        for several in ("anyOf", "oneOf"):
-            faults += self._none_of(value, _list(schema, several), location)
+        for keyword in ("anyOf", "oneOf"):
+            faults += self._alternative_faults(value, _list(schema, keyword), location)
         return faults
 
-    def _of_kind(self, value: Any, schema: Mapping[str, Any], location: Place) -> list[Fault]:
+    def _type_faults(self, value: Any, schema: Mapping[str, Any], location: Location) -> list[Fault]:
         match value:
             case bool():
                 return []
             case int() | float():
-                return _number(value, schema, location)
+                return _number_faults(value, schema, location)
             case str():
-                return self._text(value, schema, location)
+                return self._string_faults(value, schema, location)
             case list():
-                return self._list(value, schema, location)
+                return self._list_faults(value, schema, location)
             case dict():
-                return self._object(value, schema, location)
+                return self._object_faults(value, schema, location)
         return []
 
-    def _choice(self, value: Any, schema: Mapping[str, Any], location: Place) -> list[Fault]:
+    def _option_faults(self, value: Any, schema: Mapping[str, Any], location: Location) -> list[Fault]:
         options = [[schema["const"]]] if "const" in schema else []
         if isinstance(several := schema.get("enum"), list):
             options.append(several)
         self._spend(sum(map(len, options)) // 20)
         fits = all(any(same(value, option) for option in several) for several in options)
-        return [] if fits else [_not(value, schema, location)]
+        return [] if fits else [_unexpected(value, schema, location)]
 
-    def _none_of(self, value: Any, several: Sequence[Any], location: Place) -> list[Fault]:
-        """Return the faults of a value that none of `several` accepts: of the closest one, or of all together."""
+    def _alternative_faults(self, value: Any, options: Sequence[Any], location: Location) -> list[Fault]:
+        """The faults of a value that none of `options` accepts: those of the closest option, or one for all."""
         tried: list[list[Fault]] = []
-        for option in several:
+        for option in options:
             if not (faults := self._faults(value, option, location)):
                 return []
             tried.append(faults)
         if not tried:
             return []
-        near = [faults for faults in tried if any(fault.place != location for fault in faults)]
+        near = [faults for faults in tried if any(fault.location != location for fault in faults)]
         if near:
             return min(near, key=len)
-        told_of = dict.fromkeys(wanted(option) for option in several[:_NAMES_MAX])
-        return [Fault(location, f"expected {' or '.join(told_of)}, not {excerpt(value)}")]
+        expectations = dict.fromkeys(expectation(option) for option in options[:_NAMES_MAX])
+        return [Fault(location, f"expected {' or '.join(expectations)}, not {excerpt(value)}")]
 
-    def _text(self, value: str, schema: Mapping[str, Any], location: Place) -> list[Fault]:
-        faults = _bounds(len(value), schema, location, ("minLength", "maxLength"), "characters")
+    def _string_faults(self, value: str, schema: Mapping[str, Any], location: Location) -> list[Fault]:
+        faults = _size_faults(len(value), schema, location, ("minLength", "maxLength"), "characters")
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and self._matches(pattern, value) is False:
-            faults.append(_not(value, schema, location))
+            faults.append(_unexpected(value, schema, location))
         return faults
 
     def _matches(self, pattern: str, text: str) -> bool | None:
         if pattern not in self._compiled:
-            self._spend(50 + 2 * len(pattern[:PATTERN_MAX]))  # classes of Unicode take as long
+            self._spend(50 + 2 * len(pattern[:PATTERN_MAX]))  # Unicode classes take that long
             self._compiled[pattern] = _compiled(pattern)
         compiled = self._compiled[pattern]
         if compiled is None or (not text.isascii() and _CLASS.search(pattern)):
@@ -230,8 +233,8 @@ class Schema:
         self._spend(1 + len(encoded) * compiled.programsize // _MATCH_STEP)
         return compiled.search(encoded) is not None
 
-    def _list(self, value: list[Any], schema: Mapping[str, Any], location: Place) -> list[Fault]:
-        faults = _bounds(len(value), schema, location, ("minItems", "maxItems"), "items")
+    def _list_faults(self, value: list[Any], schema: Mapping[str, Any], location: Location) -> list[Fault]:
+        faults = _size_faults(len(value), schema, location, ("minItems", "maxItems"), "items")
         first, others = _items(schema)
         for index, member in enumerate(value):
             subschema = first[index] if index < len(first) else others
@@ -244,23 +247,24 @@ class Schema:
                 faults.append(Fault(location, "no item may be there twice"))
         return faults
 
-    def _object(self, value: dict[str, Any], schema: Mapping[str, Any], location: Place) -> list[Fault]:
+    def _object_faults(self, value: dict[str, Any], schema: Mapping[str, Any], location: Location) -> list[Fault]:
         properties = _dict(schema, "properties")
         required = [name for name in _list(schema, "required") if isinstance(name, str)]
         depends = _dict(schema, "dependentRequired")
         self._spend(len(depends) // 20)
         for name, names in depends.items():
             if name in value and isinstance(names, list):
-                required += [subschema for subschema in names if isinstance(subschema, str)]
+                required += [other for other in names if isinstance(other, str)]
         self._spend(len(required) // 20)
         missing = itertools.islice((name for name in dict.fromkeys(required) if name not in value), FAULTS_MAX)
         faults = [
-            Fault(location, f"{_quoted(name)} is missing: {wanted(properties.get(name, True))}") for name in missing
+            Fault(location, f"{_quoted(name)} is missing: {expectation(properties.get(name, True))}")
+            for name in missing
         ]
-        faults += _bounds(len(value), schema, location, ("minProperties", "maxProperties"), "members")
+        faults += _size_faults(len(value), schema, location, ("minProperties", "maxProperties"), "members")
         unknown = []
         for name, member in value.items():
-            schemas, is_known = self._of_member(name, schema, properties)
+            schemas, is_known = self._member_schemas(name, schema, properties)
             if not is_known:
                 unknown.append(name)
             for subschema in schemas:
@@ -268,13 +272,15 @@ class Schema:
             if "propertyNames" in schema:
                 faults += self._faults(name, schema["propertyNames"], (*location, name))
         if unknown:
-            there = ", ".join(map(_quoted, itertools.islice(properties, _NAMES_MAX))) or "none"
-            names_told = ", ".join(map(_quoted, unknown[:FAULTS_MAX]))
-            faults.append(Fault(location, f"{names_told} is not known here; known: {there}"))
+            known = ", ".join(map(_quoted, itertools.islice(properties, _NAMES_MAX))) or "none"
+            unknown_names = ", ".join(map(_quoted, unknown[:FAULTS_MAX]))
+            faults.append(Fault(location, f"{unknown_names} is not known here; known: {known}"))
         return faults
 
-    def _of_member(self, name: str, schema: Mapping[str, Any], properties: Mapping[str, Any]) -> tuple[list[Any], bool]:
-        """The schemas of a member, and whether there may be one of that name."""
+    def _member_schemas(
+        self, name: str, schema: Mapping[str, Any], properties: Mapping[str, Any]
+    ) -> tuple[list[Any], bool]:
+        """The schemas of a member, and whether the schema allows its name."""
         schemas = [properties[name]] if name in properties else []
         is_known = name in properties
         for pattern, subschema in _dict(schema, "patternProperties").items():
@@ -303,7 +309,7 @@ _NAMES = {
 
 
 def types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the types that the schema names; none if it names none, or an unknown one."""
+    """The types that the schema names; none if it names none, or an unknown one."""
     named = schema.get("type")
     several = named if isinstance(named, list) else [named]
     if len(several) > TYPES_MAX or not all(isinstance(type_name, str) and type_name in _NAMES for type_name in several):
@@ -330,8 +336,8 @@ def type_of(value: Any) -> str:
             return "object"
 
 
-def wanted(schema: Any) -> str:
-    """Return the schema's demand in a few words."""
+def expectation(schema: Any) -> str:
+    """The values that a schema allows, in a few words."""
     if not isinstance(schema, dict):
         return "something else" if schema is False else "anything"
     if "const" in schema:
@@ -342,7 +348,7 @@ def wanted(schema: Any) -> str:
     named = [_NAMES[name] for name in sorted(types(schema))] or ["something else"]
     what = " or ".join(named)
     if isinstance(pattern := schema.get("pattern"), str):
-        what += f" that matches {pattern[:_SHOWN_MAX]}"
+        what += f" that matches {pattern[:_EXCERPT_MAX]}"
     elif required := [name for name in _list(schema, "required")[:FAULTS_MAX] if isinstance(name, str)]:
         what = f"an object with {', '.join(map(_quoted, required))}"
     elif named == ["something else"] and (several := _list(schema, "anyOf") or _list(schema, "oneOf")):
@@ -355,18 +361,18 @@ def wanted(schema: Any) -> str:
 
 
 def excerpt(value: Any) -> str:
-    """A value as messages say it, cut."""
+    """A value for an error, cut."""
     match value:
         case dict():
             return "an object"
         case list():
             return "a list"
-        case str() if len(value) > _SHOWN_MAX:
-            return json.dumps(value[:_SHOWN_MAX], ensure_ascii=False)[:-1] + '..."'
-        case int() if abs(value) >= 10**_SHOWN_MAX:  # Python writes none of more than 4,300
-            return f"a number of more than {_SHOWN_MAX} digits"
+        case str() if len(value) > _EXCERPT_MAX:
+            return json.dumps(value[:_EXCERPT_MAX], ensure_ascii=False)[:-1] + '..."'
+        case int() if abs(value) >= 10**_EXCERPT_MAX:  # Python writes at most 4,300 digits
+            return f"a number of more than {_EXCERPT_MAX} digits"
         case _:
-            return json.dumps(value, ensure_ascii=False)[: 2 * _SHOWN_MAX]
+            return json.dumps(value, ensure_ascii=False)[: 2 * _EXCERPT_MAX]
 
 
 def same(value: Any, other: Any) -> bool:
@@ -375,9 +381,9 @@ def same(value: Any, other: Any) -> bool:
 
 
 _CLASS = re.compile(r"\\[wWdDsSbB]|\(\?i")
-"""The classes that are ASCII to some engines, and Unicode to others."""
+"""Classes that mean ASCII in some engines, and Unicode in others."""
 _FOREIGN = re.compile(r"\\(?:\\|[^a-zA-Z]|[dDwWsSbBnrtfvxpP])|(?P<foreign>\\[a-zA-Z])")
-"""An escape; a foreign one is something else to RE2 than to others."""
+"""An escape; a foreign one has another meaning in RE2 than in other engines."""
 
 
 def _compiled(pattern: str) -> rules.Rule | None:
@@ -390,9 +396,9 @@ def _compiled(pattern: str) -> rules.Rule | None:
     return compiled if compiled.programsize <= PROGRAM_MAX else None
 
 
-def _number(value: float, schema: Mapping[str, Any], location: Place) -> list[Fault]:
+def _number_faults(value: float, schema: Mapping[str, Any], location: Location) -> list[Fault]:
     low, high, above, below, step = (
-        _limit(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+        _bound(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
     )
     wrong = [
         f"at least {excerpt(low)}" if low is not None and value < low else "",
@@ -405,13 +411,15 @@ def _number(value: float, schema: Mapping[str, Any], location: Place) -> list[Fa
 
 
 def _is_no_multiple(value: float, step: float) -> bool:
-    """Return whether it is no multiple: exact for whole numbers; for others the server's rounding is unknown."""
+    """Whether `value` is surely no multiple of `step`: for fractions the server's rounding is unknown."""
     is_exact = 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
     return is_exact and value % step != 0
 
 
-def _bounds(size: int, schema: Mapping[str, Any], location: Place, names: tuple[str, str], what: str) -> list[Fault]:
-    low, high = (_limit(schema, name) for name in names)
+def _size_faults(
+    size: int, schema: Mapping[str, Any], location: Location, names: tuple[str, str], what: str
+) -> list[Fault]:
+    low, high = (_bound(schema, name) for name in names)
     wrong = [
         f"at least {excerpt(low)}" if low is not None and size < low else "",
         f"at most {excerpt(high)}" if high is not None and size > high else "",
@@ -419,19 +427,19 @@ def _bounds(size: int, schema: Mapping[str, Any], location: Place, names: tuple[
     return [Fault(location, f"expected {bound} {what}, not {size}") for bound in wrong if bound]
 
 
-def _limit(schema: Mapping[str, Any], name: str) -> float | None:
+def _bound(schema: Mapping[str, Any], name: str) -> float | None:
     limit = schema.get(name)
     return limit if isinstance(limit, int | float) and not isinstance(limit, bool) else None
 
 
-def _not(value: Any, schema: Mapping[str, Any], location: Place) -> Fault:
-    return Fault(location, f"expected {wanted(schema)}, not {excerpt(value)}")
+def _unexpected(value: Any, schema: Mapping[str, Any], location: Location) -> Fault:
+    return Fault(location, f"expected {expectation(schema)}, not {excerpt(value)}")
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:
-    """The schemas of the first items, each its own, and that of the others; None says nothing."""
+    """The schemas of the first items, and the schema of all others, which may be None."""
     items = schema.get("items")
-    if isinstance(items, list):  # as older drafts write it
+    if isinstance(items, list):  # in older drafts
         return items, schema.get("additionalItems")
     return _list(schema, "prefixItems"), items
 
@@ -447,4 +455,4 @@ def _dict(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _quoted(name: str) -> str:
-    return f"'{name[:_SHOWN_MAX]}'"
+    return f"'{name[:_EXCERPT_MAX]}'"

@@ -1,8 +1,7 @@
-"""Addresses that are anybody's: a name may stand for one that is ours, and a name is all that an alert has to give.
+"""Public IP addresses: an alert supplies only a host's name, which may resolve to an address of our own network.
 
-What is connected to is the very address that was looked at: the connector asks this resolver for each connection, keeps
-nothing of what it says, and connects to one of the addresses that it was told. So a name that stands for something else
-a moment later gains nothing.
+The connector asks this resolver for each connection, caches nothing, and connects to one of the returned addresses. So
+the checked address is the one that is used, and a name that resolves to another one a moment later gains nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from aiohttp import abc
 
 from tarsy.transcript import ports
 
-_NOT_FOR_ALL = tuple(
+_NOT_PUBLIC = tuple(
     map(
         ipaddress.ip_network,
         (
@@ -26,24 +25,24 @@ _NOT_FOR_ALL = tuple(
         ),
     )
 )
-"""Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries. What is tunnelled hides an address in another."""
+"""Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries. A tunnelled address hides another one."""
 _UNICAST = ipaddress.ip_network("2000::/3")
 """The public part of IPv6: the rest is local, mapped, translated or unassigned."""
 
 
-def is_anybodys(address: str) -> bool:
-    """Whether an address, as numbers, is one of the public network: not private, local, shared or tunnelled."""
+def is_public(address: str) -> bool:
+    """Whether an IP address is public: not private, local, shared or tunnelled."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return False
     if ip.version == 6 and (ip not in _UNICAST or getattr(ip, "scope_id", None)):
         return False
-    return ip.is_global and not any(ip in network for network in _NOT_FOR_ALL if network.version == ip.version)
+    return ip.is_global and not any(ip in network for network in _NOT_PUBLIC if network.version == ip.version)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address, as numbers, is this machine's own."""
+    """Whether an IP address is this machine's own."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -51,23 +50,23 @@ def is_loopback(address: str) -> bool:
 
 
 class Resolver(abc.AbstractResolver):
-    """Tells what names stand for, and refuses those that stand for what is not anybody's, be it among others."""
+    """A resolver that refuses names with any address that is not public."""
 
     def __init__(self, names: abc.AbstractResolver, *, loopback: bool) -> None:
-        """`names` knows what they stand for; `loopback` lets this machine itself pass."""
+        """`names` resolves names; `loopback` allows this machine's own addresses."""
         self._names = names
         self._loopback = loopback
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[abc.ResolveResult]:
-        """The addresses of `host`; a RunbookError where one of them is to be kept away from."""
+        """The addresses of `host`; a RunbookError if one of them is not allowed."""
         hosts = await self._names.resolve(host, port, family)
         for resolved in hosts:
-            if not (is_anybodys(resolved["host"]) or (self._loopback and is_loopback(resolved["host"]))):
+            if not (is_public(resolved["host"]) or (self._loopback and is_loopback(resolved["host"]))):
                 raise ports.RunbookError(f"{host} is at {resolved['host']}, an address that is not public")
         return hosts
 
     async def close(self) -> None:
-        """Close what knows the names."""
+        """Close the resolver of names."""
         await self._names.close()

@@ -1,8 +1,8 @@
-"""Runbooks by address. The author of an alert chooses the address; the platform file limits the hosts.
+"""Runbooks by URL. The author of an alert chooses the URL; the platform file limits the hosts.
 
-An address is https, at a host that the file allows by its whole name, on the usual port, and names no user; so is each
-redirect. Its host must resolve to public addresses alone (`addresses`). Its answer counts as text if it declares that
-and is text, is bounded in time and size, and is masked before it is read.
+A URL is https, has a host that the file allows by its whole name and the usual port, and names no user. The same holds
+for each redirect. The host must resolve to public addresses only (`addresses`). The answer must be declared as text and
+be text. It is bounded in time and size, and masked before it is read.
 
 Behind a proxy of the environment, the proxy resolves the names, and decides which addresses are reached.
 """
@@ -30,37 +30,37 @@ from tarsy.tools.runbooks import addresses
 from tarsy.transcript import messages, ports
 
 SECONDS = 30.0
-"""For a runbook, with all that it takes: names, redirections, and the wait for the last byte."""
+"""The limit for a runbook in all: name resolution, redirects, and the wait for the last byte."""
 SIZE_MAX = 1024 * 1024
 """Bytes of a runbook."""
-REDIRECTIONS_MAX = 5
+REDIRECTS_MAX = 5
 CACHED_SECONDS = 60.0
-"""How long what came of an address is remembered, be it nothing."""
+"""Seconds for which a runbook, or the reason why there is none, is cached."""
 CACHED_MAX, CACHED_SIZE_MAX = 256, 16 * SIZE_MAX
-"""How many addresses are remembered, and characters of what came of them."""
-LONGEST = 2048
-"""Characters of an address."""
-AT_ONCE = 64 * 1024
-"""Characters that are masked on the loop; more are in a thread."""
+"""The limits of the cache, in runbooks and in characters."""
+URL_MAX = 2048
+"""Characters of a URL."""
+MASKED_ON_LOOP = 64 * 1024
+"""Characters that are masked on the event loop; longer runbooks are masked in a thread."""
 
-_ADDRESS = re.compile(
+_URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[::1\])(?::(?P<port>[0-9]{1,5}))?(?:[/?#][^\x00-\x20\x7f\\]*)?",
     re.IGNORECASE,
 )
-"""An address without a user, whose host is written in ASCII: what other forms mean, parsers do not agree on."""
+"""A URL without a user and with an ASCII host: parsers do not agree on the meaning of other forms."""
 _PAGE = re.compile(r"/(?P<repository>[^/]+/[^/]+)/(?:blob|raw)/(?P<file>.+)")
-"""The path of a page of GitHub that shows a file."""
+"""The path of a GitHub page that shows a file."""
 _FILE = re.compile(
     r"/(?P<owner>[a-z0-9-]{1,39})/(?P<name>(?!\.{1,2}/)[a-z0-9._-]{1,100})"
     r"(?:/(?!\.{1,2}(?:/|\Z))(?:[\w.~!$&'()*+,;=:@-]|%20|%[89A-F][0-9A-F])+)+",
     re.ASCII | re.IGNORECASE,
 )
-"""The path of a file at `runbooks.TOKEN_DOMAIN` that names its repository in one way only: no part is empty, `.` or
-`..`, and nothing is escaped but spaces and what is no ASCII."""
+"""The path of a file at `runbooks.TOKEN_DOMAIN` that names its repository unambiguously: no part is empty, `.` or `..`,
+and only spaces and non-ASCII characters are escaped."""
 _LOOPBACK = (*runbooks.LOOPBACK, "[::1]")
-_REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PRIVATE = frozenset({401, 403, 404})
-"""The statuses of GitHub for files that it does not show to us."""
+"""GitHub's statuses for files that we may not read."""
 _TEXTS = re.compile(r"text/(?!html\b)[\w.+-]+|application/(json|yaml|x-yaml|toml|markdown)", re.ASCII)
 _HEADERS = {"Accept": "text/plain, text/*;q=0.9, */*;q=0.1", "Accept-Encoding": "identity", "User-Agent": "TARSy"}
 
@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 def session(
     *, loopback: bool, names: abc.AbstractResolver | None = None, tls: ssl.SSLContext | bool = True
 ) -> aiohttp.ClientSession:
-    """Return the session for runbooks without a proxy: to public addresses, or this machine's with `loopback`.
+    """The HTTP session for runbooks without a proxy: to public addresses, and with `loopback` to this machine.
 
     `names` resolves names, the system's resolver by default; `tls` has the trusted certificates.
     """
@@ -79,13 +79,13 @@ def session(
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 
-def checked(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.URL:
-    """`url` as it is asked for; a RunbookError says why it is not.
+def checked_url(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.URL:
+    """The URL to request for `url`; a RunbookError says why there is none.
 
-    Of a page of GitHub that shows a file that is the file; `loopback` lets this machine be asked, on any port and
-    without TLS.
+    For a GitHub page that shows a file it is the file's URL. With `loopback` this machine is allowed too, on any port
+    and without TLS.
     """
-    match = _ADDRESS.fullmatch(url) if len(url) <= LONGEST else None
+    match = _URL.fullmatch(url) if len(url) <= URL_MAX else None
     if match is None:
         raise ports.RunbookError("its address is no plain https URL, such as https://github.com/o/r/blob/main/a.md")
     host = match["host"].lower()
@@ -102,16 +102,16 @@ def checked(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.URL:
         parsed = yarl.URL(url).with_fragment(None)
     except ValueError as error:
         raise ports.RunbookError("its address cannot be read") from error
-    if parsed.raw_host != host.strip("[]"):  # that is what is connected to
+    if parsed.raw_host != host.strip("[]"):  # the host of the connection
         raise ports.RunbookError("its address can be read in two ways")
     if host == "github.com" and (page := _PAGE.fullmatch(parsed.raw_path)):
         file = f"https://{runbooks.TOKEN_DOMAIN}/{page['repository']}/{page['file']}"
-        return checked(file, allowed=allowed, loopback=loopback)
+        return checked_url(file, allowed=allowed, loopback=loopback)
     return parsed
 
 
 def repository(address: yarl.URL) -> str | None:
-    """The repository of GitHub, `owner/name` in small letters, whose file `address` is; None if it is no such file."""
+    """The GitHub repository of a file, as `owner/name` in small letters; None for any other URL."""
     if address.scheme != "https" or address.raw_host != runbooks.TOKEN_DOMAIN or address.port != 443:
         return None
     match = _FILE.fullmatch(address.raw_path)
@@ -124,17 +124,17 @@ class Token:
 
     value: str = ""
     problem: str = ""
-    """Why there is none, although there should be."""
+    """The reason why a configured token is missing."""
 
 
 def token(settings: runbooks.Runbooks, environment: Mapping[str, str]) -> Token:
-    """The token that the platform file names, as it is now; it may read a file."""
+    """The token that the platform file names, from the environment or a file."""
     if settings.token_file is not None:
         try:
             secret = settings.token_file.read_text(encoding="utf-8").strip()
         except OSError as error:
             return Token(problem=f"runbooks.token_file: {error.strerror}")
-        except ValueError:  # a NUL in its name, too
+        except ValueError:  # or a NUL in its name
             return Token(problem="runbooks.token_file: no file of UTF-8 text")
         named = "runbooks.token_file"
     elif settings.token_env is not None:
@@ -150,25 +150,25 @@ def token(settings: runbooks.Runbooks, environment: Mapping[str, str]) -> Token:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """The outcome of an address: its text, or the reason why there is none."""
+    """The outcome of a request: the runbook, or the reason why there is none."""
 
     text: str = ""
     problem: str = ""
     until: float
-    """For so long it is remembered, by the monotonic clock."""
+    """The end of its time in the cache, by the monotonic clock."""
 
 
 @dataclass(kw_only=True)
 class _Fetch:
-    """A fetch that is under way."""
+    """A current request."""
 
     task: asyncio.Task[_Outcome]
     waiting: int = 0
-    """How many wait for it."""
+    """The number of callers that wait for it."""
 
 
 class Runbooks:
-    """Fetches the runbooks of one platform file, in one process; who asks for the same one shares the request."""
+    """Fetches the runbooks of one platform file, in one process; callers for the same one share the request."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Runbooks:
         loopback: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`direct` is a `session`; `proxied` one for proxies, which are at any address; `loopback` as in `checked`."""
+        """`direct` is from `session`; `proxied` is for proxies, at any address; `loopback` is as in `checked_url`."""
         self._allowed = settings.allowed_domains
         self._token = token
         self._repositories = frozenset(settings.token_repositories)
@@ -190,8 +190,8 @@ class Runbooks:
         self._mask = mask
         self._loopback = loopback
         self._clock = clock
-        self._under_way: dict[yarl.URL, _Fetch] = {}
-        self._known: dict[yarl.URL, _Outcome] = {}
+        self._fetches: dict[yarl.URL, _Fetch] = {}
+        self._cache: dict[yarl.URL, _Outcome] = {}
         if token.problem:
             log.warning("private runbooks cannot be read: %s", token.problem, extra={"action": "runbook_token_missing"})
         for warning in settings.warnings:
@@ -199,60 +199,57 @@ class Runbooks:
 
     async def read(self, url: str) -> str:
         """The runbook at `url`, masked and storable; a RunbookError says why there is none."""
-        address = checked(url, allowed=self._allowed, loopback=self._loopback)
-        outcome = self._known.get(address)
+        address = checked_url(url, allowed=self._allowed, loopback=self._loopback)
+        outcome = self._cache.get(address)
         if outcome is None or outcome.until <= self._clock():
-            outcome = await self._shared(address)
+            outcome = await self._shared_fetch(address)
         if outcome.problem:
             raise ports.RunbookError(outcome.problem)
         return outcome.text
 
-    async def _shared(self, address: yarl.URL) -> _Outcome:
-        """Return the outcome of an address, by one request for all waiting callers; it ends without them."""
-        fetch = self._under_way.get(address)
+    async def _shared_fetch(self, address: yarl.URL) -> _Outcome:
+        """The outcome of one request for all waiting callers; it is cancelled with the last of them."""
+        fetch = self._fetches.get(address)
         if fetch is None:
             with logs.nobodys():
                 fetch = _Fetch(task=asyncio.create_task(self._outcome(address)))
-            self._under_way[address] = fetch
+            self._fetches[address] = fetch
         fetch.waiting += 1
         try:
             return await asyncio.shield(fetch.task)
         finally:
             fetch.waiting -= 1
             if not fetch.waiting:
-                del self._under_way[address]
+                del self._fetches[address]
                 if not fetch.task.done():
                     fetch.task.cancel()
                     await asyncio.wait([fetch.task])
 
     async def _outcome(self, address: yarl.URL) -> _Outcome:
-        """Fetch it once, and remember what came of it."""
+        """Fetch a runbook, and cache the outcome."""
         text = problem = ""
         try:
             async with asyncio.timeout(SECONDS):
-                text = await self._masked(await self._fetched(address))
+                text = await self._masked(await self._fetch(address))
         except ports.RunbookError as error:
             problem = str(error)
         except TimeoutError:
             problem = f"it was not there after {SECONDS:g} s"
         except (aiohttp.ClientConnectionError, OSError) as error:
             problem = str(error) or type(error).__name__
-        except (aiohttp.ClientError, ValueError) as error:  # whose text may have the address of a redirection
+        except (aiohttp.ClientError, ValueError) as error:  # its text may have the URL of a redirect
             problem = f"its answer cannot be read: {type(error).__name__}"
-        problem = messages.storable(masker.or_withheld(self._mask, problem[:LONGEST]))
+        problem = messages.storable(masker.or_withheld(self._mask, problem[:URL_MAX]))
         outcome = _Outcome(text=text, problem=problem, until=self._clock() + CACHED_SECONDS)
-        self._keep(address, outcome)
+        self._cache.pop(address, None)  # the newest outcome is the last one
+        self._cache[address] = outcome
+        size = sum(len(page.text) for page in self._cache.values())
+        while len(self._cache) > CACHED_MAX or size > CACHED_SIZE_MAX:
+            size -= len(self._cache.pop(next(iter(self._cache))).text)
         return outcome
 
-    def _keep(self, address: yarl.URL, outcome: _Outcome) -> None:
-        self._known.pop(address, None)  # what is newest stands last
-        self._known[address] = outcome
-        size = sum(len(page.text) for page in self._known.values())
-        while len(self._known) > CACHED_MAX or size > CACHED_SIZE_MAX:
-            size -= len(self._known.pop(next(iter(self._known))).text)
-
     async def _masked(self, text: str) -> str:
-        if len(text) > AT_ONCE:
+        if len(text) > MASKED_ON_LOOP:
             masked = await asyncio.to_thread(masker.or_withheld, self._mask, text)
         else:
             masked = masker.or_withheld(self._mask, text)
@@ -260,9 +257,9 @@ class Runbooks:
             raise ports.RunbookError("it could not be masked")
         return messages.storable(masked)
 
-    async def _fetched(self, address: yarl.URL) -> str:
-        """The text of the file at `address`, or at the one that it redirects to in the end."""
-        for _ in range(REDIRECTIONS_MAX + 1):
+    async def _fetch(self, address: yarl.URL) -> str:
+        """The text of the file at `address`, or at the end of its redirects."""
+        for _ in range(REDIRECTS_MAX + 1):
             proxy = proxies.proxy_for(str(address))
             headers = dict(_HEADERS)
             if self._token.value and self._is_listed(address):
@@ -273,25 +270,25 @@ class Runbooks:
                 allow_redirects=False,
                 auto_decompress=False,
                 proxy=proxy,
-                timeout=aiohttp.ClientTimeout(total=None),  # ours is for all together
+                timeout=aiohttp.ClientTimeout(total=None),  # `SECONDS` limits all together
             ) as response:
-                if response.status not in _REDIRECTIONS:
+                if response.status not in _REDIRECTS:
                     return await self._text(response, address)
                 location = response.headers.get("Location", "")
             try:
-                there = urllib.parse.urljoin(str(address), location)
-                address = checked(there, allowed=self._allowed, loopback=self._loopback)
+                target = urllib.parse.urljoin(str(address), location)
+                address = checked_url(target, allowed=self._allowed, loopback=self._loopback)
             except ports.RunbookError as error:
                 raise ports.RunbookError(f"it redirects where nobody is asked: {error}") from error
-        raise ports.RunbookError(f"it redirects more than {REDIRECTIONS_MAX} times")
+        raise ports.RunbookError(f"it redirects more than {REDIRECTS_MAX} times")
 
     def _is_listed(self, address: yarl.URL) -> bool:
-        """Whether `runbooks.token_repositories` lists the repository of that file."""
+        """Whether `runbooks.token_repositories` lists the repository of the file."""
         name = repository(address)
         return name is not None and not self._repositories.isdisjoint((name, f"{name.partition('/')[0]}/*"))
 
-    def _no_token(self, address: yarl.URL) -> str:
-        """The reason why `address` was asked without a token; empty if it was asked with it, or none is configured."""
+    def _token_problem(self, address: yarl.URL) -> str:
+        """The reason why `address` was requested without the configured token; "" if there is none."""
         if self._token.problem:
             return self._token.problem
         if not self._token.value or self._is_listed(address):
@@ -299,12 +296,12 @@ class Runbooks:
         return f"no token was sent, because runbooks.token_repositories does not list {repository(address) or 'it'}"
 
     async def _text(self, response: aiohttp.ClientResponse, address: yarl.URL) -> str:
-        """The text that an answer of `address` is; a RunbookError where it is something else."""
+        """The text of an answer; a RunbookError says why it is none."""
         if response.status != 200:
             host = address.raw_host
             is_private = host == runbooks.TOKEN_DOMAIN and response.status in _PRIVATE
-            why = self._no_token(address) if is_private else ""
-            raise ports.RunbookError(f"{host} answers {response.status}{why and f': {why}'}")
+            problem = self._token_problem(address) if is_private else ""
+            raise ports.RunbookError(f"{host} answers {response.status}{problem and f': {problem}'}")
         kind, charset = response.content_type, (response.charset or "utf-8").lower()
         if not _TEXTS.fullmatch(kind):
             raise ports.RunbookError(f"it is {kind[:100]!r}, and no plain text")

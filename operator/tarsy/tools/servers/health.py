@@ -1,65 +1,73 @@
-"""Whether an MCP server is still there: what its calls tell of it, and what a look does."""
+"""Whether an MCP server answers: from its calls, or from checks; and the wait for a server that is away."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TypeAlias
+import functools
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeAlias, TypeVar
 
 import mcp
 
 from tarsy.config.model import platforms
 from tarsy.tools.transports import remote, stdio
 
+T = TypeVar("T")
+
+AWAY_SECONDS = 5.0
+"""The time for which one execution waits for a server that is away, over all its calls."""
 UNANSWERED = 2
-"""Calls in a row that got no answer in time, from which on a server is looked at though it is called."""
+"""Calls in a row without an answer in time, after which a server is checked although it is in use."""
 SILENCES = 2
-"""Looks in a row at which a server that has answered before is silent, until it counts as gone: it may be busy."""
+"""Silent checks in a row, after which a server that has answered before counts as gone: it may be busy."""
 HUNG_SILENCES = 4
-"""Looks in a row at which a program of ours is silent, until it is ended."""
+"""Silent checks in a row, after which a program of ours is ended."""
 
-Look: TypeAlias = Callable[[], Awaitable[bool | None]]
-"""Whether a server is there; None is silence."""
+Check: TypeAlias = Callable[[], Awaitable[bool | None]]
+"""Whether a server answers: None is silence."""
 
 
-def at(transport: platforms.Transport, client: mcp.Client) -> AbstractAsyncContextManager[Look]:
-    """The look at the server that is reached so, which `client` is connected to."""
+@asynccontextmanager
+async def checker(transport: platforms.Transport, client: mcp.Client) -> AsyncIterator[Check]:
+    """A check of the server behind `transport`, which `client` is connected to."""
     if isinstance(transport, platforms.RemoteTransport):
-        return remote.looking(transport)
-    return stdio.looking(client)
+        async with remote.checker(transport) as check:
+            yield check
+    else:
+        yield functools.partial(stdio.is_answering, client)
 
 
-async def unless(broken: asyncio.Event, look: Look) -> bool | None:
-    """Return the result of a look; None if the connection breaks meanwhile, which ends it."""
-    looking = asyncio.ensure_future(look())
+async def check_unless(broken: asyncio.Event, check: Check) -> bool | None:
+    """The result of a check; None if the connection breaks first, which cancels the check."""
+    checking = asyncio.ensure_future(check())
     breaking = asyncio.ensure_future(broken.wait())
     try:
-        await asyncio.wait((looking, breaking), return_when=asyncio.FIRST_COMPLETED)
-        return looking.result() if looking.done() else None
+        await asyncio.wait((checking, breaking), return_when=asyncio.FIRST_COMPLETED)
+        return checking.result() if checking.done() else None
     finally:
-        looking.cancel()
+        checking.cancel()
         breaking.cancel()
-        await asyncio.gather(looking, breaking, return_exceptions=True)
+        await asyncio.gather(checking, breaking, return_exceptions=True)
 
 
 class Calls:
     """The calls to one server over one connection."""
 
     def __init__(self) -> None:
-        self.under_way = 0
-        """Those that were sent and have no answer yet."""
+        self.in_flight = 0
         self._unanswered = 0
-        """Those in a row that got none in time."""
+        """Calls in a row without an answer in time."""
         self._waiting: set[asyncio.Timeout] = set()
 
     @property
-    def tell(self) -> bool:
-        """Whether callers notice by themselves that the server is gone, and might be cut off for nothing."""
-        return self.under_way > 0 and self._unanswered < UNANSWERED
+    def would_notice(self) -> bool:
+        """Whether current calls would notice that the server is gone, so that a check might only harm them."""
+        return self.in_flight > 0 and self._unanswered < UNANSWERED
 
-    async def turn(self, slots: asyncio.Semaphore, seconds: float) -> None:
-        """Take one of `slots`; raises TimeoutError if none is free in time, or once calls are turned away."""
+    async def acquire(self, slots: asyncio.Semaphore, seconds: float) -> None:
+        """Take one of `slots`; raise TimeoutError if none is free in time, or after `cancel_waits`."""
         async with asyncio.timeout(seconds) as deadline:
             self._waiting.add(deadline)
             try:
@@ -67,25 +75,44 @@ class Calls:
             finally:
                 self._waiting.remove(deadline)
 
-    def turn_away(self) -> None:
-        """End the wait of all callers."""
+    def cancel_waits(self) -> None:
+        """End all waits for a slot."""
         for deadline in self._waiting:
             if not deadline.expired():
                 deadline.reschedule(0.0)
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """A call, while it is entered; a TimeoutError in it says that it got no answer in time."""
-        self.under_way += 1
+    def track(self) -> Iterator[None]:
+        """Count a call; a TimeoutError in it means that it got no answer in time."""
+        self.in_flight += 1
         try:
             yield
-            self.answered()
+            self.record_answer()
         except TimeoutError:
             self._unanswered += 1
             raise
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
 
-    def answered(self) -> None:
-        """Say that the server has answered something."""
+    def record_answer(self) -> None:
+        """Record that the server has answered a call or a check."""
         self._unanswered = 0
+
+
+class AwayWait:
+    """The time for which one execution still waits for each server that is away."""
+
+    def __init__(self) -> None:
+        self._left: defaultdict[str, float] = defaultdict(lambda: AWAY_SECONDS)
+
+    async def wait(self, server: str, connected: Callable[[], Awaitable[T]]) -> T | None:
+        """The result of `connected`, or None if the time for that server is used up; parallel waits count once."""
+        clock = asyncio.get_running_loop().time
+        left, began = self._left[server], clock()
+        try:
+            async with asyncio.timeout(left):
+                return await connected()
+        except TimeoutError:
+            return None
+        finally:
+            self._left[server] = max(0.0, min(self._left[server], left - (clock() - began)))

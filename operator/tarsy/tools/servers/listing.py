@@ -1,71 +1,125 @@
-"""The offer of an MCP server: listed, masked, and reported."""
+"""The tools of an MCP server: listed within bounds, masked, and selected for an execution."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import mcp
 from mcp import types
 
+from tarsy.config.model import platforms, tool_filters
+from tarsy.masking import masker
 from tarsy.telemetry import details, standing
-from tarsy.tools.calls import offered_tools, results
-from tarsy.tools.servers import toolbox
-from tarsy.tools.transports import bounds, wire
+from tarsy.tools import pins
+from tarsy.tools.transports import wire
+from tarsy.transcript import messages, ports
 
 PAGES_MAX = 100
-"""Pages of one list; a server that offers as many tools as are taken has had room for ten on each."""
+"""Pages of one list: room for the maximum of tools, with ten of them on each page."""
 BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of the messages that one list comes in."""
-TOLD_MAX = 500
-"""Characters of a tool's description that are told to people."""
+"""Bytes of all messages of one list."""
+SHOWN_DESCRIPTION_MAX = 500
+"""Characters of a tool's description that are shown to people."""
+DESCRIPTION_MAX = 8 * 1024
+"""Characters of a tool's description that models read."""
+SCHEMA_MAX = 64 * 1024
+"""Characters of a tool's schema."""
+_USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+"""The form of a function's name for Gemini; a request with any other is refused whole."""
 
 
 class TooLongError(ValueError):
-    """A list of tools that is longer than is read; the message says which bound it is beyond."""
+    """A list of tools beyond a bound; the message names the bound."""
 
 
-def is_too_long(error: BaseException) -> bool:
-    """Return whether `error` is a TooLongError, in any groups that the SDK has put it into."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(is_too_long, error.exceptions))
-    return isinstance(error, TooLongError)
+@dataclass
+class ToolList:
+    """The usable tools of one server."""
+
+    server: str
+    tools: list[types.Tool] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """The names of unusable tools, as text for a log."""
+    is_full: bool = False
+    """Whether there are more tools than the maximum."""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """The hashes of the server's descriptions, by tool."""
+    stopped: Mapping[str, pins.Stopped] = field(default_factory=dict)
+    """The tools that differ from their pins, by name."""
+
+    @property
+    def problem(self) -> str:
+        """The problem with the tools, or ""; only the text after a colon is the server's."""
+        name_problem = f"has {len(self.left_out)} tools that are left out, because of their names"
+        if len(self.left_out) == 1:
+            name_problem = "has 1 tool that is left out, because of its name"
+        parts = (
+            name_problem if self.left_out else "",
+            f"offers too many tools, those after the first {wire.TOOLS_MAX} are left out" if self.is_full else "",
+            pins.stopped_text(self.stopped),
+        )
+        return "; ".join(filter(None, parts))
+
+    def stop(self, stopped: Mapping[str, pins.Stopped]) -> None:
+        """Remove these tools."""
+        self.stopped = stopped
+        self.tools = [tool for tool in self.tools if tool.name not in stopped]
+
+    def add(self, tools: Iterable[types.Tool]) -> None:
+        """Add the usable ones of `tools`, each cut to its bounds."""
+        names = {tool.name for tool in self.tools}
+        for tool in tools:
+            if len(self.tools) + len(self.left_out) == wire.TOOLS_MAX:
+                self.is_full = True
+                return
+            is_usable = tool.name and _USABLE_NAME.fullmatch(f"{self.server}__{tool.name}")
+            if is_usable and tool.name not in names:
+                self.tools.append(_cut(tool))
+                self.hashes[tool.name] = pins.digest(tool)
+                names.add(tool.name)
+            else:
+                self.left_out.append(ascii(tool.name[:64]))
 
 
-async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bounds.Offer:
-    """Return the tools of a server, masked; its hashes are of what the server said.
+async def list_tools(server: str, client: mcp.Client, *, mask: Callable[[str], str]) -> ToolList:
+    """List the tools of a server, masked, with hashes of the unmasked descriptions.
 
-    A TooLongError where the whole list is beyond a bound: another attempt would cost as much again.
+    Raises TooLongError if the list is beyond a bound: another attempt would cost as much again.
     """
-    offered = bounds.Offer(server)
+    listed = ToolList(server)
     cursor: str | None = None
-    read = 0
+    size = 0
     for _ in range(PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
-        read += (page.meta or {}).get(wire.LIST_BYTES, 0)
-        if read > BYTES_MAX:
+        size += (page.meta or {}).get(wire.LIST_BYTES, 0)
+        if size > BYTES_MAX:
             raise TooLongError(f"its list of tools has more than {BYTES_MAX // 2**20} MiB")
-        offered.add(page.tools)
+        listed.add(page.tools)
         cursor = page.next_cursor
-        if not cursor or offered.full:
+        if not cursor or listed.is_full:
             break
     else:
         raise TooLongError(f"its list of tools has more than {PAGES_MAX} pages")
-    offered.tools = await asyncio.to_thread(_masked, offered.tools, mask)
-    return offered
+    tools = listed.tools
+    listed.tools = await asyncio.to_thread(lambda: [masked_tool(tool, mask) for tool in tools])
+    return listed
 
 
-def offer_fact(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
-    """Return the offer of a server as a fact; the same as `before` if it has not changed."""
+def tools_fact(server: str, listed: ToolList, *, before: standing.Fact | None) -> standing.Fact:
+    """The tools of a server as a fact: `before`, if they have not changed."""
     tools = tuple(
         details.OfferedTool(
             name=tool.name,
-            description=(tool.description or "")[:TOLD_MAX],
-            read_only=offered_tools.reads_only(tool),
-            hash=offer.hashes[tool.name],
+            description=(tool.description or "")[:SHOWN_DESCRIPTION_MAX],
+            read_only=is_read_only(tool),
+            hash=listed.hashes[tool.name],
         )
-        for tool in offer.tools
+        for tool in listed.tools
     )
     if before is not None and before.detail == details.Tools(tools=tools):
         return before
@@ -74,5 +128,53 @@ def offer_fact(server: str, offer: bounds.Offer, *, before: standing.Fact | None
     )
 
 
-def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:
-    return [results.masked(tool, mask) for tool in tools]
+def _cut(tool: types.Tool) -> types.Tool:
+    """The used fields of a tool, within their bounds."""
+    text = tool.description or tool.title or ""
+    if len(text) > DESCRIPTION_MAX:
+        text = f"{text[:DESCRIPTION_MAX]} [cut]"
+    # A schema that cannot be stored, is too long or is nested too deep is of no use for a model.
+    is_usable = messages.is_plain_json(tool.input_schema) and len(json.dumps(tool.input_schema)) <= SCHEMA_MAX
+    schema = tool.input_schema if is_usable else {"type": "object"}
+    return types.Tool(name=tool.name, description=text, input_schema=schema, annotations=tool.annotations)
+
+
+def masked_tool(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
+    """A tool with masked description and schema, in which a server may have put a secret.
+
+    A schema that masking makes unreadable becomes one for any object.
+    """
+    serialized = json.dumps([tool.description, tool.input_schema], ensure_ascii=False)
+    masked = masker.or_withheld(mask, serialized)
+    if masked == serialized:
+        return tool
+    try:
+        description, schema = json.loads(masked)
+    except (ValueError, RecursionError):
+        description, schema = masker.or_withheld(mask, tool.description or ""), None
+    if not isinstance(description, str) or not isinstance(schema, dict):
+        description, schema = str(description), {"type": "object"}
+    return tool.model_copy(update={"description": description, "input_schema": schema})
+
+
+@dataclass(frozen=True)
+class ToolSelection:
+    """The tools that one execution gets: allowed by the platform file and by the execution's own settings."""
+
+    servers: Mapping[str, platforms.MCPServer]
+    is_allowed: ports.ToolPredicate
+
+    def has(self, server: str, tool: types.Tool) -> bool:
+        """Whether the execution gets this tool of that server; it gets no tool of an unknown server."""
+        settings = self.servers.get(server)
+        described = tool_filters.Tool(name=tool.name, read_only=is_read_only(tool))
+        return (
+            settings is not None
+            and tool_filters.is_offered(described, settings)
+            and self.is_allowed(f"{server}.{tool.name}")
+        )
+
+
+def is_read_only(tool: types.Tool) -> bool:
+    """Whether the server marks the tool as read-only; any other tool counts as writing."""
+    return tool.annotations is not None and tool.annotations.read_only_hint is True

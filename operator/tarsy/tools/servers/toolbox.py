@@ -1,7 +1,7 @@
-"""The tools of one execution: what it is shown of its servers, and its calls.
+"""The tools of one execution, and its calls, in this order: arguments, slot, lease, request, result, mask, cut.
 
-A toolbox answers and does not raise: a tool that fails, a server that is away and a call that makes no sense are things
-that the model has to know about.
+A toolbox answers and does not raise: the model has to know about a tool that fails, a server that is away, and a call
+that makes no sense.
 """
 
 from __future__ import annotations
@@ -10,187 +10,141 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Sequence
+from typing import Self
 
 import mcp
 from mcp import types
 
 from tarsy.config.model import platforms
-from tarsy.tools import pins
-from tarsy.tools.calls import arguments, offered_tools, results, server_wait
-from tarsy.tools.servers import health
-from tarsy.tools.transports import bounds, progress, wire
+from tarsy.tools.calls import arguments, results
+from tarsy.tools.servers import connection, health, listing
+from tarsy.tools.transports import wire
 from tarsy.transcript import messages, ports, tool_names
 
 log = logging.getLogger(__name__)
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
-"""The SDK's own answers, as code and message, of a client that is closed. A server may use the same codes."""
-
-
-class Mask(Protocol):
-    """See `masker.Masker.text`."""
-
-    def __call__(self, text: str, *, investigation: str = "") -> str:
-        """`text` masked, with fingerprints of that investigation if there are to be some."""
-        ...
-
-
-class Server(Protocol):
-    """A connected MCP server, or one that is not (see `pool.Server`)."""
-
-    name: str
-    tools: Sequence[types.Tool]
-    problem: str
-    missing: str
-    """The problem with its tools, or ""."""
-    stopped: Mapping[str, pins.Stopped]
-    """Its tools that are not what was pinned, by their names."""
-    mask: Mask
-    timeout: float | None
-    """Seconds that one request to it may take; None is no limit of its own."""
-    is_child: bool
-    """Whether it is a program that we started."""
-    reports: progress.Reports
-    """The progress reports of calls under way."""
-    calls: health.Calls
-    """Those over this connection."""
-
-    @property
-    def slots(self) -> asyncio.Semaphore:
-        """One for each call that may be made at once."""
-        ...
-
-    async def client(self) -> mcp.Client:
-        """The client, once there is one."""
-        ...
-
-    def broke(self, client: mcp.Client) -> None:
-        """Say that a client is broken."""
-        ...
-
-    def hold(self) -> None:
-        """Have it there until it is let go."""
-        ...
-
-    def let_go(self) -> None:
-        """Need it no longer."""
-        ...
+"""The SDK's own errors, as code and message, for a closed client. A server may use the same codes."""
 
 
 class PoolToolbox:
-    """The tools of some servers."""
+    """The tools of some servers of a pool."""
 
-    def __init__(self, servers: Sequence[Server], *, limits: platforms.Limits, offered: offered_tools.Offered) -> None:
+    def __init__(
+        self, servers: Sequence[connection.Server], *, limits: platforms.Limits, selection: listing.ToolSelection
+    ) -> None:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
-        self._patience = server_wait.Patience()
-        self._offered = offered
+        self._away_wait = health.AwayWait()
+        self._selection = selection
 
     async def __aenter__(self) -> Self:
-        """Hold the servers: their connections are the pool's. Those that are away are waited for, a while."""
+        """Acquire the servers, and wait a while for those that are away."""
         for server in self._servers.values():
-            server.hold()
+            server.acquire()
         try:
             await asyncio.gather(*map(self._client, self._servers.values()))
         except asyncio.CancelledError:
-            self._let_go()
+            self._release()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let them go."""
-        self._let_go()
+        """Release the servers; the pool closes their connections."""
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for server in self._servers.values():
-            server.let_go()
+            server.release()
 
-    async def _client(self, server: Server) -> mcp.Client | None:
-        """The client of a server, None where it is away."""
-        return await self._patience.wait(server.name, server.client)
+    async def _client(self, server: connection.Server) -> mcp.Client | None:
+        """The client of a server; None if the server is away."""
+        return await self._away_wait.wait(server.name, server.client)
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
-        """The tools that are offered, by server and in the server's order."""
+        """The tools of the execution, by server and in the server's order."""
         return tuple(
             _spec(server.name, tool)
             for server in self._servers.values()
             for tool in server.tools
-            if self._offered.has(server.name, tool)
+            if self._selection.has(server.name, tool)
         )
 
     @property
     def problems(self) -> Sequence[str]:
-        """The servers that cannot be called now, and those of whose tools some are left out."""
+        """The problems of servers that cannot be called now, and of tools that are left out."""
         return tuple(
             f"MCP server '{server.name}' {problem}"
             for server in self._servers.values()
-            for problem in (server.problem, server.missing)
+            for problem in (server.problem, server.tools_problem)
             if problem
         )
 
     @property
     def away(self) -> Sequence[str]:
-        """The servers that cannot be called now."""
+        """The names of the servers that cannot be called now."""
         return tuple(server.name for server in self._servers.values() if server.problem)
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
-        """Call a tool within the time that a call may take."""
-        server_name, tool = tool_names.split(call.name)
+        """Call a tool within its time limit."""
+        server_name, tool_name = tool_names.split(call.name)
         server = self._servers.get(server_name)
-        if server is not None and await self._client(server) is None:  # before a place of others is taken
+        if server is not None and await self._client(server) is None:  # before it takes a slot
             return _away(call.name, server)
-        if server and (stopped := server.stopped.get(tool)):
-            return _failed(f"'{call.name}' was not called: {stopped.why}")
-        tool_known = self._tool(server, tool) if server else None
-        if server is None or tool_known is None:
-            there = ", ".join(spec.name for spec in self.specs) or "none"
-            return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
-        if scope.only_reads and not _spec(server.name, tool_known).idempotent:
+        if server and (stopped := server.stopped.get(tool_name)):
+            return _failed(f"'{call.name}' was not called: {stopped.reason}")
+        tool = self._tool(server, tool_name) if server else None
+        if server is None or tool is None:
+            available = ", ".join(spec.name for spec in self.specs) or "none"
+            return _failed(f"There is no tool '{call.name}'. Available tools: {available}")
+        if scope.only_reads and not _spec(server.name, tool).idempotent:
             return _failed(f"'{call.name}' was not called: it is not the same tool any more, and may write now")
         try:
-            tool_arguments = arguments.resolve(call.arguments, tool_known.input_schema, is_child=server.is_child)
+            tool_arguments = arguments.resolve(call.arguments, tool.input_schema, is_child=server.is_child)
         except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         mask = functools.partial(server.mask, investigation=scope.investigation)
-        say = functools.partial(scope.stream.tool, call.id)
-        with server.reports.under_way(execution=scope.execution, mask=mask, say=say) as meta:
-            asked = types.CallToolRequestParams(name=tool, arguments=tool_arguments, meta=meta)
-            output = await self._in_turn(server, tool_known, asked, scope)
-        return await results.cleaned(output, mask=mask)
+        show = functools.partial(scope.stream.tool, call.id)
+        with server.reports.during_call(execution=scope.execution, mask=mask, show=show) as meta:
+            request = types.CallToolRequestParams(name=tool_name, arguments=tool_arguments, meta=meta)
+            output = await self._call_in_slot(server, tool, request, scope)
+        return await results.mask_and_cut(output, mask=mask)
 
-    def _tool(self, server: Server, name: str) -> types.Tool | None:
-        """The tool of that name, if the execution is offered it."""
-        return next((tool for tool in server.tools if tool.name == name and self._offered.has(server.name, tool)), None)
+    def _tool(self, server: connection.Server, name: str) -> types.Tool | None:
+        """The tool of that name, if the execution gets it."""
+        return next(
+            (tool for tool in server.tools if tool.name == name and self._selection.has(server.name, tool)), None
+        )
 
-    async def _in_turn(
-        self, server: Server, tool: types.Tool, asked: types.CallToolRequestParams, scope: ports.Scope
+    async def _call_in_slot(
+        self, server: connection.Server, tool: types.Tool, request: types.CallToolRequestParams, scope: ports.Scope
     ) -> ports.ToolOutput:
-        """Send a call once there is a place for it among those to its server."""
-        name, seconds = f"{server.name}.{tool.name}", self._seconds(server)
+        """Send a call once one of the server's slots is free."""
+        name = f"{server.name}.{tool.name}"
+        seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
         try:
-            await server.calls.turn(server.slots, seconds)
+            await server.calls.acquire(server.slots, seconds)
         except TimeoutError:
             if server.problem:
                 return _away(name, server)
             return _failed(f"'{name}' was not called: '{server.name}' was busy with other calls for {seconds:g} s")
         try:
-            return await self._sent(server, tool, asked, scope)
+            return await self._call_with_retry(server, tool, request, scope, seconds)
         finally:
             server.slots.release()
 
-    def _seconds(self, server: Server) -> float:
-        """How long one call to it may take, and may wait for its turn before."""
-        return min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
-
-    async def _sent(
-        self, server: Server, tool: types.Tool, asked: types.CallToolRequestParams, scope: ports.Scope
+    async def _call_with_retry(
+        self,
+        server: connection.Server,
+        tool: types.Tool,
+        request: types.CallToolRequestParams,
+        scope: ports.Scope,
+        seconds: float,
     ) -> ports.ToolOutput:
-        """Send a call; once more where its connection broke, if the tool only reads and is still what it was."""
+        """Send a call, and once more after a broken connection if the tool is read-only and has not changed."""
         name = f"{server.name}.{tool.name}"
-        seconds = self._seconds(server)
         clock = asyncio.get_running_loop().time
         until = math.inf
         broken: _BrokenError | None = None
@@ -199,53 +153,56 @@ class PoolToolbox:
                 return _failed(str(broken), away=True) if broken else _away(name, server)
             await scope.ensure_lease()
             again = " again" if broken else ""
-            if stopped := server.stopped.get(tool.name):  # since it was looked at: the server may be another by now
-                return _failed(f"'{name}' was not called{again}: {stopped.why}")
+            if stopped := server.stopped.get(tool.name):  # the server may have been replaced since the first look
+                return _failed(f"'{name}' was not called{again}: {stopped.reason}")
             if self._tool(server, tool.name) != tool:
                 return _failed(f"'{name}' was not called{again}: it is not the same tool any more")
             until = until if broken else clock() + seconds
             try:
-                with server.calls.one():
+                with server.calls.track():
                     async with asyncio.timeout_at(until):
-                        return await self._send(server, client, asked)
+                        return await self._send(server, client, request)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{name}' did not answer within {seconds:g} s{problem}", away=bool(problem))
             except _BrokenError as error:
-                if broken or error.is_ours or not offered_tools.reads_only(tool):
+                if broken or error.is_ours or not listing.is_read_only(tool):
                     return _failed(str(error), away=not error.is_ours)
                 broken = error
                 log.info("%s is called again: %s", name, error, extra={"action": "mcp_again", "server": server.name})
 
-    async def _send(self, server: Server, client: mcp.Client, asked: types.CallToolRequestParams) -> ports.ToolOutput:
+    async def _send(
+        self, server: connection.Server, client: mcp.Client, request: types.CallToolRequestParams
+    ) -> ports.ToolOutput:
+        """Send a call over the client's connection."""
         try:
-            # Not `client.call_tool`: it would hold results against the tool's own schema, whose patterns are the
-            # server's, and `re` keeps the interpreter from all other threads; and it sends some calls again.
-            result = await client.session.send_request(types.CallToolRequest(params=asked), types.CallToolResult)
+            # Not `client.call_tool`: it would check results against the tool's own schema, whose patterns are the
+            # server's, and `re` blocks all other threads meanwhile; and it repeats some calls.
+            result = await client.session.send_request(types.CallToolRequest(params=request), types.CallToolResult)
         except mcp.MCPError as error:
-            for reason in (bounds.TOO_LARGE, bounds.TOO_MANY, bounds.TOO_MANY_ITEMS):
+            for reason in (wire.TOO_LARGE, wire.TOO_MANY, wire.TOO_MANY_PARTS):
                 if reason in error.message:  # over HTTP, where it costs only this call
                     return _failed(f"'{server.name}' gave an answer that cannot be used: {reason}; ask for less")
             if wire.UNREADABLE in error.message:
                 return _failed(f"'{server.name}' gave an answer that cannot be used: {wire.UNREADABLE}")
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
-            server.broke(client)
-            raise _BrokenError(server.name, wire.why_closed(client)) from error
-        except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
-            return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.error_text(error)}")
-        return results.output(result)
+            server.report_broken(client)
+            raise _BrokenError(server.name, wire.closing_reason(client)) from error
+        except (RuntimeError, ValueError) as error:  # the SDK's errors for an answer that breaks the protocol
+            return _failed(f"'{server.name}' gave an answer that cannot be used: {wire.error_text(error)}")
+        return results.to_output(result)
 
 
 class _BrokenError(Exception):
-    """A connection closed under a call."""
+    """A connection closed during a call."""
 
-    def __init__(self, server: str, why: str) -> None:
-        """`why`, where it was us who closed it."""
-        because = f", because {why}" if why else ""
+    def __init__(self, server: str, reason: str) -> None:
+        """`reason` is that of our own end of the connection, or ""."""
+        because = f", because {reason}" if reason else ""
         super().__init__(f"The connection to '{server}' closed during the call{because}; its outcome is unknown")
-        self.is_ours = why in (bounds.TOO_LARGE, bounds.TOO_MANY)
-        """Whether it would be closed again, for the same answer."""
+        self.is_ours = reason in (wire.TOO_LARGE, wire.TOO_MANY)
+        """Whether we closed it, as we would again for the same answer."""
 
 
 def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
@@ -254,12 +211,12 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         name=messages.storable(f"{server}.{tool.name}"),
         description=messages.storable(tool.description or ""),
         parameters=tool.input_schema,
-        # What says neither may not be repeated: some writing tools carry no hint at all.
+        # A tool without hints may not be repeated: some writing tools have none.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
 
 
-def _away(name: str, server: Server) -> ports.ToolOutput:
+def _away(name: str, server: connection.Server) -> ports.ToolOutput:
     problem = server.problem or "was away"  # it may be back by now
     return _failed(f"'{name}' was not called: MCP server '{server.name}' {problem}", away=True)
 

@@ -2,10 +2,10 @@
 
 They are taken off the connection before the SDK sees them, which would make two tasks of each: a server that sends a
 hundred thousand of them costs only their parsing. Each line is masked whole before it is cut; lines beyond the limit
-are dropped, but for the last.
+are dropped, except the last.
 
 A progress report belongs to its call by a token that no other call knows. A log message names no call, so over a shared
-connection it is shown only if no other caller has used it for a while: it might be about another request.
+connection it is shown only if no other execution has used it for a while: it might be about another call.
 """
 
 from __future__ import annotations
@@ -24,192 +24,176 @@ from mcp import types
 from mcp.shared import message
 
 from tarsy.masking import masker
+from tarsy.tools.transports import token_bucket
 from tarsy.transcript import messages
 
 LINE_MAX = 1024
 """Characters of a line that are shown."""
 READ_MAX = 4 * LINE_MAX
-"""Characters of a line; a longer one would have to be cut before it is masked, so it is not shown."""
+"""Characters of the longest line; a longer one would have to be cut before it is masked, so it is not shown."""
 LINES_MAX = 500
 """Lines of one call."""
 BURST = 20
 """Lines of one call that are shown at once."""
 LINES_A_SECOND = 2.0
-"""Lines that are shown of a call that goes on and on."""
+"""Lines that are shown of a long call."""
 MASKING_SECONDS = 0.05
 """Processor seconds for masking at once the messages of one connection."""
 MASKING_SHARE = 0.05
-"""The share of the processor for masking, as long as messages go on."""
+"""The share of the processor for masking, as long as messages continue."""
 LATE_SECONDS = 120.0
-"""How long a server may still speak of a call that has ended."""
+"""The time after a call in which the server may still send messages about it."""
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 """The key of a request that asks for log messages (MCP 2026-07-28, "Logging")."""
-_LARGEST = 2**53
-"""From there on numbers of steps say nothing."""
+_NUMBER_MAX = 2**53
+"""The limit for numbers of steps that are shown."""
 _TOO_LONG = "[a message that is too long is not shown]"
 
 
 class Reports:
-    """The reports of one connection on the calls under way over it."""
+    """The reports of one connection about its current calls."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._spare = MASKING_SECONDS
-        """For masking."""
-        self._counted = clock()
+        self._masking = token_bucket.TokenBucket(MASKING_SECONDS, MASKING_SHARE, clock=clock)
         self._calls: dict[str, _Call] = {}
-        self._callers: dict[str, float] = {}
-        """To each execution that has called when its last call ended."""
+        self._executions: dict[str, float] = {}
+        """The time at which the last call of each execution ended."""
 
     @contextmanager
-    def under_way(
-        self, *, execution: str, mask: Callable[[str], str], say: Callable[[str], None]
+    def during_call(
+        self, *, execution: str, mask: Callable[[str], str], show: Callable[[str], None]
     ) -> Iterator[types.RequestParamsMeta]:
-        """A call of an execution, while it is entered; what is said of it goes to `say`.
-
-        Gives the `_meta` of its request.
-        """
+        """Pass the lines about one call to `show` while the context is entered; yield the `_meta` of its request."""
         token = secrets.token_hex(16)
-        call = self._calls[token] = _Call(self, execution, mask=mask, say=say)
+        call = self._calls[token] = _Call(self, execution, mask=mask, show=show)
         try:
             yield cast("types.RequestParamsMeta", {"progress_token": token, LOG_LEVEL: "info"})
         finally:
             del self._calls[token]
             call.close()
-            self._called_lately()
-            self._callers[execution] = self.clock()
+            self._recent_executions()
+            self._executions[execution] = self.clock()
 
     def takes(self, received: message.SessionMessage | Exception) -> bool:
-        """Return whether this is a report on a call; then it goes no further."""
+        """Take a report and return True; any other message is the SDK's."""
         notification = received.message if isinstance(received, message.SessionMessage) else None
         if not isinstance(notification, types.JSONRPCNotification):
             return False
-        about = notification.params or {}
+        params = notification.params or {}
         match notification.method:
             case "notifications/progress":
-                token = about.get("progressToken")
+                token = params.get("progressToken")
                 if isinstance(token, str) and token in self._calls:
-                    self._calls[token].hear(functools.partial(_progress, about))
+                    self._calls[token].add(functools.partial(_progress_line, params))
             case "notifications/message":
-                if call := self._only_one():
-                    call.hear(functools.partial(_logged, about))
+                if call := self._only_call():
+                    call.add(functools.partial(_log_line, params))
             case _:
                 return False
         return True
 
     def spend(self, seconds: float = 0.0) -> float:
-        """Count what masking took of the processor; how long nothing more is to be masked, in seconds."""
-        now = self.clock()
-        self._spare = min(MASKING_SECONDS, self._spare + (now - self._counted) * MASKING_SHARE) - seconds
-        self._counted = now
-        return -self._spare / MASKING_SHARE
+        """Count processor seconds of masking; return the seconds until more may be masked."""
+        self._masking.refill()
+        self._masking.tokens -= seconds
+        return -self._masking.tokens / MASKING_SHARE
 
-    def _only_one(self) -> _Call | None:
-        """The newest call, where only one execution has called lately."""
+    def _only_call(self) -> _Call | None:
+        """The newest call, if only one execution has called recently."""
         if not self._calls:
             return None
-        callers = {call.execution for call in self._calls.values()} | self._called_lately()
-        return next(reversed(self._calls.values())) if len(callers) == 1 else None
+        executions = {call.execution for call in self._calls.values()} | self._recent_executions()
+        return next(reversed(self._calls.values())) if len(executions) == 1 else None
 
-    def _called_lately(self) -> set[str]:
+    def _recent_executions(self) -> set[str]:
         now = self.clock()
-        self._callers = {name: at for name, at in self._callers.items() if at + LATE_SECONDS > now}
-        return set(self._callers)
+        self._executions = {name: ended for name, ended in self._executions.items() if ended + LATE_SECONDS > now}
+        return set(self._executions)
 
 
 class _Call:
-    """A call that is under way."""
+    """A current call."""
 
     def __init__(
-        self, reports: Reports, execution: str, *, mask: Callable[[str], str], say: Callable[[str], None]
+        self, reports: Reports, execution: str, *, mask: Callable[[str], str], show: Callable[[str], None]
     ) -> None:
         self.execution = execution
         self._reports = reports
         self._mask = mask
-        self._say = say
-        self._allowed = float(BURST)
-        self._counted = reports.clock()
+        self._show = show
+        self._lines = token_bucket.TokenBucket(BURST, LINES_A_SECOND, clock=reports.clock)
         self._left = LINES_MAX
         self._last: Callable[[], str] | None = None
-        """The text of the last report that is not shown yet."""
-        self._later: asyncio.TimerHandle | None = None
+        """The last line that is not shown yet, as a function that builds it."""
+        self._timer: asyncio.TimerHandle | None = None
 
-    def hear(self, describe: Callable[[], str]) -> None:
-        """Show a line, or later, if nothing comes behind it meanwhile."""
+    def add(self, build_line: Callable[[], str]) -> None:
+        """Show a line, or show it later unless another one follows."""
         wait = self._wait()
         if wait <= 0:
-            self._show(describe())
+            self._show_line(build_line())
             return
-        self._last = describe
-        if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(wait, self._show_last)
+        self._last = build_line
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._show_last)
 
     def close(self) -> None:
-        """Show nothing more."""
-        if self._later is not None:
-            self._later.cancel()
+        """Show no further line."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _wait(self) -> float:
         """Seconds until another line may be shown."""
-        now = self._reports.clock()
-        self._allowed = min(float(BURST), self._allowed + (now - self._counted) * LINES_A_SECOND)
-        self._counted = now
-        return max((1.0 - self._allowed) / LINES_A_SECOND, self._reports.spend())
+        return max((1.0 - self._lines.refill()) / LINES_A_SECOND, self._reports.spend())
 
     def _show_last(self) -> None:
-        self._later = None
+        self._timer = None
         last, self._last = self._last, None
         if last is None:
             return
-        if (wait := self._wait()) > 0:  # others were masked meanwhile
-            self._last, self._later = last, asyncio.get_running_loop().call_later(wait, self._show_last)
+        if (wait := self._wait()) > 0:  # lines of other calls were masked meanwhile
+            self._last, self._timer = last, asyncio.get_running_loop().call_later(wait, self._show_last)
         else:
-            self._show(last())
+            self._show_line(last())
 
-    def _show(self, line: str) -> None:
+    def _show_line(self, line: str) -> None:
         self._last = None
         if not self._left:
             return
         self._left -= 1
-        self._allowed -= 1.0
+        self._lines.tokens -= 1.0
         began = time.thread_time()
         masked = _TOO_LONG if len(line) > READ_MAX else masker.or_withheld(self._mask, line)
         self._reports.spend(time.thread_time() - began)
         printable = "".join(char if char.isprintable() else " " for char in messages.storable(masked))
-        if line_shown := printable.strip()[:LINE_MAX]:
-            self._say(f"{line_shown}\n")
+        if shown := printable.strip()[:LINE_MAX]:
+            self._show(f"{shown}\n")
 
 
-def _progress(about: Mapping[str, Any]) -> str:
-    """Return the text of a progress notification: `4/10 reading the log`."""
-    done, total, text = about.get("progress"), about.get("total"), about.get("message")
+def _progress_line(params: Mapping[str, Any]) -> str:
+    """The line for a progress notification: `4/10 reading the log`."""
+    done, total, text = params.get("progress"), params.get("total"), params.get("message")
     numbers = [
-        _number(number) for number in (done, total) if isinstance(number, int | float) and not isinstance(number, bool)
+        f"{number:g}" if abs(number) < _NUMBER_MAX else "more"  # JSON has integers that no float holds
+        for number in (done, total)
+        if isinstance(number, int | float) and not isinstance(number, bool)
     ]
-    return " ".join(filter(None, ("/".join(numbers), _line(text) if isinstance(text, str) else "")))
+    return " ".join(filter(None, ("/".join(numbers), _beginning(text) if isinstance(text, str) else "")))
 
 
-def _number(number: float) -> str:
-    """A number in few digits; JSON has integers that no float holds."""
-    return f"{number:g}" if abs(number) < _LARGEST else "more"
-
-
-def _logged(about: Mapping[str, Any]) -> str:
-    """A log message: `[warning] helm: no such release`."""
-    level, logger, payload = about.get("level"), about.get("logger"), about.get("data")
+def _log_line(params: Mapping[str, Any]) -> str:
+    """The line for a log message: `[warning] helm: no such release`."""
+    level, logger, payload = params.get("level"), params.get("logger"), params.get("data")
     head = [f"[{level}]"] if isinstance(level, str) else []
     if isinstance(logger, str) and logger:
         head.append(f"{logger}:")
-    return " ".join([*map(_line, head), _line(payload if isinstance(payload, str) else _json(payload))])
+    if not isinstance(payload, str):  # only the beginning of JSON, which may have megabytes
+        payload = "".join(itertools.islice(json.JSONEncoder(ensure_ascii=False).iterencode(payload), READ_MAX))
+    return " ".join([*map(_beginning, head), _beginning(payload)])
 
 
-def _line(text: str) -> str:
-    """So much of a text that it is known whether it is too long."""
+def _beginning(text: str) -> str:
+    """The beginning of a text, long enough to find that it is too long."""
     return text[: READ_MAX + 1]
-
-
-def _json(value: Any) -> str:
-    """The beginning of JSON, which may have megabytes."""
-    pieces = itertools.islice(json.JSONEncoder(ensure_ascii=False).iterencode(value), READ_MAX)
-    return "".join(pieces)

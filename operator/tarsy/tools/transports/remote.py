@@ -1,13 +1,14 @@
-"""HTTP to MCP servers that run elsewhere: credentials, certificates, and limits of an answer.
+"""HTTP to remote MCP servers: credentials, certificates, and bounds on answers.
 
-Requests go to the origin of a server's address and to no other, whatever it redirects to. Compressed answers are not
-unpacked, because that would circumvent the limits.
+Requests go to the origin of the server's address only, whatever it redirects to. Compressed answers are not unpacked,
+because that would circumvent the bounds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -20,27 +21,27 @@ import httpx2
 from tarsy import rawjson, transport
 from tarsy.config.load import secret_files
 from tarsy.config.model import platforms
-from tarsy.tools.transports import bounds, wire
+from tarsy.tools.transports import wire
 
 CONNECT_SECONDS = 30.0
 LATE_SECONDS = 30.0
-"""How long an answer is waited for that comes too late: a connection that is closed under it may be everybody's."""
+"""The time for an answer after its caller's timeout: closing the connection under it might affect all callers."""
 NOTIFIED_SECONDS = 5.0
-"""How long a server may take to take a message that it has nothing to answer to."""
+"""The time for a server to accept a message that needs no answer."""
 _NOTIFIES = re.compile(rb'"method":\s*"notifications/')
-LOOK_LASTS_SECONDS = 10.0
-"""A look in all, however slowly an answer comes."""
-_LOOK_CONNECTS = 0.8
-"""The share of a look for connecting, which tells an unreachable server from a silent one."""
-_AWAY = frozenset({502, 503, 504})
+CHECK_SECONDS = 10.0
+"""The time limit of a check whether a server answers, however slowly its answer comes."""
+_CHECK_CONNECT_SHARE = 0.8
+"""The share of a check for connecting, which distinguishes an unreachable server from a silent one."""
+_UNAVAILABLE = frozenset({502, 503, 504})
 """The statuses of a proxy whose server is away."""
 
 
 @contextlib.asynccontextmanager
 async def client(settings: platforms.RemoteTransport, *, streams: bool = False) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for requests to a server; an UnusableError names the key whose secret or file cannot be had.
+    """A client for requests to a server; an UnusableError names the setting whose secret or file is missing.
 
-    With `streams` what comes by GET has no end, so that who reads it has to say how much is too much.
+    With `streams` the body of a GET is endless, and its reader bounds it.
     """
     seconds = settings.timeout.total_seconds()
 
@@ -49,7 +50,7 @@ async def client(settings: platforms.RemoteTransport, *, streams: bool = False) 
 
     async with _client(
         settings,
-        kind=_Patient,
+        kind=_PatientTransport,
         timeout=httpx2.Timeout(seconds + LATE_SECONDS, connect=min(CONNECT_SECONDS, seconds)),
         headers={"Accept-Encoding": "identity"},
         bound=[bound],
@@ -58,24 +59,24 @@ async def client(settings: platforms.RemoteTransport, *, streams: bool = False) 
 
 
 @contextlib.asynccontextmanager
-async def looking(settings: platforms.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
-    """Yield a function that looks whether a server answers at all, be it with a refusal; None is silence.
+async def checker(settings: platforms.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
+    """A function that checks whether a server answers, even by a refusal: None is silence.
 
-    It uses a new connection each time, so that no call can suffer from it. A silent server may be busy.
+    It opens a new connection each time, so that no call is affected. A silent server may be busy.
     """
-    timeout = httpx2.Timeout(LOOK_LASTS_SECONDS, connect=_LOOK_CONNECTS * LOOK_LASTS_SECONDS)
+    timeout = httpx2.Timeout(CHECK_SECONDS, connect=_CHECK_CONNECT_SHARE * CHECK_SECONDS)
     async with _client(settings, kind=transport.Transport, timeout=timeout, headers={"Connection": "close"}) as http:
 
-        async def is_there() -> bool | None:
+        async def is_answering() -> bool | None:
             try:
-                async with asyncio.timeout(LOOK_LASTS_SECONDS), http.stream("OPTIONS", settings.url) as response:
-                    return response.status_code not in _AWAY
+                async with asyncio.timeout(CHECK_SECONDS), http.stream("OPTIONS", settings.url) as response:
+                    return response.status_code not in _UNAVAILABLE
             except (TimeoutError, httpx2.ReadTimeout, httpx2.WriteTimeout):
                 return None
             except httpx2.HTTPError:
                 return False
 
-        yield is_there
+        yield is_answering
 
 
 @contextlib.asynccontextmanager
@@ -87,10 +88,10 @@ async def _client(
     headers: Mapping[str, str],
     bound: list[Callable[[httpx2.Response], Awaitable[None]]] | None = None,
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    ours, tls = await asyncio.to_thread(_identity, settings)
+    credentials, tls = await asyncio.to_thread(_credentials, settings)
     origin = transport.origin(httpx2.URL(settings.url))
 
-    async def stays(request: httpx2.Request) -> None:
+    async def stay(request: httpx2.Request) -> None:
         if transport.origin(request.url) != origin:
             raise wire.UnreadableError(
                 "it redirects to another origin, which gets nothing of what is meant for this one"
@@ -99,15 +100,15 @@ async def _client(
     async with httpx2.AsyncClient(
         transport=kind(settings.url, tls=tls),
         timeout=timeout,
-        headers={**headers, **ours},
+        headers={**headers, **credentials},
         trust_env=False,
-        event_hooks={"request": [stays], "response": bound or []},
+        event_hooks={"request": [stay], "response": bound or []},
     ) as http:
         yield http
 
 
-def _identity(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
-    """The headers that say who we are, and how the server is believed; read anew for each connection."""
+def _credentials(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
+    """The headers and certificates for a server, read anew for each connection."""
     token = secret_files.bearer_token(settings, os.environ)
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
     tls = _tls(settings) if httpx2.URL(settings.url).scheme == "https" else None
@@ -118,40 +119,40 @@ def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
     context = httpx2.create_ssl_context(settings.verify)
     if settings.ca_file is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        with _said_of("ca_file", settings.ca_file):
+        with _reading("ca_file", settings.ca_file):
             context.load_verify_locations(cafile=settings.ca_file)
     if settings.certificate_file is not None and settings.key_file is not None:
-        with _said_of(
-            "key_file", settings.key_file
-        ):  # looked at first: OpenSSL does not say which of the two is missing
+        with _reading("key_file", settings.key_file):  # first: OpenSSL does not say which of the two is missing
             settings.key_file.open("rb").close()
-        with _said_of("certificate_file", settings.certificate_file):
+        with _reading("certificate_file", settings.certificate_file):
             context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_passphrase)
     return context
 
 
 def _no_passphrase() -> str:
-    """OpenSSL would ask for it at the terminal."""
+    """Replaces OpenSSL's question at the terminal."""
     raise secret_files.UnusableError("key_file: it wants a passphrase, and there is none for it")
 
 
 @contextlib.contextmanager
-def _said_of(key: str, path: Path) -> Iterator[None]:
+def _reading(setting: str, path: Path) -> Iterator[None]:
+    """Translate errors about a file into an UnusableError that names its setting."""
     try:
-        if path.exists() and not path.is_file():  # to open a pipe waits for who writes
-            raise secret_files.UnusableError(f"{key}: this is no file")
+        if path.exists() and not path.is_file():  # to open a pipe would wait for a writer
+            raise secret_files.UnusableError(f"{setting}: this is no file")
         yield
     except ssl.SSLError as error:
-        raise secret_files.UnusableError(f"{key}: it cannot be used: {error.reason or 'this is no PEM'}") from error
-    except (OSError, ValueError) as error:  # a NUL in its name
-        raise secret_files.UnusableError(f"{key}: {getattr(error, 'strerror', None) or 'cannot be read'}") from error
+        raise secret_files.UnusableError(f"{setting}: it cannot be used: {error.reason or 'this is no PEM'}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        problem = getattr(error, "strerror", None) or "cannot be read"
+        raise secret_files.UnusableError(f"{setting}: {problem}") from error
 
 
-class _Patient(transport.Transport):
-    """Nothing that comes too late ends the SDK's client, and with it everybody's calls.
+class _PatientTransport(transport.Transport):
+    """A transport whose timeouts do not end the SDK's client, and with it the calls of all.
 
-    Messages that are no requests it sends one after another, and everything else behind them. When it is left it asks
-    for the end of its session, and who connects anew has to wait for that.
+    The SDK sends messages that are no requests one after another, before all others. On leaving, it asks the server to
+    end its session, and a new connection has to wait for that.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -165,44 +166,38 @@ class _Patient(transport.Transport):
 
 
 def _bound(response: httpx2.Response, *, is_endless: bool) -> None:
-    """Limit the body of `response`, which is not read yet.
+    """Bound the body of a response that is not read yet.
 
-    The limit also holds for the stream of a server's own messages: they have no effect here, so the stream may end.
+    The bounds also hold for the stream of the server's own messages: they have no effect here, so it may end.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     encoding = response.headers.pop("Content-Encoding", "identity")
-    response.encoding = "utf-8"  # whatever it says: bytes are counted, and others could stand for more
-    response.stream = _Bounded(
-        response.stream,
-        packed=encoding.strip().lower() != "identity",
+    response.encoding = "utf-8"  # whatever its header says: in others a byte could stand for more
+    filtered = functools.partial(
+        _bounded,
+        is_compressed=encoding.strip().lower() != "identity",
         is_endless=is_endless,
         is_json=response.headers.get("Content-Type", "").lower().startswith("application/json"),
     )
+    response.stream = transport.FilteredBody(response.stream, filtered)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, *, packed: bool, is_endless: bool, is_json: bool) -> None:
-        self._stream = stream
-        self._packed = packed
-        self._is_endless = is_endless
-        self._is_json = is_json
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._packed:
-            raise wire.UnreadableError("it sent a compressed answer, which was not asked for")
-        read, values = 0, rawjson.Values(bounds.VALUES_MAX)
-        try:
-            async for chunk in self._stream:
-                read += len(chunk)
-                if not self._is_endless and read > bounds.MESSAGE_MAX:
-                    raise wire.UnreadableError(bounds.TOO_LARGE)
-                if not self._is_endless and not values.feed(chunk):
-                    raise wire.UnreadableError(bounds.TOO_MANY)
-                yield chunk
-        except httpx2.TransportError as error:
-            if isinstance(error, wire.UnreadableError) or not self._is_json:  # events may be resumed
-                raise
-            raise wire.UnreadableError("its answer broke off") from error
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+async def _bounded(
+    body: httpx2.AsyncByteStream, *, is_compressed: bool, is_endless: bool, is_json: bool
+) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body; raise UnreadableError beyond its bounds."""
+    if is_compressed:
+        raise wire.UnreadableError("it sent a compressed answer, which was not asked for")
+    size, values = 0, rawjson.Values(wire.VALUES_MAX)
+    try:
+        async for chunk in body:
+            size += len(chunk)
+            if not is_endless and size > wire.MESSAGE_MAX:
+                raise wire.UnreadableError(wire.TOO_LARGE)
+            if not is_endless and not values.feed(chunk):
+                raise wire.UnreadableError(wire.TOO_MANY)
+            yield chunk
+    except httpx2.TransportError as error:
+        if isinstance(error, wire.UnreadableError) or not is_json:  # events may be resumed
+            raise
+        raise wire.UnreadableError("its answer broke off") from error

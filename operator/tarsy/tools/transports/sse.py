@@ -1,43 +1,40 @@
-"""MCP servers that run elsewhere, over HTTP with server-sent events, as it was before streamable HTTP.
+"""MCP servers over HTTP with server-sent events, the transport before streamable HTTP.
 
-One stream of events brings all that a server says; what it is told goes by POST to an address that it names first. Not
-the SDK's own client: it takes no message of more than 1 MiB, and after one POST that failed no call is answered.
+One stream of events brings all messages of the server; ours go by POST to an address that the server names first. The
+SDK's own client is not used: it accepts no message of more than 1 MiB, and answers no call after a failed POST.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import urllib.parse
 from collections.abc import AsyncIterator, Callable
 
 import anyio
 import httpx2
-from anyio.streams import memory
 from mcp import types
 from mcp.shared import message
 
 from tarsy import rawjson, transport
 from tarsy.config.model import platforms
-from tarsy.tools.transports import bounds, progress, remote, wire
+from tarsy.tools.transports import progress, remote, wire
 
-_GONE = (404, 410)
-"""The statuses of a session that has ended."""
+_SESSION_ENDED = (404, 410)
 _OK = range(200, 300)
 
 log = logging.getLogger(__name__)
 
 
 class SSE(wire.Wire):
-    """Opens the stream, and closes it when it is left."""
+    """A connection to one server."""
 
     def __init__(
         self, settings: platforms.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
     ) -> None:
-        super().__init__(ended=ended)
-        self._reports = reports
-        self._requests = wire.Requests()
+        super().__init__(reports=reports, ended=ended)
         self._settings = settings
 
     @contextlib.asynccontextmanager
@@ -48,31 +45,20 @@ class SSE(wire.Wire):
                 "GET",
                 self._settings.url,
                 headers={"Accept": "text/event-stream", "Cache-Control": "no-store"},
-                timeout=httpx2.Timeout(http.timeout.connect, read=None),  # it may have nothing to say for hours
+                timeout=httpx2.Timeout(http.timeout.connect, read=None),  # a server may be silent for hours
                 follow_redirects=True,  # within its origin
             ) as response,
         ):
             if response.status_code not in _OK:
                 raise ConnectionError(f"it answered with status {response.status_code}")
-            events = aiter(httpx2.EventSource(response, max_event_size=bounds.MESSAGE_MAX))
-            address = await self._address(events)
-            received, reads = anyio.create_memory_object_stream[wire.Received](0)
-            writes, sent = anyio.create_memory_object_stream[message.SessionMessage](0)
-            bridges = [
-                asyncio.create_task(self._receive(events, received)),
-                asyncio.create_task(self._send(http, address, sent, received)),
-            ]
-            try:
-                yield reads, writes
-            finally:
-                for stream in (reads, writes, received, sent):
-                    stream.close()
-                for bridge in bridges:
-                    bridge.cancel()
-                await asyncio.gather(*bridges, return_exceptions=True)
+            events = aiter(httpx2.EventSource(response, max_event_size=wire.MESSAGE_MAX))
+            address = await self._post_address(events)
+            receive = functools.partial(self._receive, events)
+            async with self._streams(receive, functools.partial(self._send, http, address)) as streams:
+                yield streams
 
-    async def _address(self, events: AsyncIterator[httpx2.ServerSentEvent]) -> str:
-        """Where messages go."""
+    async def _post_address(self, events: AsyncIterator[httpx2.ServerSentEvent]) -> str:
+        """The address for our messages, from the first event."""
         first = await anext(events, None)
         if first is None or first.event != "endpoint":
             raise ConnectionError("its first event does not say where messages go: it does not speak this protocol")
@@ -81,56 +67,42 @@ class SSE(wire.Wire):
             raise ConnectionError("it wants messages to go to another origin")
         return address
 
-    async def _receive(
-        self,
-        events: AsyncIterator[httpx2.ServerSentEvent],
-        received: memory.MemoryObjectSendStream[wire.Received],
-    ) -> None:
+    async def _receive(self, events: AsyncIterator[httpx2.ServerSentEvent], received: wire.Receiving) -> None:
         with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
                 async for event in events:
                     if event.event != "message" or not event.data:  # a sign of life
                         continue
-                    if rawjson.has_more_values(event.data.encode(), bounds.VALUES_MAX):
-                        self.problem = bounds.TOO_MANY
+                    if rawjson.has_more_values(event.data.encode(), wire.VALUES_MAX):
+                        self.problem = wire.TOO_MANY
                         break
-                    checked = bounds.checked(self._requests.read(event.data))
-                    if self._reports.takes(checked):
-                        await asyncio.sleep(0)  # there may be many more of these
-                    else:
-                        await received.send(checked)
+                    await self._deliver(event.data, received)
             except httpx2.SSEError:
-                self.problem = bounds.TOO_LARGE
+                self.problem = wire.TOO_LARGE
             except httpx2.HTTPError as error:
                 self.problem = f"its stream broke off: {error}"
         self.ended()
 
     async def _send(
-        self,
-        http: httpx2.AsyncClient,
-        address: str,
-        sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
-        received: memory.MemoryObjectSendStream[wire.Received],
+        self, http: httpx2.AsyncClient, address: str, sending: wire.Sending, received: wire.Receiving
     ) -> None:
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async with sent, asyncio.TaskGroup() as posts:
-                async for outgoing in sent:
-                    self._requests.sent(outgoing.message)
+            async with sending, asyncio.TaskGroup() as posts:
+                async for outgoing in sending:
+                    self.requests.sent(outgoing.message)
                     posting = self._post(http, address, outgoing.message, received)
-                    if _comes_first(outgoing.message):
+                    if (
+                        getattr(outgoing.message, "method", "") == "notifications/initialized"
+                    ):  # accepted before all else
                         await posting
-                    else:  # one that hangs delays no other
+                    else:  # a hanging POST delays no other message
                         posts.create_task(posting)
 
     async def _post(
-        self,
-        http: httpx2.AsyncClient,
-        address: str,
-        request: types.JSONRPCMessage,
-        received: memory.MemoryObjectSendStream[wire.Received],
+        self, http: httpx2.AsyncClient, address: str, outgoing: types.JSONRPCMessage, received: wire.Receiving
     ) -> None:
-        """Tell the server something; a request that it does not take is answered for it."""
-        body = request.model_dump_json(by_alias=True, exclude_unset=True)
+        """Send a message; if the server refuses a request, answer the request with an error."""
+        body = outgoing.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             response = await http.post(address, content=body, headers={"Content-Type": "application/json"})
         except (httpx2.HTTPError, wire.UnreadableError) as error:
@@ -139,22 +111,17 @@ class SSE(wire.Wire):
         if response.status_code in _OK:
             return
         problem = f"a message was answered with status {response.status_code}"
-        if response.status_code in _GONE:
+        if response.status_code in _SESSION_ENDED:
             self._end(received, problem)
-        elif isinstance(request, types.JSONRPCRequest):
+        elif isinstance(outgoing, types.JSONRPCRequest):
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                refused = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
-                answer = types.JSONRPCError(jsonrpc="2.0", id=request.id, error=refused)
+                refusal = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
+                answer = types.JSONRPCError(jsonrpc="2.0", id=outgoing.id, error=refusal)
                 await received.send(message.SessionMessage(answer))
         else:
             log.info("%s", problem, extra={"action": "mcp_not_taken"})
 
-    def _end(self, received: memory.MemoryObjectSendStream[wire.Received], why: str) -> None:
-        self.problem = why
+    def _end(self, received: wire.Receiving, problem: str) -> None:
+        self.problem = problem
         received.close()
         self.ended()
-
-
-def _comes_first(request: types.JSONRPCMessage) -> bool:
-    """Whether a server has to have it before it takes anything else."""
-    return isinstance(request, types.JSONRPCNotification) and request.method == "notifications/initialized"

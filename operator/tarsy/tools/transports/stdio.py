@@ -1,36 +1,43 @@
-"""MCP servers that are our children, spoken to over their standard streams.
+"""MCP servers that are child processes of ours, over their standard streams.
 
-The SDK's own client reads lines without a limit and passes the child's standard error through to ours. Here a message
-has a limit, past which the connection ends before anything is parsed, and standard error goes to our log.
+The SDK's own client reads lines without a limit and passes the child's standard error through to ours. Here a longer
+message than the limit ends the connection before it is parsed, and standard error goes to our log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import mcp
-from anyio.streams import memory
 from mcp import types
 from mcp.client import stdio
-from mcp.shared import message
 
 from tarsy import rawjson
-from tarsy.tools.transports import bounds, progress, stderr, wire
+from tarsy.tools.transports import stderr, wire
 
-_GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
-LOOK_LASTS_SECONDS = 10.0
-_PIECE = 64 * 1024  # bytes of a line that are looked at in one go
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarsy.tools.transports import progress
+
+CHECK_SECONDS = 10.0
+"""The time limit of a check whether a server answers."""
+_GRACE = 2.0
+"""Seconds for a server to end after its input is closed, and again after SIGTERM."""
+_PIECE = 64 * 1024
+"""Bytes of a line whose values are counted at once."""
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Stdio(wire.Wire):
-    """Starts the program, and ends it and all that it started when it is left."""
+    """A connection to a child process, which starts with it and ends with it, with all processes of its own."""
 
     def __init__(
         self,
@@ -38,115 +45,90 @@ class Stdio(wire.Wire):
         args: Sequence[str],
         *,
         environment: Mapping[str, str],
-        spoken: stderr.Chatter,
+        standard_error: stderr.StandardError,
         reports: progress.Reports,
         ended: Callable[[], None],
     ) -> None:
         """`environment` is added to the SDK's short list of inherited variables."""
-        super().__init__(ended=ended)
+        super().__init__(reports=reports, ended=ended)
         self._command = (command, *args)
         self._environment = {**stdio.get_default_environment(), **environment}
-        self._spoken = spoken
-        self._reports = reports
-        self._requests = wire.Requests()
+        self._standard_error = standard_error
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[wire.Streams]:
         transport, child = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Child(self._spoken), *self._command, env=self._environment, start_new_session=True
+            lambda: _Child(self._standard_error), *self._command, env=self._environment, start_new_session=True
         )
-        received, reads = anyio.create_memory_object_stream[wire.Received](0)
-        writes, sent = anyio.create_memory_object_stream[message.SessionMessage](0)
-        bridges = [
-            asyncio.create_task(self._receive(child, received)),
-            asyncio.create_task(self._send(child, sent, received)),
-        ]
+        has_ended = False
         try:
-            yield reads, writes
-        finally:
-            is_over = (
-                child.output.at_eof() or child.exited.is_set()
-            )  # before its input is closed, which ends it as well
             try:
-                for stream in (reads, writes, received, sent):
-                    stream.close()
-                for bridge in bridges:
-                    bridge.cancel()
-                child.end_input()
-                if await _ends_by_itself(transport, child) and is_over:
-                    self.problem = self.problem or _exit_text(transport.get_returncode())
+                receive, send = functools.partial(self._receive, child), functools.partial(self._send, child)
+                async with self._streams(receive, send) as streams:
+                    try:
+                        yield streams
+                    finally:  # before its input is closed, which would end it too
+                        has_ended = child.output.at_eof() or child.exited.is_set()
             finally:
-                _kill(transport.get_pid(), signal.SIGKILL)  # the rest of its group
-                transport.close()
-                self._spoken.close()
-                await asyncio.gather(*bridges, return_exceptions=True)
+                child.end_input()
+                if await _ends_by_itself(transport, child) and has_ended:
+                    self.problem = self.problem or _exit_text(transport.get_returncode())
+        finally:
+            _kill(transport.get_pid(), signal.SIGKILL)  # the rest of its process group
+            transport.close()
+            self._standard_error.close()
 
-    async def _send(
-        self,
-        child: _Child,
-        sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
-        received: memory.MemoryObjectSendStream[wire.Received],
-    ) -> None:
-        with sent, received:  # a server that cannot be written to would leave its callers waiting
-            async for outgoing in sent:
-                self._requests.sent(outgoing.message)
+    async def _send(self, child: _Child, sending: wire.Sending, received: wire.Receiving) -> None:
+        with sending, received:  # without `received`, callers of a server that reads nothing would wait on
+            async for outgoing in sending:
+                self.requests.sent(outgoing.message)
                 serialized = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 if not await child.write(serialized.encode() + b"\n"):
                     return
 
-    async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
+    async def _receive(self, child: _Child, received: wire.Receiving) -> None:
         with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._receive_all(child, received)
+            while (line := await self._line(child)) is not None:
+                if isinstance(await self._deliver(line, received), Exception):
+                    self._standard_error.write(b"[a line on its standard output is no message]\n")
         self.ended()
 
-    async def _receive_all(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
-        while True:
-            try:
-                line = await child.output.readuntil(b"\n")
-            except asyncio.LimitOverrunError:
-                self.problem = bounds.TOO_LARGE
-                child.stop()
-                return
-            except asyncio.IncompleteReadError:  # the end; what is left of a line is no message
-                return
-            if not await _few_values(line):
-                self.problem = bounds.TOO_MANY
-                child.stop()
-                return
-            checked = bounds.checked(self._requests.read(line))
-            if isinstance(checked, Exception):
-                self._spoken.write(b"[a line on its standard output is no message]\n")
-            if self._reports.takes(checked):
-                await asyncio.sleep(0)  # there may be many more of these
-            else:
-                await received.send(checked)
-
-
-@contextlib.asynccontextmanager
-async def looking(client: mcp.Client) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
-    """Yield a function that looks whether the program of `client` answers; None is silence. Its end shows by itself."""
-
-    async def is_there() -> bool | None:
+    async def _line(self, child: _Child) -> bytes | None:
+        """The next line of the child's output; None at its end, or after a line beyond the bounds."""
         try:
-            async with asyncio.timeout(LOOK_LASTS_SECONDS):
-                # What every server knows: a ping is unknown to newer ones. The answer is not read any closer.
-                await client.session.send_request(types.ListToolsRequest(), types.Result)
-        except TimeoutError:
+            line = await child.output.readuntil(b"\n")
+        except asyncio.LimitOverrunError:
+            self.problem = wire.TOO_LARGE
+        except asyncio.IncompleteReadError:  # an unfinished line is no message
             return None
-        except (mcp.MCPError, RuntimeError, ValueError):
-            return True
-        return True
+        else:
+            if await _is_within_values(line):
+                return line
+            self.problem = wire.TOO_MANY
+        child.stop()
+        return None
 
-    yield is_there
+
+async def is_answering(client: mcp.Client) -> bool | None:
+    """Whether the server of `client` answers: None is silence. The end of a child needs no check to be noticed."""
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            # Every server knows this request; newer ones do not know a ping. The answer is not validated.
+            await client.session.send_request(types.ListToolsRequest(), types.Result)
+    except TimeoutError:
+        return None
+    except (mcp.MCPError, RuntimeError, ValueError):
+        return True
+    return True
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """The child's ends of its pipes."""
+    """Our ends of the child's pipes."""
 
-    def __init__(self, spoken: stderr.Chatter) -> None:
-        self.output = asyncio.StreamReader(limit=bounds.MESSAGE_MAX)
+    def __init__(self, standard_error: stderr.StandardError) -> None:
+        self.output = asyncio.StreamReader(limit=wire.MESSAGE_MAX)
         self.exited = asyncio.Event()
-        self._spoken = spoken
+        self._standard_error = standard_error
         self._writable = asyncio.Event()
         self._writable.set()
         self._ending = False
@@ -160,7 +142,7 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, chunk: bytes) -> None:
         if fd == _STDERR:
-            self._spoken.write(chunk)
+            self._standard_error.write(chunk)
         elif not self._ending:
             self.output.feed_data(chunk)
 
@@ -180,7 +162,7 @@ class _Child(asyncio.SubprocessProtocol):
         self._writable.set()
 
     async def write(self, chunk: bytes) -> bool:
-        """Write when there is room; return False if the reader is gone."""
+        """Write once the pipe has room; return False if the child has closed it."""
         await self._writable.wait()
         if self._input.is_closing():
             return False
@@ -188,22 +170,22 @@ class _Child(asyncio.SubprocessProtocol):
         return True
 
     def end_input(self) -> None:
-        """Close its input, and read on only to let it end: a program that cannot write does not notice."""
+        """Close the child's input, and drop its further output: a child that cannot write would not notice."""
         self._ending = True
         self._input.close()
         self._output.resume_reading()
 
     def stop(self) -> None:
-        """End it at once, and forget what it wrote."""
+        """Kill the child, and drop its output."""
         self._ending = True
         self.output = asyncio.StreamReader()
         _kill(self._pid, signal.SIGKILL)
         self._output.resume_reading()
 
 
-async def _few_values(line: bytes) -> bool:
-    """Whether a line may be parsed; others have their turn while it is looked at."""
-    values = rawjson.Values(bounds.VALUES_MAX)
+async def _is_within_values(line: bytes) -> bool:
+    """Whether a line has few enough values to be parsed; counted in pieces, between which the loop goes on."""
+    values = rawjson.Values(wire.VALUES_MAX)
     for start in range(0, len(line), _PIECE):
         if not values.feed(line[start : start + _PIECE]):
             return False
@@ -219,7 +201,7 @@ def _exit_text(status: int | None) -> str:
 
 
 async def _ends_by_itself(transport: asyncio.SubprocessTransport, child: _Child) -> bool:
-    """Let the child end by itself, then tell it to, then kill it; whether it needed neither."""
+    """Whether the child ends without a signal; if not, end it by SIGTERM or SIGKILL."""
     if await _exits(child):
         return True
     _kill(transport.get_pid(), signal.SIGTERM)

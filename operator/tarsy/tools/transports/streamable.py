@@ -1,7 +1,4 @@
-"""MCP servers that run elsewhere, over streamable HTTP, with a limit on what an answer may be.
-
-The SDK reads an answer whole before it parses it.
-"""
+"""MCP servers over streamable HTTP: the SDK's transport, with bounds on messages and our own parser."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from mcp.client import streamable_http
 from mcp.shared import message
 
 from tarsy.config.model import platforms
-from tarsy.tools.transports import bounds, progress, remote, wire
+from tarsy.tools.transports import progress, remote, wire
 
-_OF_STATUS = ("Server returned an error response", "Not Found")
-"""The SDK's words for a refusal; another, that of a session which has ended, is told apart by who calls."""
-Refused: TypeAlias = dict[Any, int]
-"""The statuses of requests that were refused, by their ids."""
+_REFUSED = ("Server returned an error response", "Not Found")
+"""The SDK's texts for a refused request; its text for a session that has ended is one for callers to recognise."""
+Statuses: TypeAlias = dict[Any, int]
+"""The statuses of refused requests, by their ids."""
 
 
 class _Parser:
-    """Stands for the parser of the SDK's transport."""
+    """Replaces the parser of the SDK's transport."""
 
     def validate_json(self, data: str | bytes, *, by_name: bool) -> types.JSONRPCMessage:  # noqa: ARG002 - the SDK's
         return wire.parse(data)
@@ -40,50 +37,42 @@ streamable_http.jsonrpc_message_adapter = _Parser()  # type: ignore[assignment,a
 @contextlib.asynccontextmanager
 async def client(settings: platforms.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`."""
-    async with (
-        remote.client(settings) as http,
-        _refusals(http) as refused,
-        streamable_http.streamable_http_client(
-            settings.url, http_client=http, max_sse_event_size=bounds.MESSAGE_MAX
-        ) as (reads, *others),
-    ):
-        received, checked = anyio.create_memory_object_stream[Any](0)
-        checking = asyncio.create_task(_check(reads, received, reports, refused))
-        with received, checked:
-            try:
-                yield (checked, *others)
-            finally:
-                checking.cancel()
+    refused: Statuses = {}
 
-
-@contextlib.asynccontextmanager
-async def _refusals(http: httpx2.AsyncClient) -> AsyncIterator[Refused]:
-    """Keeps with which status requests were refused: the SDK has the same words for all."""
-    refused: Refused = {}
-
-    async def note(response: httpx2.Response) -> None:
+    async def remember_refusal(response: httpx2.Response) -> None:
+        """Remember the status of a refused request, because the SDK's error has none."""
         if response.status_code >= HTTPStatus.BAD_REQUEST and response.request.method == "POST":
-            asked = json.loads(response.request.content)
-            if "method" in asked and "id" in asked:
-                refused[asked["id"]] = response.status_code
+            request = json.loads(response.request.content)
+            if "method" in request and "id" in request:
+                refused[request["id"]] = response.status_code
 
-    http.event_hooks["response"].append(note)
-    yield refused
+    async with remote.client(settings) as http:
+        http.event_hooks["response"].append(remember_refusal)
+        async with streamable_http.streamable_http_client(
+            settings.url, http_client=http, max_sse_event_size=wire.MESSAGE_MAX
+        ) as (reads, *others):
+            received, bounded = anyio.create_memory_object_stream[Any](0)
+            bridge = asyncio.create_task(_deliver(reads, received, reports, refused))
+            with received, bounded:
+                try:
+                    yield (bounded, *others)
+                finally:
+                    bridge.cancel()
 
 
-def _with_status(response: Any, refused: Refused) -> Any:
-    """Return the received message; an error that the SDK made of a refusal gets its status."""
-    if not isinstance(response, message.SessionMessage) or not isinstance(response.message, types.JSONRPCError):
-        return response
-    error, status = response.message.error, refused.pop(response.message.id, None)
-    if status is None or error.message not in _OF_STATUS:
-        return response
-    described = error.model_copy(update={"message": f"it answered with status {status}"})
-    return message.SessionMessage(response.message.model_copy(update={"error": described}), metadata=response.metadata)
-
-
-async def _check(reads: Any, received: Any, reports: progress.Reports, refused: Refused) -> None:
+async def _deliver(reads: Any, received: Any, reports: progress.Reports, refused: Statuses) -> None:
     with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for read in reads:
-            if not reports.takes(checked := bounds.checked(_with_status(read, refused))):
-                await received.send(checked)
+            if not reports.takes(incoming := wire.bounded(_with_status(read, refused))):
+                await received.send(incoming)
+
+
+def _with_status(received: Any, refused: Statuses) -> Any:
+    """The received message; the SDK's error for a refused request gets its status."""
+    if not isinstance(received, message.SessionMessage) or not isinstance(received.message, types.JSONRPCError):
+        return received
+    error, status = received.message.error, refused.pop(received.message.id, None)
+    if status is None or error.message not in _REFUSED:
+        return received
+    described = error.model_copy(update={"message": f"it answered with status {status}"})
+    return message.SessionMessage(received.message.model_copy(update={"error": described}), metadata=received.metadata)

@@ -7,7 +7,8 @@ import math
 
 import pytest
 from mcp import types
-from tarsy.tools.transports import bounds
+from tarsy.tools.servers import listing
+from tarsy.tools.transports import wire
 
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -16,8 +17,8 @@ def tool(name: str, **fields: object) -> types.Tool:
     return types.Tool.model_validate({"name": name, "inputSchema": NAMED, **fields})
 
 
-def offered(*tools: types.Tool) -> bounds.Offer:
-    offer = bounds.Offer("k8s")
+def offered(*tools: types.Tool) -> listing.ToolList:
+    offer = listing.ToolList("k8s")
     offer.add(tools)
     return offer
 
@@ -27,7 +28,7 @@ def offered(*tools: types.Tool) -> bounds.Offer:
     [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
 )
 def test_an_error_without_words_is_told_all_the_same(error: Exception, told: str) -> None:
-    assert bounds.error_text(error) == told
+    assert wire.error_text(error) == told
 
 
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
@@ -62,24 +63,24 @@ def test_a_name_that_is_there_twice_is_left_out() -> None:
 
 @pytest.mark.parametrize(("over", "full"), [(0, False), (1, True), (9000, True)])
 def test_there_is_a_place_for_a_thousand_tools(over: int, full: bool) -> None:
-    offer = offered(*(tool(f"get{number}") for number in range(bounds.TOOLS_MAX + over)))
-    assert (len(offer.tools), offer.full) == (bounds.TOOLS_MAX, full)
+    offer = offered(*(tool(f"get{number}") for number in range(wire.TOOLS_MAX + over)))
+    assert (len(offer.tools), offer.is_full) == (wire.TOOLS_MAX, full)
     assert offer.problem == ("offers too many tools, those after the first 1000 are left out" if full else "")
 
 
 def test_tools_of_no_use_take_their_places_too() -> None:
-    offer = offered(*(tool(f"get {number}") for number in range(bounds.TOOLS_MAX + 1)), tool("get"))
-    assert (offer.tools, offer.full, len(offer.left_out)) == ([], True, bounds.TOOLS_MAX)
+    offer = offered(*(tool(f"get {number}") for number in range(wire.TOOLS_MAX + 1)), tool("get"))
+    assert (offer.tools, offer.is_full, len(offer.left_out)) == ([], True, wire.TOOLS_MAX)
 
 
 def test_a_long_description_is_cut() -> None:
     text = offered(tool("get", description="x" * 10**6)).tools[0].description
-    assert text == "x" * bounds.DESCRIPTION_MAX + " [cut]"
+    assert text == "x" * listing.DESCRIPTION_MAX + " [cut]"
 
 
 @pytest.mark.parametrize(
     "default",
-    [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * bounds.SCHEMA_MAX],
+    [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * listing.SCHEMA_MAX],
     ids=["nan", "deep", "long"],
 )
 def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(default: object) -> None:

@@ -23,13 +23,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def spoken(clock: Clock, caplog: pytest.LogCaptureFixture) -> stderr.Chatter:
+def spoken(clock: Clock, caplog: pytest.LogCaptureFixture) -> stderr.StandardError:
     caplog.set_level(logging.INFO)
-    return stderr.Chatter("k8s", mask=masker.Masker(groups=["security"]).text, clock=clock)
+    return stderr.StandardError("k8s", mask=masker.Masker(groups=["security"]).text, clock=clock)
 
 
 def test_a_line_is_a_line_of_our_log_with_the_servers_name(
-    spoken: stderr.Chatter, caplog: pytest.LogCaptureFixture
+    spoken: stderr.StandardError, caplog: pytest.LogCaptureFixture
 ) -> None:
     for part in (b"rea", b"dy\nlisten", b"ing\n", b"\n", b"bye"):
         spoken.write(part)
@@ -45,7 +45,7 @@ def test_a_line_is_a_line_of_our_log_with_the_servers_name(
     ids=["escape codes", "carriage return", "line separators and direction", "no UTF-8"],
 )
 def test_no_control_character_reaches_the_log(
-    spoken: stderr.Chatter, caplog: pytest.LogCaptureFixture, written: bytes
+    spoken: stderr.StandardError, caplog: pytest.LogCaptureFixture, written: bytes
 ) -> None:
     spoken.write(written)
     [message] = caplog.messages
@@ -54,13 +54,13 @@ def test_no_control_character_reaches_the_log(
     assert line.isprintable()
 
 
-def test_a_secret_is_masked(spoken: stderr.Chatter, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_secret_is_masked(spoken: stderr.StandardError, caplog: pytest.LogCaptureFixture) -> None:
     spoken.write(b"connecting with password=correct-horse-battery to db\n")
     assert "correct-horse" not in caplog.text
 
 
 def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
-    spoken: stderr.Chatter, caplog: pytest.LogCaptureFixture
+    spoken: stderr.StandardError, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(1000):
         spoken.write(b"word " * 20_000)
@@ -73,7 +73,7 @@ def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
 
 
 def test_of_a_flood_a_burst_is_logged_and_the_rest_is_counted(
-    spoken: stderr.Chatter, clock: Clock, caplog: pytest.LogCaptureFixture
+    spoken: stderr.StandardError, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
         spoken.write(b"all work\n" * 1000)
@@ -83,7 +83,7 @@ def test_of_a_flood_a_burst_is_logged_and_the_rest_is_counted(
     assert caplog.messages[stderr.BURST :] == [f"[{10_000 - stderr.BURST} lines are not shown]", "no play"]
 
 
-def test_a_flood_costs_little(spoken: stderr.Chatter) -> None:
+def test_a_flood_costs_little(spoken: stderr.StandardError) -> None:
     """The loop reads what the child writes: a child that floods must not take it from others."""
 
     def flood() -> None:
@@ -100,7 +100,7 @@ def test_lines_that_take_long_to_mask_are_dropped_and_counted(clock: Clock, capl
         return text
 
     caplog.set_level(logging.INFO)
-    slow = stderr.Chatter("k8s", mask=mask, clock=clock)
+    slow = stderr.StandardError("k8s", mask=mask, clock=clock)
     slow.write(b"".join(b"line %d\n" % number for number in range(10)))
     slow.write(b"next\n")
     assert caplog.messages == ["line 0", "line 1", "line 2", "[7 lines are not shown]", "next"]

@@ -1,0 +1,381 @@
+"""The connection to one MCP server, with the task that owns it.
+
+Only the owner enters and leaves the client's context; others call through it. A client that broke never recovers, and
+a call made inside its context is cancelled with it, so the owner drops it and connects anew, with a back-off that is
+shortened while a caller waits. The owner also checks the server at intervals: otherwise the end of an idle server, or a
+drift of its tools from their pins (`pins`), would go unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+import mcp
+from mcp import types
+
+from tarsy import errors, slots
+from tarsy.config.load import secret_files
+from tarsy.config.model import platforms
+from tarsy.config.redact import view
+from tarsy.masking import known_secrets, masker
+from tarsy.telemetry import details, standing
+from tarsy.tools import pins
+from tarsy.tools.servers import health, listing
+from tarsy.tools.transports import progress, sse, stderr, stdio, streamable, wire
+
+CONNECT_SECONDS = 30.0
+FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
+LONGEST_BACKOFF = 30.0  # seconds
+CHECK_INTERVAL = 15.0
+"""Seconds between checks of a server that is idle, or that leaves its calls without an answer."""
+RELIST_SECONDS = 30.0
+"""Seconds between two lists of its tools: a server need not announce changes."""
+RELIST_LEAST = 5.0
+"""Seconds between two lists, however often the server announces changes."""
+PINS_SECONDS = 1.0
+"""Seconds between attempts to read the pins."""
+PROBLEM_MAX = 1024
+"""Characters of a connection error that are shown to people."""
+PROBLEM_READ = 4 * PROBLEM_MAX
+NAMES_MAX = 10
+"""Names of unusable tools in a log line."""
+_OTHER_SETTINGS = ("instructions", "tools", "write_tools", "selectable")
+"""The settings that do not concern the connection, but prompts, toolboxes and alerts."""
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One MCP server of the platform file, connected or trying to be."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: platforms.MCPServer,
+        *,
+        limit: slots.Slots,
+        secrets: known_secrets.KnownSecrets,
+        pin_store: pins.PinStore | None = None,
+        start: Callable[[Server], object] | None = None,
+    ) -> None:
+        """`limit` is that of simultaneous calls, which another server of that name may share.
+
+        Without a `pin_store` this object alone remembers pins. `start` is for a connection of one toolbox: it starts
+        the owner when the toolbox opens.
+        """
+        self.name = name
+        self.slots = limit
+        self.calls = health.Calls()
+        self.mask: Callable[..., str] = settings.data_masking.masker(secrets).text
+        """Masks a text, with the fingerprints of an `investigation` if they are enabled."""
+        self.is_child = isinstance(settings.transport, platforms.StdioTransport)
+        """Whether it is a program that we started."""
+        self.tools: Sequence[types.Tool] = ()
+        """The usable tools of the last connection."""
+        self.tools_problem = ""
+        """The problem with its tools, or ""."""
+        self.stopped: Mapping[str, pins.Stopped] = {}
+        """Its tools that differ from their pins, by name."""
+        self.problem = "is not connected yet"
+        """The reason why it cannot be called now; "" if it can."""
+        self.state = standing.Standing("connecting")
+        """Connecting, connected or unreachable."""
+        self.timeout = (
+            settings.transport.timeout.total_seconds()
+            if isinstance(settings.transport, platforms.RemoteTransport)
+            else None
+        )
+        """Seconds for one request; None is no limit of its own."""
+        self.tried = asyncio.Event()
+        """Set once the first attempt to connect has succeeded or failed."""
+        self.reports = progress.Reports()
+        """The progress reports of current calls."""
+        self._settings = settings
+        self._secrets = secrets
+        self._file_digests = secret_files.server_digests(settings.transport)
+        self._redact = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
+        """Removes from a text the values of arguments, variables and the address's query."""
+        self._standard_error = stderr.StandardError(name, mask=self.mask)
+        self._client: mcp.Client | None = None
+        self._backoff = FIRST_BACKOFF
+        self._least_backoff = FIRST_BACKOFF
+        """The back-off while a call waits; longer after a list of tools beyond its bounds."""
+        self._pause: asyncio.Timeout | None = None
+        """The current back-off."""
+        self._waiting = 0
+        """The number of callers that wait for the connection."""
+        self._changed = asyncio.Condition()
+        self._broken = asyncio.Event()
+        self._pin_store = pin_store or pins.MemoryPins()
+        self._pins = pins.ServerPins(name, store=self._pin_store, configured=settings.tool_hashes)
+        self._relist_requested = asyncio.Event()
+        """Set if its tools or pins may have changed."""
+        self._tools_fact: standing.Fact | None = None
+        self._closed = asyncio.Event()
+        self._start = start
+
+    def is_unchanged(self, settings: platforms.MCPServer) -> bool:
+        """Whether it is open, and these settings and their files mean the same connection."""
+        others = {key: getattr(self._settings, key) for key in _OTHER_SETTINGS}
+        is_same = settings.model_copy(update=others) == self._settings
+        return (
+            not self._closed.is_set()
+            and is_same
+            and secret_files.server_digests(settings.transport) == self._file_digests
+        )
+
+    def for_toolbox(self, start: Callable[[Server], object]) -> Server:
+        """The connection for one toolbox: this one, or for a stateful server one more, whose owner `start` runs."""
+        if not self._settings.stateful:
+            return self
+        return Server(
+            self.name,
+            self._settings,
+            limit=self.slots,
+            secrets=self._secrets,
+            pin_store=self._pin_store,
+            start=start,
+        )
+
+    def acquire(self) -> None:
+        """Begin the use by a toolbox: connect, if the connection belongs to the toolbox alone."""
+        if self._start is not None:
+            self._start(self)
+
+    def release(self) -> None:
+        """End the use by a toolbox: close the connection, if it belongs to the toolbox alone."""
+        if self._start is not None:
+            self._closed.set()
+
+    async def close(self) -> None:
+        """End the connection: no configuration version has it any more."""
+        self._closed.set()
+
+    async def serve(self) -> None:
+        """Keep the server connected until it is closed, or cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                owner = group.create_task(self.keep_connected())
+                try:
+                    await self._closed.wait()
+                finally:
+                    self._closed.set()  # a broken client may swallow the cancellation
+                    self._broken.set()
+                    owner.cancel()
+        finally:
+            self.tried.set()  # nobody waits for an attempt that was cancelled
+        log.info("closed", extra={"action": "mcp_closed", "server": self.name})
+
+    async def keep_connected(self) -> None:
+        """Connect, again and again, until closed or cancelled: the owner's work."""
+        while not self._closed.is_set():
+            try:
+                await self._connect()
+            except Exception as error:  # noqa: BLE001 - whatever broke the client, connect anew
+                self._record_loss(error)
+                if isinstance(wire.first_error(error), listing.TooLongError):
+                    self._backoff = self._least_backoff = LONGEST_BACKOFF
+            self.tried.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._least_backoff if self._waiting else self._backoff) as self._pause:
+                    await self._closed.wait()
+            self._pause = None
+            self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
+
+    def _record_loss(self, error: Exception) -> None:
+        reason = masker.or_withheld(self.mask, self._redact(wire.error_text(error)[:PROBLEM_READ]))
+        self.problem = f"cannot be reached: {wire.on_one_line(reason)}"[:PROBLEM_MAX]
+        if self.state.be("unreachable"):  # logged once, not at each attempt
+            log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
+
+    async def client(self) -> mcp.Client:
+        """The connected client; waits for it without a limit of time."""
+        pause = self._pause
+        if self._client is None and pause is not None and not pause.expired():
+            soon = asyncio.get_running_loop().time() + self._least_backoff
+            if (pause.when() or 0.0) > soon:
+                pause.reschedule(soon)
+        self._waiting += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._client is not None)
+        finally:
+            self._waiting -= 1
+        assert self._client is not None  # noqa: S101 - the line above waited for it
+        return self._client
+
+    def report_broken(self, client: mcp.Client) -> None:
+        """Withdraw a broken client at once, because its closing takes a while and further calls would be in doubt."""
+        if client is self._client:
+            self._client, self.problem = None, "lost its connection"
+            self.state.be("connecting")
+            self._broken.set()
+
+    def _on_end(self) -> None:
+        """Handle the end of the server's messages."""
+        if self._client is not None:
+            self.report_broken(self._client)
+        self._broken.set()
+
+    async def _connect(self) -> None:
+        """Connect, and return or raise once the connection has ended."""
+        self._broken.clear()
+        client = self._new_client()
+        seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
+        try:
+            async with asyncio.timeout(seconds) as deadline, client:
+                listed = await listing.list_tools(self.name, client, mask=self.mask)
+                deadline.reschedule(None)
+                await self._check_pins(listed)
+                async with health.checker(self._settings.transport, client) as check:  # early: its token file may go
+                    self._backoff = self._least_backoff = FIRST_BACKOFF
+                    self.calls.record_answer()
+                    self._update_tools(listed)
+                    await self._publish(client)
+                    self.tried.set()
+                    try:
+                        async with asyncio.TaskGroup() as group:
+                            relisting = group.create_task(self._relist_repeatedly(client))
+                            await self._watch(client, check)
+                            relisting.cancel()
+                    finally:
+                        self.report_broken(client)
+        except Exception as error:
+            if reason := wire.closing_reason(client):
+                raise ConnectionError(reason) from error
+            if deadline.expired():
+                raise TimeoutError(f"it did not answer within {seconds:g} s") from error
+            raise
+        finally:
+            self._client = None
+
+    async def _watch(self, client: mcp.Client, check: health.Check) -> None:
+        """Return when the connection is reported as broken; raise if a check finds that the server is gone.
+
+        A server that has answered, and then is silent twice, is withdrawn until it answers again. A child process that
+        stays silent without calls is gone.
+        """
+        answers, silences = self.is_child, 0  # a child has answered by now; not every remote server knows the request
+        while not self._broken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_INTERVAL):
+                    await self._broken.wait()
+            if self.calls.would_notice or self._broken.is_set():
+                continue
+            is_there = await health.check_unless(self._broken, check)
+            if self.calls.would_notice or self._broken.is_set():
+                continue
+            answers, silences = answers or is_there is True, silences + 1 if is_there is None else 0
+            if is_there is False:
+                raise ConnectionError("nobody answers at its address")
+            if answers and silences >= health.SILENCES:
+                gone = ConnectionError("it does not answer any more")
+                self._client = None
+                self._record_loss(gone)
+                self.calls.cancel_waits()
+                if self.is_child and silences >= health.HUNG_SILENCES and not self.calls.in_flight:
+                    raise gone
+            elif is_there and self._client is None and self.is_child:
+                await self._publish(client)
+            elif is_there and self._client is None and not self.calls.in_flight:
+                return  # it may have lost our session
+
+    async def _check_pins(self, listed: listing.ToolList) -> None:
+        """Stop tools that differ from their pins; wait until the pins can be read, because no tool is called before."""
+        while True:
+            try:
+                listed.stop(await self._pins.stopped(listed.hashes))
+            except errors.TemporaryError as error:
+                self.problem = f"is connected, and its tools wait to be held against what was pinned: {error}"
+                self.tried.set()
+                await asyncio.sleep(PINS_SECONDS)
+            else:
+                return
+
+    async def _relist_repeatedly(self, client: mcp.Client) -> None:
+        """List its tools at intervals, and after an announced change.
+
+        Without a usable answer the former tools stay: checks notice the end of a server, and tools that are not listed
+        are not given to models.
+        """
+        while True:
+            await asyncio.sleep(RELIST_LEAST)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELIST_SECONDS):
+                    await self._relist_requested.wait()
+            self._relist_requested.clear()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    listed = await listing.list_tools(self.name, client, mask=self.mask)
+                    listed.stop(await self._pins.stopped(listed.hashes))
+            except listing.TooLongError as error:
+                log.warning("%s was not looked at: %s", self.name, error, extra={"action": "mcp_relist"})
+                await asyncio.sleep(RELIST_SECONDS)
+            except (mcp.MCPError, RuntimeError, ValueError, TimeoutError, errors.TemporaryError) as error:
+                log.info("%s was not looked at: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
+            else:
+                self._update_tools(listed)
+
+    def relist(self) -> None:
+        """List its tools again soon and compare them with the pins: a change may have been accepted."""
+        self._relist_requested.set()
+
+    async def _on_message(self, message: types.ServerNotification | Exception) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.relist()
+
+    def facts(self) -> Iterator[standing.Fact]:
+        """Its state, and its tools."""
+        detail = details.Server(
+            problem=self.problem,
+            missing=self.tools_problem,
+            tools=len(self.tools),
+            stopped=tuple(details.StoppedTool(**asdict(tool)) for tool in self.stopped.values()),
+        )
+        yield standing.Fact(
+            kind="server", name=self.name, state=self.state.state, since=self.state.since, detail=detail
+        )
+        if self._tools_fact is not None:
+            yield self._tools_fact
+
+    def _update_tools(self, listed: listing.ToolList) -> None:
+        """Replace its tools, and log a new problem with them."""
+        is_new = listed.problem != self.tools_problem
+        self.tools, self.tools_problem, self.stopped = listed.tools, listed.problem, listed.stopped
+        self._tools_fact = listing.tools_fact(self.name, listed, before=self._tools_fact)
+        if listed.problem and is_new:
+            names = ", ".join(listed.left_out[:NAMES_MAX])
+            log.warning(
+                "%s %s", self.name, listed.problem, extra={"action": "mcp_tools", "server": self.name, "names": names}
+            )
+
+    async def _publish(self, client: mcp.Client) -> None:
+        """Make the client available to callers."""
+        async with self._changed:
+            self._client, self.problem = client, ""
+            self.state.be("connected")
+            self._changed.notify_all()
+        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(self.tools)})
+
+    def _new_client(self) -> mcp.Client:
+        match self._settings.transport:
+            case platforms.StdioTransport() as local:
+                child = stdio.Stdio(
+                    local.command,
+                    local.args,
+                    environment=local.env,
+                    standard_error=self._standard_error,
+                    reports=self.reports,
+                    ended=self._on_end,
+                )
+                return mcp.Client(child, cache=None, message_handler=self._on_message)
+            case platforms.HTTPTransport() as remote:
+                http = streamable.client(remote, reports=self.reports)
+                return mcp.Client(http, cache=None, message_handler=self._on_message)
+            case platforms.SSETransport() as remote:
+                events = sse.SSE(remote, reports=self.reports, ended=self._on_end)
+                return mcp.Client(events, mode="legacy", cache=None, message_handler=self._on_message)
