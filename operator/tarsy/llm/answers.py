@@ -99,36 +99,21 @@ class Answer:
                 self.finish = event
 
     def message(self, provider_name: str, *, secrets: known_secrets.KnownSecrets) -> messages.Message:
-        """The answer as a message of the transcript, without known secrets."""
-        state = self.finish and self.finish.state
-        message = messages.Message(
+        """The answer as a message of the transcript, without known secrets: a gateway may have put our key into it."""
+        state, mask = self.finish and self.finish.state, secrets.mask
+        return messages.Message(
             role="assistant",
-            text=messages.storable("".join(self.text)),
-            thinking=messages.storable("".join(self.thinking)),
-            calls=tuple(self.calls),
-            native=tuple(self.native),
-            provider_state=messages.ProviderState(provider=provider_name, data=state) if state else None,
+            text=mask(messages.storable("".join(self.text))),
+            thinking=mask(messages.storable("".join(self.thinking))),
+            calls=tuple(replace(call, name=mask(call.name), arguments=mask(call.arguments)) for call in self.calls),
+            native=tuple(
+                replace(result, content=mask(result.content), details=secrets.mask_json(result.details))
+                for result in self.native
+            ),
+            provider_state=messages.ProviderState(provider=provider_name, data=secrets.mask_json(state))
+            if state
+            else None,
         )
-        return _without_secrets(message, secrets)
-
-
-def _without_secrets(message: messages.Message, secrets: known_secrets.KnownSecrets) -> messages.Message:
-    """Return an answer without known secrets: a gateway may have put our own key into it."""
-    state = message.provider_state
-    return replace(
-        message,
-        text=secrets.mask(message.text),
-        thinking=secrets.mask(message.thinking),
-        calls=tuple(
-            replace(call, name=secrets.mask(call.name), arguments=secrets.mask(call.arguments))
-            for call in message.calls
-        ),
-        native=tuple(
-            replace(result, content=secrets.mask(result.content), details=secrets.mask_json(result.details))
-            for result in message.native
-        ),
-        provider_state=state and replace(state, data=secrets.mask_json(state.data)),
-    )
 
 
 def native_result(event: provider.CodeExecution | provider.Grounding) -> messages.NativeResult:

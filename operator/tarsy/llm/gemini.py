@@ -48,14 +48,25 @@ class GeminiModel:
     """
 
     def __init__(
-        self, name: str, settings: providers.GoogleProvider | providers.VertexAIProvider, *, client: genai.Client
+        self,
+        name: str,
+        settings: providers.GoogleProvider | providers.VertexAIProvider,
+        *,
+        client: genai.Client,
+        credentials_remedy: str,
+        model_remedy: str = "",
     ) -> None:
-        """`name` is the provider's in the platform file: only its own state is sent back."""
+        """`name` is the provider's in the platform file: only its own state is sent back.
+
+        The remedies are for refused credentials and for an unknown model.
+        """
         self.model = settings.model
         self._name = name
         self._thinking = settings.thinking
         self._client = client
         self._api = client._api_client
+        self._credentials_remedy = credentials_remedy
+        self._model_remedy = f"check model of llm_providers.{name}: '{self.model}'{model_remedy}"
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
@@ -98,14 +109,6 @@ class GeminiModel:
         """The secrets that the server knows, and errors must not show."""
         raise NotImplementedError
 
-    def _credentials_remedy(self) -> str:
-        """The remedy for a refused credential."""
-        raise NotImplementedError
-
-    def _model_remedy(self) -> str:
-        """The remedy for an unknown model."""
-        return f"check model of llm_providers.{self._name}: '{self.model}'"
-
     def _translated(self, error: errors.APIError) -> provider.ProviderError:
         message = str(error.message)[: http.ERROR_TEXT_MAX]
         text = f"{error.code} {str(error.status or '')[: http.ERROR_TEXT_MAX]}: {message}"
@@ -115,9 +118,9 @@ class GeminiModel:
         if error.code in _RETRYABLE:
             return provider.RetryableError(text, after=_retry_after(error), code=code)
         if error.code in _UNAUTHORIZED or any(detail.get("reason") == "API_KEY_INVALID" for detail in _details(error)):
-            text = f"{text}; {self._credentials_remedy()}"
+            text = f"{text}; {self._credentials_remedy}"
         elif error.code == 404:
-            text = f"{text}; {self._model_remedy()}"
+            text = f"{text}; {self._model_remedy}"
         elif _OVERFLOW.search(message):
             return provider.ContextOverflowError(
                 f"{text}; set context_tokens of llm_providers.{self._name} to what it takes"
@@ -132,20 +135,20 @@ class Gemini(GeminiModel):
         self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
         """`http` stays the caller's."""
+        key = "api_key_env" if settings.api_key_file is None else "api_key_file"
         super().__init__(
-            name, settings, client=client(http, base_url=settings.base_url, vertexai=False, api_key=api_key)
+            name,
+            settings,
+            client=client(http, base_url=settings.base_url, vertexai=False, api_key=api_key),
+            credentials_remedy=f"check {key} of llm_providers.{name}, and what the key may do",
         )
         self._api_key = api_key
-        self._key = "api_key_env" if settings.api_key_file is None else "api_key_file"
 
     async def _path(self) -> str:
         return f"models/{self.model}:streamGenerateContent?alt=sse"
 
     def _secrets(self) -> Sequence[str]:
         return (self._api_key,)  # Google names the key that it has suspended
-
-    def _credentials_remedy(self) -> str:
-        return f"check {self._key} of llm_providers.{self._name}, and what the key may do"
 
 
 def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:

@@ -59,7 +59,14 @@ class VertexAI(gemini.GeminiModel):
             location=self._location,
             credentials=self._bearer,
         )
-        super().__init__(name, settings, client=sdk)
+        remedy = f"check project of llm_providers.{name}, and that its credentials may use Vertex AI there"
+        super().__init__(
+            name,
+            settings,
+            client=sdk,
+            credentials_remedy=f"{remedy} (role Vertex AI User)",
+            model_remedy=f", and location: '{self._location}'",
+        )
 
     async def _path(self) -> str:
         self._bearer.use(await self._tokens.fresh(), quota_project=self._tokens.quota_project)
@@ -72,13 +79,6 @@ class VertexAI(gemini.GeminiModel):
 
     def _secrets(self) -> Sequence[str]:
         return (self._bearer.token,) if self._bearer.token else ()
-
-    def _credentials_remedy(self) -> str:
-        setting = f"project of llm_providers.{self._name}"
-        return f"check {setting}, and that its credentials may use Vertex AI there (role Vertex AI User)"
-
-    def _model_remedy(self) -> str:
-        return f"{super()._model_remedy()}, and location: '{self._location}'"
 
 
 class _Bearer(auth.Credentials):

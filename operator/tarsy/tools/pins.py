@@ -1,6 +1,6 @@
 """Pins: the hash of a tool's description, taken when the tool is first seen, and the comparison with it (drift).
 
-Agents trust a tool by its server's description, and a server may change that later, when nobody reviews it any more. So
+Agents trust a tool by its server's description, and a server may change that later, after it was reviewed. So
 a hash of the description is stored for all processes and past their ends (`PinStore`). A tool that differs from its pin
 is stopped until a person accepts the change: in the platform file, or by the API.
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from tarsy import rawjson
 from tarsy.tools.calls import schemas
+from tarsy.tools.calls.faults import FAULTS_MAX, Fault, Location, allowed_types, excerpt, expectation, type_of
 from tarsy.transcript import messages, tool_arguments
 
 VALUES_MAX = 10_000
@@ -54,7 +55,7 @@ def _resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dic
     arguments: dict[str, Any] = messages.storable_json(_converted(_parsed(text, schema), schema.of_root(), schema))
     faults = schema.faults(arguments)
     if is_child and not faults:
-        faults = list(_command_line_faults(arguments, schema.of_root(), schema, ()))[: schemas.FAULTS_MAX]
+        faults = list(_command_line_faults(arguments, schema.of_root(), schema, ()))[:FAULTS_MAX]
     if faults:
         raise UnfitError("; ".join(map(str, faults)))
     return arguments
@@ -103,7 +104,7 @@ def _expected(schema: schemas.Schema) -> str:
     required = {name for part in schema.of_root() for name in _strings(part.get("required"))}
     named = []
     for name, subschemas in _parameters(schema).items():
-        value = schemas.expectation(subschemas[0] if subschemas else {})
+        value = expectation(subschemas[0] if subschemas else {})
         named.append(f"{name[:100]} ({value}{', required' if name in required else ''})")
     more = ", ..." if len(named) > PARAMETERS_NAMED else ""
     return f"expected an object with {', '.join(named[:PARAMETERS_NAMED])}{more}" if named else "expected an object"
@@ -115,7 +116,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _types(subschemas: Subschemas) -> frozenset[str]:
     """The types that a value may have; none if the schema names none."""
-    return frozenset[str]().union(*map(schemas.types, subschemas))
+    return frozenset[str]().union(*map(allowed_types, subschemas))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def _is_nothing(value: Any, types: frozenset[str]) -> bool:
 
 def _with_type(value: Any, types: frozenset[str]) -> Any:
     """`value` as one of `types`, if it has none of them and its meaning is clear."""
-    own = schemas.type_of(value)
+    own = type_of(value)
     if not types or own in types or (own == "integer" and "number" in types):
         return int(value) if isinstance(value, float) and own == "integer" and "number" not in types else value
     match value:
@@ -192,7 +193,7 @@ def _from_string(text: str, types: frozenset[str], otherwise: str) -> Any:
             loaded = tool_arguments.loads(text)
         except (ValueError, RecursionError):
             return otherwise
-        if schemas.type_of(loaded) in types:
+        if type_of(loaded) in types:
             return loaded
     return otherwise
 
@@ -205,8 +206,8 @@ _BEGINS_WITH_DASH = re.compile(r"\^[(?:\[+]*\\?-")
 
 
 def _command_line_faults(
-    value: Any, subschemas: Subschemas, schema: schemas.Schema, location: schemas.Location
-) -> Iterator[schemas.Fault]:
+    value: Any, subschemas: Subschemas, schema: schemas.Schema, location: Location
+) -> Iterator[Fault]:
     """Yield the values that would have another meaning in a command line."""
     match value:
         case dict():
@@ -216,14 +217,14 @@ def _command_line_faults(
                     name in properties for part in subschemas if isinstance(properties := part.get("properties"), dict)
                 )
                 if not is_known and (problem := _command_line_problem(name, (), schema)):
-                    yield schemas.Fault(location, f"{schemas.excerpt(name)} {problem}")
+                    yield Fault(location, f"{excerpt(name)} {problem}")
                 yield from _command_line_faults(member, below, schema, (*location, name))
         case list():
             for index, member in enumerate(value):
                 below = schema.subschemas(schema.below(subschemas, index))
                 yield from _command_line_faults(member, below, schema, (*location, index))
         case str() if problem := _command_line_problem(value, subschemas, schema):
-            yield schemas.Fault(location, f"{schemas.excerpt(value)} {problem}")
+            yield Fault(location, f"{excerpt(value)} {problem}")
 
 
 def _command_line_problem(value: str, subschemas: Subschemas, schema: schemas.Schema) -> str:

@@ -15,22 +15,30 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import unquote
 
 from tarsy.masking import rules
+from tarsy.tools.calls.faults import (
+    FAULTS_MAX,
+    NAMES_MAX,
+    Fault,
+    Location,
+    allowed_types,
+    excerpt,
+    expectation,
+    members,
+    quoted,
+    type_of,
+    unexpected,
+)
 
 STEPS_MAX = 10_000
 """Checked pairs of a value and a schema, and other work of the same duration: about a tenth of a second in all."""
-FAULTS_MAX = 5
-"""Faults in one error."""
 ALTERNATIVES_MAX = 64
 """Subschemas for one value."""
 REFERENCE_MAX = 256
 """Characters of a reference."""
-TYPES_MAX = 16
-"""Types in one `type`; there are seven different ones."""
 PATTERN_MAX = 1024
 """Characters of a pattern."""
 PROGRAM_MAX = 300
@@ -39,31 +47,6 @@ _MATCH_STEP = 2000
 """Bytes times instructions of a match that count as a step: RE2 takes up to 6 ns for each."""
 _EXACT_MAX = 2**53
 """The limit up to which a float can hold every integer."""
-_EXCERPT_MAX = 60
-"""Characters of a value in an error."""
-_NAMES_MAX = 20
-"""Names or options in an error."""
-
-Location: TypeAlias = tuple[str | int, ...]
-"""A path within the arguments."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A violation of the schema."""
-
-    location: Location
-    problem: str
-    """The problem, and the expected value."""
-
-    def __str__(self) -> str:
-        return f"{path_text(self.location)}: {self.problem}" if self.location else self.problem
-
-
-def path_text(location: Location) -> str:
-    """A location as text: `spec.containers[0].name`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_EXCERPT_MAX]}" for step in location)
-    return "".join(steps).removeprefix(".")
 
 
 class _OutOfStepsError(Exception):
@@ -108,7 +91,7 @@ class Schema:
             if "$ref" in schema:
                 waiting.append(self._target(schema["$ref"]))
             for several in ("allOf", "anyOf", "oneOf"):
-                waiting += _list(schema, several)[:ALTERNATIVES_MAX]
+                waiting += members(schema, several)[:ALTERNATIVES_MAX]
         return list(subschemas.values())
 
     def below(self, subschemas: Iterable[Mapping[str, Any]], step: str | int) -> list[Any]:
@@ -164,15 +147,15 @@ class Schema:
             faults += self._faults(value, self._target(schema["$ref"]), location)
             if self._is_older:  # the keywords beside it do not count
                 return faults
-        accepted, own = types(schema), type_of(value)
+        accepted, own = allowed_types(schema), type_of(value)
         if accepted and own not in accepted and not (own == "integer" and "number" in accepted):
             return [*faults, Fault(location, f"expected {expectation(schema)}, not {excerpt(value)}")]
         faults += self._option_faults(value, schema, location)
         faults += self._type_faults(value, schema, location)
-        for subschema in _list(schema, "allOf"):
+        for subschema in members(schema, "allOf"):
             faults += self._faults(value, subschema, location)
         for keyword in ("anyOf", "oneOf"):
-            faults += self._alternative_faults(value, _list(schema, keyword), location)
+            faults += self._alternative_faults(value, members(schema, keyword), location)
         return faults
 
     def _type_faults(self, value: Any, schema: Mapping[str, Any], location: Location) -> list[Fault]:
@@ -195,7 +178,7 @@ class Schema:
             options.append(several)
         self._spend(sum(map(len, options)) // 20)
         fits = all(any(same(value, option) for option in several) for several in options)
-        return [] if fits else [_unexpected(value, schema, location)]
+        return [] if fits else [unexpected(value, schema, location)]
 
     def _alternative_faults(self, value: Any, options: Sequence[Any], location: Location) -> list[Fault]:
         """The faults of a value that none of `options` accepts: those of the closest option, or one for all."""
@@ -209,14 +192,14 @@ class Schema:
         near = [faults for faults in tried if any(fault.location != location for fault in faults)]
         if near:
             return min(near, key=len)
-        expectations = dict.fromkeys(expectation(option) for option in options[:_NAMES_MAX])
+        expectations = dict.fromkeys(expectation(option) for option in options[:NAMES_MAX])
         return [Fault(location, f"expected {' or '.join(expectations)}, not {excerpt(value)}")]
 
     def _string_faults(self, value: str, schema: Mapping[str, Any], location: Location) -> list[Fault]:
         faults = _size_faults(len(value), schema, location, ("minLength", "maxLength"), "characters")
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and self._matches(pattern, value) is False:
-            faults.append(_unexpected(value, schema, location))
+            faults.append(unexpected(value, schema, location))
         return faults
 
     def _matches(self, pattern: str, text: str) -> bool | None:
@@ -249,7 +232,7 @@ class Schema:
 
     def _object_faults(self, value: dict[str, Any], schema: Mapping[str, Any], location: Location) -> list[Fault]:
         properties = _dict(schema, "properties")
-        required = [name for name in _list(schema, "required") if isinstance(name, str)]
+        required = [name for name in members(schema, "required") if isinstance(name, str)]
         depends = _dict(schema, "dependentRequired")
         self._spend(len(depends) // 20)
         for name, names in depends.items():
@@ -258,8 +241,7 @@ class Schema:
         self._spend(len(required) // 20)
         missing = itertools.islice((name for name in dict.fromkeys(required) if name not in value), FAULTS_MAX)
         faults = [
-            Fault(location, f"{_quoted(name)} is missing: {expectation(properties.get(name, True))}")
-            for name in missing
+            Fault(location, f"{quoted(name)} is missing: {expectation(properties.get(name, True))}") for name in missing
         ]
         faults += _size_faults(len(value), schema, location, ("minProperties", "maxProperties"), "members")
         unknown = []
@@ -272,8 +254,8 @@ class Schema:
             if "propertyNames" in schema:
                 faults += self._faults(name, schema["propertyNames"], (*location, name))
         if unknown:
-            known = ", ".join(map(_quoted, itertools.islice(properties, _NAMES_MAX))) or "none"
-            unknown_names = ", ".join(map(_quoted, unknown[:FAULTS_MAX]))
+            known = ", ".join(map(quoted, itertools.islice(properties, NAMES_MAX))) or "none"
+            unknown_names = ", ".join(map(quoted, unknown[:FAULTS_MAX]))
             faults.append(Fault(location, f"{unknown_names} is not known here; known: {known}"))
         return faults
 
@@ -296,83 +278,6 @@ class Schema:
 
 
 _OLDER = re.compile(r"/draft-0[3467]/")
-
-_NAMES = {
-    "null": "null",
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "string": "a string",
-    "array": "a list",
-    "object": "an object",
-}
-
-
-def types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that the schema names; none if it names none, or an unknown one."""
-    named = schema.get("type")
-    several = named if isinstance(named, list) else [named]
-    if len(several) > TYPES_MAX or not all(isinstance(type_name, str) and type_name in _NAMES for type_name in several):
-        return frozenset()
-    return frozenset(several)
-
-
-def type_of(value: Any) -> str:
-    """The type of a JSON value; a whole number is an integer however it is written."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if value.is_integer() else "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
-def expectation(schema: Any) -> str:
-    """The values that a schema allows, in a few words."""
-    if not isinstance(schema, dict):
-        return "something else" if schema is False else "anything"
-    if "const" in schema:
-        return excerpt(schema["const"])
-    if options := _list(schema, "enum"):
-        more = ", ..." if len(options) > _NAMES_MAX else ""
-        return f"one of {', '.join(map(excerpt, options[:_NAMES_MAX]))}{more}"
-    named = [_NAMES[name] for name in sorted(types(schema))] or ["something else"]
-    what = " or ".join(named)
-    if isinstance(pattern := schema.get("pattern"), str):
-        what += f" that matches {pattern[:_EXCERPT_MAX]}"
-    elif required := [name for name in _list(schema, "required")[:FAULTS_MAX] if isinstance(name, str)]:
-        what = f"an object with {', '.join(map(_quoted, required))}"
-    elif named == ["something else"] and (several := _list(schema, "anyOf") or _list(schema, "oneOf")):
-        what = " or ".join(
-            dict.fromkeys(
-                _NAMES[name] for option in several[:9] if isinstance(option, dict) for name in sorted(types(option))
-            )
-        )
-    return what or "something else"
-
-
-def excerpt(value: Any) -> str:
-    """A value for an error, cut."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case str() if len(value) > _EXCERPT_MAX:
-            return json.dumps(value[:_EXCERPT_MAX], ensure_ascii=False)[:-1] + '..."'
-        case int() if abs(value) >= 10**_EXCERPT_MAX:  # Python writes at most 4,300 digits
-            return f"a number of more than {_EXCERPT_MAX} digits"
-        case _:
-            return json.dumps(value, ensure_ascii=False)[: 2 * _EXCERPT_MAX]
 
 
 def same(value: Any, other: Any) -> bool:
@@ -432,27 +337,14 @@ def _bound(schema: Mapping[str, Any], name: str) -> float | None:
     return limit if isinstance(limit, int | float) and not isinstance(limit, bool) else None
 
 
-def _unexpected(value: Any, schema: Mapping[str, Any], location: Location) -> Fault:
-    return Fault(location, f"expected {expectation(schema)}, not {excerpt(value)}")
-
-
 def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:
     """The schemas of the first items, and the schema of all others, which may be None."""
     items = schema.get("items")
     if isinstance(items, list):  # in older drafts
         return items, schema.get("additionalItems")
-    return _list(schema, "prefixItems"), items
-
-
-def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
-    members = schema.get(name)
-    return members if isinstance(members, list) else []
+    return members(schema, "prefixItems"), items
 
 
 def _dict(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
-    members = schema.get(name)
-    return members if isinstance(members, dict) else {}
-
-
-def _quoted(name: str) -> str:
-    return f"'{name[:_EXCERPT_MAX]}'"
+    value = schema.get(name)
+    return value if isinstance(value, dict) else {}

@@ -167,7 +167,7 @@ class Server:
                     self._broken.set()
                     owner.cancel()
         finally:
-            self.tried.set()  # nobody waits for an attempt that was cancelled
+            self.tried.set()  # callers do not wait for a cancelled attempt
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def keep_connected(self) -> None:

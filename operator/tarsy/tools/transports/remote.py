@@ -45,15 +45,12 @@ async def client(settings: platforms.RemoteTransport, *, streams: bool = False) 
     """
     seconds = settings.timeout.total_seconds()
 
-    async def bound(response: httpx2.Response) -> None:
-        _bound(response, is_endless=streams and response.request.method == "GET")
-
     async with _client(
         settings,
         kind=_PatientTransport,
         timeout=httpx2.Timeout(seconds + LATE_SECONDS, connect=min(CONNECT_SECONDS, seconds)),
         headers={"Accept-Encoding": "identity"},
-        bound=[bound],
+        bound=[functools.partial(_bound, streams=streams)],
     ) as http:
         yield http
 
@@ -165,7 +162,7 @@ class _PatientTransport(transport.Transport):
             return httpx2.Response(504, request=request, stream=httpx2.ByteStream(b""))
 
 
-def _bound(response: httpx2.Response, *, is_endless: bool) -> None:
+async def _bound(response: httpx2.Response, *, streams: bool) -> None:
     """Bound the body of a response that is not read yet.
 
     The bounds also hold for the stream of the server's own messages: they have no effect here, so it may end.
@@ -176,7 +173,7 @@ def _bound(response: httpx2.Response, *, is_endless: bool) -> None:
     filtered = functools.partial(
         _bounded,
         is_compressed=encoding.strip().lower() != "identity",
-        is_endless=is_endless,
+        is_endless=streams and response.request.method == "GET",
         is_json=response.headers.get("Content-Type", "").lower().startswith("application/json"),
     )
     response.stream = transport.FilteredBody(response.stream, filtered)
