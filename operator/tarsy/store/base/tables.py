@@ -26,6 +26,7 @@ from sqlalchemy import (
     Index,
     Integer,
     Interval,
+    LargeBinary,
     Table,
     Text,
     Uuid,
@@ -347,6 +348,18 @@ leaders = Table(
     Column("until", DateTime(timezone=True), nullable=False),
 )
 """The leases of the roles that only one process may have (`fleet.leader`)."""
+
+browser_sessions = Table(
+    "browser_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("is_code", Boolean, nullable=False),
+    Column("identity", JSON, nullable=False),
+    Column("until", DateTime(timezone=True), nullable=False),
+    Column("session_until", DateTime(timezone=True), nullable=False),
+    Index("browser_sessions_until", "until"),
+)
+"""Browsers that are signed in, and the one-time codes that sign them in, each as a digest."""
 
 throttles = Table(
     "throttles",

@@ -1,0 +1,101 @@
+"""Sessions of browsers, and the one-time codes that begin them, shared by all replicas.
+
+Only digests of codes and cookies are stored, so a reader of the database cannot sign in with what stands there. Times
+are the database's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+
+from tarsy.store.base import databases
+
+CODE_LIFETIME = timedelta(seconds=30)
+EXPIRED_MAX = 1000
+"""Expired rows that are deleted with each new code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A browser that is signed in."""
+
+    identity: dict[str, Any]
+    """The user, as the API server named them when the code was made."""
+    until: datetime
+
+
+_ADD_CODE = text(f"""
+  WITH expired AS (
+    DELETE FROM browser_sessions WHERE digest IN (
+      SELECT digest FROM browser_sessions WHERE until < clock_timestamp() LIMIT {EXPIRED_MAX} FOR UPDATE SKIP LOCKED
+    )
+  )
+  INSERT INTO browser_sessions (digest, is_code, identity, until, session_until)
+  VALUES (:digest, true, cast(:identity AS json), clock_timestamp() + :lifetime, clock_timestamp() + :session_lifetime)
+  RETURNING until
+""")  # noqa: S608 - a number of ours
+
+
+async def add_code(
+    database: databases.Database, digest: bytes, *, identity: dict[str, Any], session_lifetime: timedelta
+) -> datetime:
+    """Store a one-time code for `identity`, and return when it expires.
+
+    `session_lifetime` of the session that it begins is counted from now. Expired codes and sessions are deleted.
+    """
+    rows = await database.run(
+        _ADD_CODE,
+        digest=digest,
+        identity=json.dumps(identity),
+        lifetime=CODE_LIFETIME,
+        session_lifetime=session_lifetime,
+    )
+    expires: datetime = rows[0].until
+    return expires
+
+
+_BEGIN = text("""
+  WITH code AS (
+    DELETE FROM browser_sessions WHERE digest = :code AND is_code AND until > clock_timestamp()
+    RETURNING identity, session_until
+  )
+  INSERT INTO browser_sessions (digest, is_code, identity, until, session_until)
+  SELECT :session, false, identity, session_until, session_until FROM code
+  RETURNING identity, until
+""")
+
+
+async def begin(database: databases.Database, *, code: bytes, session: bytes) -> Session | None:
+    """Use up a code and begin a session; both are digests. None if the code is unknown, used or expired."""
+    rows = await database.run(_BEGIN, code=code, session=session)
+    return Session(identity=_identity(rows[0].identity), until=rows[0].until) if rows else None
+
+
+_READ = text("""
+  SELECT identity, until FROM browser_sessions WHERE digest = :digest AND NOT is_code AND until > clock_timestamp()
+""")
+
+
+async def read(database: databases.Database, digest: bytes) -> Session | None:
+    """Return the session with that digest, or None if there is none or it has expired."""
+    rows = await database.run(_READ, digest=digest)
+    return Session(identity=_identity(rows[0].identity), until=rows[0].until) if rows else None
+
+
+_END = text("DELETE FROM browser_sessions WHERE digest = :digest AND NOT is_code")
+
+
+async def end(database: databases.Database, digest: bytes) -> None:
+    """End a session, if there is one with that digest."""
+    await database.run(_END, digest=digest)
+
+
+def _identity(stored: Any) -> dict[str, Any]:
+    """Return a JSON column's value, which the driver hands over as text."""
+    identity: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
+    return identity
