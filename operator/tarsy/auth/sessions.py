@@ -1,0 +1,142 @@
+"""Sessions of browsers: a one-time code begins one, a cookie continues it.
+
+A person who has a token gets a code for it and opens the browser on its address. The browser exchanges the code for a
+cookie, so no token is ever in a URL, in a page or in the browser's storage. All replicas read the sessions from the
+database, which has digests only.
+
+A session has the identity that the API server named when the code was made, and ends with the token. Its rights are
+asked of the API server like those of a token. A token without an end of its own cannot be reviewed again from a digest,
+so its session is short.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import cookies
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from tarsy.kube import reviews
+from tarsy.store.base import databases
+from tarsy.store.fleet import browser_sessions
+
+COOKIE = "tarsy_session"
+LIFETIME_MAX = timedelta(hours=8)
+LIFETIME_WITHOUT_END = timedelta(minutes=15)
+"""The lifetime of a session whose token names no end."""
+_SECRET_BYTES = 32
+_SECRET_LENGTH_MAX = 100
+"""Characters of a code or cookie; a longer one is none of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """A one-time code."""
+
+    code: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A session that has just begun."""
+
+    cookie: str
+    until: datetime
+
+
+def lifetime(token_end: float | None) -> timedelta:
+    """Return the lifetime of a session; `token_end` is in seconds of Unix time, None if the token names no end."""
+    if token_end is None:
+        return LIFETIME_WITHOUT_END
+    return max(timedelta(0), min(LIFETIME_MAX, timedelta(seconds=min(token_end - time.time(), 1e9))))
+
+
+async def create_code(database: databases.Database, user: reviews.User, *, token_end: float | None) -> Code:
+    """Create a one-time code for a user."""
+    code = secrets.token_urlsafe(_SECRET_BYTES)
+    expires_at = await browser_sessions.add_code(
+        database, _digest(code), identity=dataclasses.asdict(user), session_lifetime=lifetime(token_end)
+    )
+    return Code(code=code, expires_at=expires_at)
+
+
+async def begin(database: databases.Database, code: str) -> Begun | None:
+    """Use up a code and begin a session. None if the code is unknown, used or expired."""
+    if len(code) > _SECRET_LENGTH_MAX:
+        return None
+    cookie = secrets.token_urlsafe(_SECRET_BYTES)
+    session = await browser_sessions.begin(database, code=_digest(code), session=_digest(cookie))
+    return Begun(cookie=cookie, until=session.until) if session else None
+
+
+async def user(database: databases.Database, cookie: str) -> reviews.User | None:
+    """Return the user of a session. None if the cookie is unknown, or its session has ended."""
+    if len(cookie) > _SECRET_LENGTH_MAX:
+        return None
+    session = await browser_sessions.read(database, _digest(cookie))
+    return _user(session.identity) if session else None
+
+
+async def end(database: databases.Database, cookie: str) -> None:
+    """End the session of a cookie, if there is one."""
+    await browser_sessions.end(database, _digest(cookie))
+
+
+def cookie_of(connection: HTTPConnection) -> str | None:
+    """Return the session's cookie of a request; None without one, and with several, which no browser of ours sends."""
+    found = [
+        value.strip(' \t"')
+        for header in connection.headers.getlist("Cookie")
+        for name, _, value in (part.partition("=") for part in header.split(";"))
+        if name.strip() == COOKIE
+    ]
+    return found[0] if len(found) == 1 and found[0] else None
+
+
+def set_cookie(begun: Begun, *, is_https: bool) -> str:
+    """Return the header `Set-Cookie` that begins a session.
+
+    Scripts cannot read the cookie. A link from another site, such as a chat, opens the page with it; a request that a
+    page of another site makes does not carry it.
+    """
+    return _cookie_header(begun.cookie, expires=begun.until, is_https=is_https)
+
+
+def clear_cookie(*, is_https: bool) -> str:
+    """Return the header `Set-Cookie` that removes the cookie."""
+    return _cookie_header("", expires=datetime.fromtimestamp(0, UTC), is_https=is_https)
+
+
+def _cookie_header(value: str, *, expires: datetime, is_https: bool) -> str:
+    jar: cookies.SimpleCookie = cookies.SimpleCookie()
+    jar[COOKIE] = value
+    attributes: dict[str, Any] = {
+        "path": "/",
+        "expires": expires.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
+        "httponly": True,
+        "samesite": "Lax",
+    }
+    if is_https:
+        attributes["secure"] = True
+    jar[COOKIE].update(attributes)
+    return jar[COOKIE].OutputString()
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _user(identity: dict[str, Any]) -> reviews.User:
+    return reviews.User(
+        name=identity["name"],
+        uid=identity["uid"],
+        groups=tuple(identity["groups"]),
+        extra=tuple((name, tuple(values)) for name, values in identity["extra"]),
+    )
