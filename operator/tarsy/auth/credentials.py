@@ -52,6 +52,12 @@ def unauthorized(*, has_token: bool) -> problems.Problem:
     return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers=headers)
 
 
+def session_ended() -> problems.Problem:
+    """Return the problem of a cookie without a session."""
+    message = "the session has ended: `tarsy open` begins another one"
+    return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": SCHEME})
+
+
 def ensure_same_machine(request: HTTPConnection) -> None:
     """Raise a Problem for a request that may come from elsewhere, or from a web page.
 

@@ -1,8 +1,11 @@
 """Identities: the caller of a request, by its credential. `permissions` decides what it may do.
 
 A credential is the webhook's token, compared here and never sent anywhere; a token that the API server knows
-(TokenReview); or the word of a trusted proxy. If a proxy forwards a request with a token, the token's rights count, and
-the proxy's user is the author.
+(TokenReview); the word of a trusted proxy; or the cookie of a session. If a proxy forwards a request with a token, the
+token's rights count, and the proxy's user is the author.
+
+A browser adds a cookie, and what a proxy knows people by, to requests that any page makes. So with such a credential a
+change has to be JSON, and has to come from a page of ours.
 
 Every caller has a rate. An unknown one is counted by address, before the API server is asked. An address with many
 unknown tokens gets few further lookups, so that guesses delay no other caller; known callers from there are not
@@ -27,11 +30,12 @@ from typing import Literal, TypeAlias
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, single_flight
+from tarsy.auth import credentials, origins, sessions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import investigations
 from tarsy.serve import limits, problems, trusted_proxies
+from tarsy.store.base import databases
 
 ANONYMOUS = "api-client"
 """The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
@@ -52,6 +56,7 @@ log = logging.getLogger(__name__)
 
 Principal: TypeAlias = reviews.User | Literal["webhook", "anybody"]
 """The owner of rights: a user, the webhook's token, or with `--insecure-dev` every program of this machine."""
+Credential: TypeAlias = Literal["none", "webhook", "token", "proxy", "session"]
 
 
 class _GuessedError(Exception):
@@ -70,8 +75,14 @@ class Identity:
     author: str
     """The caller's name, of at most `AUTHOR_MAX` printable characters."""
     address: str
-    is_vouched_for: bool = False
-    """Whether only a proxy's word identifies the caller."""
+    credential: Credential
+    token_expiry: float | None = None
+    """The end of a token that names one, in seconds of Unix time."""
+
+    @property
+    def is_ambient(self) -> bool:
+        """Whether a browser adds the credential by itself to a request that any page makes."""
+        return self.credential in ("proxy", "session")
 
 
 class Lookups:
@@ -105,6 +116,7 @@ class Identities:
         self,
         *,
         cluster: client.Cluster,
+        database: databases.Database,
         token: str | None,
         settings: platforms.API,
         lookups: Lookups,
@@ -112,8 +124,10 @@ class Identities:
     ) -> None:
         """`token` is the webhook's; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
         self._cluster = cluster
+        self._database = database
         self._webhook = None if token is None else _digest(token.encode())
         self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
+        self._origins = origins.Origins(settings, self.proxies)
         self._rates = limits.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
         self._guesses = limits.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
         self._lookups = lookups
@@ -126,26 +140,43 @@ class Identities:
         for impossible headers of a trusted proxy.
         """
         origin = self.proxies.origin(request)
-        principal = await self._principal(request, origin, busy)
+        principal, credential = await self._principal(request, origin, busy)
         if isinstance(principal, reviews.User):
             name = principal.name
-            is_vouched_for = trusted_proxies.PROXIED in principal.groups
             self._count(f"user {name}", busy)
         else:
-            name, is_vouched_for = ANONYMOUS, False
+            name = ANONYMOUS
             self._count(f"{principal} {limits.network(origin.address)}", busy)
-        author = printable_name(origin.name or name)
-        return Identity(principal=principal, author=author, address=origin.address, is_vouched_for=is_vouched_for)
+        token = credentials.bearer(request) if credential == "token" else None
+        identity = Identity(
+            principal=principal,
+            author=printable_name(origin.name or name),
+            address=origin.address,
+            credential=credential,
+            token_expiry=credentials.expiry(token.decode("latin-1")) if token else None,
+        )
+        if identity.is_ambient:
+            self._origins.ensure_own_change(request)
+        return identity
 
-    async def _principal(self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus) -> Principal:
-        """Return the owner of the first credential that the request has: a token, then the word of a proxy."""
+    async def _principal(
+        self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus
+    ) -> tuple[Principal, Credential]:
+        """Return the owner of the first credential that the request has: a token, a proxy's word, a session."""
         if self._webhook is None:
-            return "anybody"
-        if "Authorization" in request.headers or origin.name is None:
-            return await self._token_owner(credentials.bearer(request), limits.network(origin.address), busy)
-        credentials.refuse_forms(request)
-        groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, trusted_proxies.PROXIED))
-        return reviews.User(name=origin.name, groups=tuple(groups))
+            return "anybody", "none"
+        network = limits.network(origin.address)
+        if "Authorization" not in request.headers:
+            if origin.name is not None:
+                groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, trusted_proxies.PROXIED))
+                return reviews.User(name=origin.name, groups=tuple(groups)), "proxy"
+            if cookie := sessions.cookie_of(request):
+                self._count(f"address {network}", busy)
+                if user := await sessions.user(self._database, cookie):
+                    return user, "session"
+                raise credentials.session_ended()
+        owner = await self._token_owner(credentials.bearer(request), network, busy)
+        return owner, "webhook" if owner == "webhook" else "token"
 
     async def _token_owner(self, token: bytes | None, network: str, busy: HTTPStatus) -> Principal:
         digest = _digest(token or b"")

@@ -27,7 +27,7 @@ from fastapi import Path, Query
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, identities, origins, rights, single_flight
+from tarsy.auth import credentials, identities, origins, rights, sessions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, discovery, reviews
 from tarsy.resources import chains, investigations
@@ -129,11 +129,12 @@ class Access:
         self._cluster = cluster
         self._database = database
         self._local_only = token is None
-        self._origins = settings.allowed_origins
+        self._public_url = settings.public_url
         self._lookups = identities.Lookups(clock=clock)
         self._identities = identities.Identities(
-            cluster=cluster, token=token, settings=settings, lookups=self._lookups, clock=clock
+            cluster=cluster, database=database, token=token, settings=settings, lookups=self._lookups, clock=clock
         )
+        self._origins = origins.Origins(settings, self._identities.proxies)
         self._rights = single_flight.Cache[bool](within=reviews.SECONDS, clock=clock)
         self._namespaces = single_flight.Cache[str](within=reviews.SECONDS, clock=clock)
 
@@ -203,12 +204,24 @@ class Access:
         """Refuse a caller that may open no WebSocket; each subscription has a check of its own."""
         await self.ensure_local(connection)
         identity = await self._reader(connection)
-        origins.ensure_own(
-            connection,
-            proxies=self._identities.proxies,
-            allowed=self._origins,
-            is_vouched_for=identity.is_vouched_for,
-        )
+        self._origins.ensure_own(connection, is_ambient=identity.is_ambient)
+
+    async def sign_in(self, request: HTTPConnection, _right: rights.SignIn = None) -> identities.Identity:
+        """Return the identity of a caller with a token, which may begin a session."""
+        identity = await self._reader(request)
+        if identity.is_ambient:
+            message = "a session begins with a token: give it as `Authorization: Bearer <token>`"
+            raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+        return identity
+
+    async def sign_out(self, request: HTTPConnection) -> str | None:
+        """Return the cookie of the session that the request ends, None without one."""
+        self._origins.ensure_own_change(request)
+        return sessions.cookie_of(request)
+
+    def site(self, request: HTTPConnection) -> str:
+        """Return the origin at which browsers reach this API, such as https://tarsy.example."""
+        return self._public_url or self._identities.proxies.site(request) or ""
 
     async def _reader(self, request: HTTPConnection) -> identities.Identity:
         """Return the identity of a caller with more than the webhook's token."""

@@ -57,3 +57,6 @@ ListChains = Annotated[None, _right("list-chains", "list on agentchains in the o
 UpdateServer = Annotated[
     None, _right("update-server", "update on mcpservers.tarsy.dev of that name in the operator's namespace")
 ]
+SignIn = Annotated[
+    None, _right("sign-in", "no right of its own: a session has the rights of the token", schemes=("kubernetes",))
+]

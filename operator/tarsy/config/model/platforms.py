@@ -373,6 +373,8 @@ class API(Part):
     """The limit for one caller and process; requests beyond it are answered 429."""
     burst: Annotated[int, Field(ge=1)] = 2000
     """Requests that one caller may have had before, if it was silent for long enough."""
+    public_url: Origin | None = None
+    """The address at which people reach the pages. Links lead there, and changes by its pages are accepted."""
     connections_per_address: Annotated[int, Field(ge=1)] = 256
     """Without effect, and refused from the next release on: an ingress limits connections by address."""
 

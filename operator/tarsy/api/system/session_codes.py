@@ -1,0 +1,42 @@
+"""One-time codes that sign a browser in: a person's token is exchanged for one, and never reaches the browser."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel
+
+from tarsy.auth import identities, permissions, sessions
+from tarsy.kube import reviews
+from tarsy.serve import strict
+from tarsy.store.base import databases
+
+PATH = "/sign-in"
+"""The page that takes a code."""
+
+
+class SessionCode(BaseModel):
+    """An address that signs a browser in, once."""
+
+    url: str
+    """Where to point the browser."""
+    expires_at: datetime | None
+    """The end of the code in `url`, 30 seconds from now. None if the pages need no sign-in."""
+
+
+def routes(database: databases.Database, access: permissions.Access) -> APIRouter:
+    """Return the route `POST /api/v1/session-codes`."""
+    router = strict.router(prefix="/api/v1", tag="system")
+
+    @router.post("/session-codes", operation_id="createSessionCode", status_code=HTTPStatus.CREATED)
+    async def create(request: Request, identity: identities.Identity = Depends(access.sign_in)) -> SessionCode:
+        """Create a one-time code, with which a browser gets a session that has the rights of this token."""
+        site = access.site(request)
+        if not isinstance(identity.principal, reviews.User):
+            return SessionCode(url=f"{site}/", expires_at=None)
+        code = await sessions.create_code(database, identity.principal, token_end=identity.token_expiry)
+        return SessionCode(url=f"{site}{PATH}?code={code.code}", expires_at=code.expires_at)
+
+    return router

@@ -1,0 +1,47 @@
+"""Signing in with a one-time code, and signing out."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from tarsy.auth import permissions, sessions
+from tarsy.serve import problems
+from tarsy.store.base import databases
+from tarsy.web import rendering
+
+_OPENED_BY_PERSON = ("none", "same-origin", "same-site")
+"""What browsers say of an address that was typed, or opened by a program. Source: W3C, "Fetch Metadata"."""
+
+
+def routes(database: databases.Database, access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
+    """Return the routes `/sign-in` and `/sign-out`."""
+    router = APIRouter(route_class=renderer.route_class(), redirect_slashes=False)
+
+    @router.get("/sign-in", include_in_schema=False)
+    async def sign_in(request: Request, code: Annotated[str, Query(max_length=100)] = "") -> Response:
+        """Exchange a one-time code for a cookie, and go to the first page.
+
+        A link on another site cannot sign its reader in as somebody else.
+        """
+        if request.headers.get("Sec-Fetch-Site", "none") not in _OPENED_BY_PERSON:
+            raise problems.Problem(HTTPStatus.FORBIDDEN, "another site led here: run `tarsy open` to sign in")
+        begun = await sessions.begin(database, code)
+        if begun is None:
+            message = "the code is unknown, used or older than 30 seconds: run `tarsy open` again"
+            raise problems.Problem(HTTPStatus.UNAUTHORIZED, message)
+        cookie = sessions.set_cookie(begun, is_https=access.site(request).startswith("https:"))
+        headers = rendering.HEADERS | {"Location": "/", "Set-Cookie": cookie}
+        return Response(status_code=HTTPStatus.SEE_OTHER, headers=headers)
+
+    @router.post("/sign-out", include_in_schema=False)
+    async def sign_out(request: Request, cookie: str | None = Depends(access.sign_out)) -> Response:
+        """End the session."""
+        if cookie:
+            await sessions.end(database, cookie)
+        header = sessions.clear_cookie(is_https=access.site(request).startswith("https:"))
+        return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Set-Cookie": header})
+
+    return router
