@@ -18,7 +18,7 @@ from tarsy import errors
 from tarsy.api.alerts import intake, notifications, posted
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, exports, lists, questions, reads, traces
-from tarsy.api.system import mcp_servers, overview
+from tarsy.api.system import mcp_servers, overview, session_codes
 from tarsy.auth import permissions, rights
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
@@ -95,8 +95,26 @@ class _StatementLimit:
             await self._app(scope, receive, send)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """What the routes call, and the pages as well."""
+
+    access: permissions.Access
+    alert_intake: intake.Intake
+    question_intake: questions.Questions
+    investigation_lists: lists.Lists
+    investigation_actions: actions.Actions
+    overview: overview.Overview
+    mcp_servers: mcp_servers.McpServers
+    responder: answers.Responder
+    mask: Callable[[str], str]
+    """Masks texts of authors of chains."""
+
+
 class Application(FastAPI):
     """An application with a complete description."""
+
+    services: Services
 
     def openapi(self) -> dict[str, Any]:
         """Return the description, which is made once."""
@@ -107,18 +125,14 @@ class Application(FastAPI):
 
 def build(parts: Parts) -> Application:
     """Build the application with all its routes."""
-    may = permissions.Access(
-        cluster=parts.cluster,
-        database=parts.database,
-        token=parts.token,
-        settings=parts.platform().api,
-        clock=parts.clock,
-    )
+    services = _services(parts)
+    may = services.access
     app = _without_routes(Depends(may.ensure_local))
+    app.services = services
     app.add_middleware(_StatementLimit)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.process_reporter)))
-    for router in _routers(parts, may):
+    for router in _routers(parts, services):
         app.include_router(router)
     subscribing = subscriptions.Subscriptions(hub=parts.hub, may=may)
     app.include_router(event_stream.routes(subscribing, may))
@@ -195,56 +209,68 @@ def examples() -> dict[str, str]:
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name[0] not in "._"}
 
 
-def _routers(parts: Parts, may: permissions.Access) -> Iterator[APIRouter]:
-    """Yield the routes of `/api/v1`, and those of earlier clients."""
+def _services(parts: Parts) -> Services:
     held_bodies = bodies.Bodies()
-    alert_intake = intake.Intake(
-        cluster=parts.cluster,
-        database=parts.database,
-        chains=intake.ChainLister(
-            parts.cluster, parts.database, index=parts.index, generation=parts.configuration_version
+    return Services(
+        access=permissions.Access(
+            cluster=parts.cluster,
+            database=parts.database,
+            token=parts.token,
+            settings=parts.platform().api,
+            clock=parts.clock,
         ),
-        settings=lambda: parts.platform().ingest,
-        max_queued=parts.platform().queue.max_queued,
-        mask=parts.mask,
-        bodies=held_bodies,
-        on_admitted=parts.on_admitted,
-    )
-    question_intake = questions.Questions(
-        cluster=parts.cluster,
-        database=parts.database,
-        max_queued=parts.platform().queue.max_queued,
-        mask=parts.mask,
-        bodies=held_bodies,
-    )
-    responder = answers.Responder()
-    mask = masker.Masker(groups=["security"], secrets=parts.secrets).text  # of texts of authors of chains
-    investigation_lists = lists.Lists(parts.database)
-    investigation_actions = actions.Actions(cluster=parts.cluster, database=parts.database)
-    yield notifications.routes(alert_intake, may)
-    yield posted.routes(alert_intake, may)
-    yield lists.routes(investigation_lists, may)
-    yield reads.routes(parts.database, may, responder, mask=mask)
-    yield traces.routes(parts.database, may, responder, mask=mask)
-    yield exports.routes(parts.database, may, responder, mask=mask)
-    yield questions.routes(question_intake, may)
-    yield actions.routes(investigation_actions, may)
-    yield overview.routes(
-        overview.Overview(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index),
-        may,
-    )
-    yield mcp_servers.routes(
-        mcp_servers.McpServers(
+        alert_intake=intake.Intake(
+            cluster=parts.cluster,
+            database=parts.database,
+            chains=intake.ChainLister(
+                parts.cluster, parts.database, index=parts.index, generation=parts.configuration_version
+            ),
+            settings=lambda: parts.platform().ingest,
+            max_queued=parts.platform().queue.max_queued,
+            mask=parts.mask,
+            bodies=held_bodies,
+            on_admitted=parts.on_admitted,
+        ),
+        question_intake=questions.Questions(
+            cluster=parts.cluster,
+            database=parts.database,
+            max_queued=parts.platform().queue.max_queued,
+            mask=parts.mask,
+            bodies=held_bodies,
+        ),
+        investigation_lists=lists.Lists(parts.database),
+        investigation_actions=actions.Actions(cluster=parts.cluster, database=parts.database),
+        overview=overview.Overview(
+            cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index
+        ),
+        mcp_servers=mcp_servers.McpServers(
             cluster=parts.cluster, database=parts.database, platform=parts.platform, bodies=held_bodies
         ),
-        may,
+        responder=answers.Responder(),
+        mask=masker.Masker(groups=["security"], secrets=parts.secrets).text,
     )
+
+
+def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
+    """Yield the routes of `/api/v1`, and those of earlier clients."""
+    access, responder, mask, database = services.access, services.responder, services.mask, parts.database
+    yield notifications.routes(services.alert_intake, access)
+    yield posted.routes(services.alert_intake, access)
+    yield lists.routes(services.investigation_lists, access)
+    yield reads.routes(database, access, responder, mask=mask)
+    yield traces.routes(database, access, responder, mask=mask)
+    yield exports.routes(database, access, responder, mask=mask)
+    yield questions.routes(services.question_intake, access)
+    yield actions.routes(services.investigation_actions, access)
+    yield overview.routes(services.overview, access)
+    yield mcp_servers.routes(services.mcp_servers, access)
+    yield session_codes.routes(access)
     yield paths.register(
         hub=parts.hub,
-        alert_intake=alert_intake,
-        investigation_actions=investigation_actions,
-        investigation_lists=investigation_lists,
+        alert_intake=services.alert_intake,
+        investigation_actions=services.investigation_actions,
+        investigation_lists=services.investigation_lists,
         responder=responder,
-        database=parts.database,
-        may=may,
+        database=database,
+        may=access,
     )

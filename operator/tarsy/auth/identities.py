@@ -124,7 +124,7 @@ class Identities:
     ) -> None:
         """`token` is the webhook's; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
         self._cluster = cluster
-        self._database = database
+        self.sessions = sessions.Sessions(database)
         self._webhook = None if token is None else _digest(token.encode())
         self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
         self._origins = origins.Origins(settings, self.proxies)
@@ -172,7 +172,7 @@ class Identities:
                 return reviews.User(name=origin.name, groups=tuple(groups)), "proxy"
             if cookie := sessions.cookie_of(request):
                 self._count(f"address {network}", busy)
-                if user := await sessions.user(self._database, cookie):
+                if user := await self.sessions.user(cookie):
                     return user, "session"
                 raise credentials.session_ended()
         owner = await self._token_owner(credentials.bearer(request), network, busy)

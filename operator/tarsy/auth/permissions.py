@@ -134,6 +134,7 @@ class Access:
         self._identities = identities.Identities(
             cluster=cluster, database=database, token=token, settings=settings, lookups=self._lookups, clock=clock
         )
+        self.sessions = self._identities.sessions
         self._origins = origins.Origins(settings, self._identities.proxies)
         self._rights = single_flight.Cache[bool](within=reviews.SECONDS, clock=clock)
         self._namespaces = single_flight.Cache[str](within=reviews.SECONDS, clock=clock)

@@ -58,35 +58,38 @@ def lifetime(token_end: float | None) -> timedelta:
     return max(timedelta(0), min(LIFETIME_MAX, timedelta(seconds=min(token_end - time.time(), 1e9))))
 
 
-async def create_code(database: databases.Database, user: reviews.User, *, token_end: float | None) -> Code:
-    """Create a one-time code for a user."""
-    code = secrets.token_urlsafe(_SECRET_BYTES)
-    expires_at = await browser_sessions.add_code(
-        database, _digest(code), identity=dataclasses.asdict(user), session_lifetime=lifetime(token_end)
-    )
-    return Code(code=code, expires_at=expires_at)
+class Sessions:
+    """The sessions of browsers, in the database."""
 
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
 
-async def begin(database: databases.Database, code: str) -> Begun | None:
-    """Use up a code and begin a session. None if the code is unknown, used or expired."""
-    if len(code) > _SECRET_LENGTH_MAX:
-        return None
-    cookie = secrets.token_urlsafe(_SECRET_BYTES)
-    session = await browser_sessions.begin(database, code=_digest(code), session=_digest(cookie))
-    return Begun(cookie=cookie, until=session.until) if session else None
+    async def create_code(self, user: reviews.User, *, token_end: float | None) -> Code:
+        """Create a one-time code for a user."""
+        code = secrets.token_urlsafe(_SECRET_BYTES)
+        expires_at = await browser_sessions.add_code(
+            self._database, _digest(code), identity=dataclasses.asdict(user), session_lifetime=lifetime(token_end)
+        )
+        return Code(code=code, expires_at=expires_at)
 
+    async def begin(self, code: str) -> Begun | None:
+        """Use up a code and begin a session. None if the code is unknown, used or expired."""
+        if len(code) > _SECRET_LENGTH_MAX:
+            return None
+        cookie = secrets.token_urlsafe(_SECRET_BYTES)
+        session = await browser_sessions.begin(self._database, code=_digest(code), session=_digest(cookie))
+        return Begun(cookie=cookie, until=session.until) if session else None
 
-async def user(database: databases.Database, cookie: str) -> reviews.User | None:
-    """Return the user of a session. None if the cookie is unknown, or its session has ended."""
-    if len(cookie) > _SECRET_LENGTH_MAX:
-        return None
-    session = await browser_sessions.read(database, _digest(cookie))
-    return _user(session.identity) if session else None
+    async def user(self, cookie: str) -> reviews.User | None:
+        """Return the user of a session. None if the cookie is unknown, or its session has ended."""
+        if len(cookie) > _SECRET_LENGTH_MAX:
+            return None
+        session = await browser_sessions.read(self._database, _digest(cookie))
+        return _user(session.identity) if session else None
 
-
-async def end(database: databases.Database, cookie: str) -> None:
-    """End the session of a cookie, if there is one."""
-    await browser_sessions.end(database, _digest(cookie))
+    async def end(self, cookie: str) -> None:
+        """End the session of a cookie, if there is one."""
+        await browser_sessions.end(self._database, _digest(cookie))
 
 
 def cookie_of(connection: HTTPConnection) -> str | None:

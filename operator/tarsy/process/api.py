@@ -12,6 +12,7 @@ from tarsy.process.shared import Shared
 from tarsy.resources import base
 from tarsy.store.base import databases, notify
 from tarsy.store.live import deltas
+from tarsy.web import site
 
 WATCHERS = 2
 """Connections for single statements of live updates, apart from the others, so that viewers delay no work."""
@@ -49,6 +50,7 @@ def build(
             on_admitted=admitted,
         )
     )
+    site.add(application)
     shared.early.front.hand_over(application)
     shared.channels.listen({deltas.SAID: hub.hint, notify.STATUS: refresh})
     return [hub.run]

@@ -9,14 +9,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tarsy.auth import permissions, sessions
 from tarsy.serve import problems
-from tarsy.store.base import databases
 from tarsy.web import rendering
 
 _OPENED_BY_PERSON = ("none", "same-origin", "same-site")
 """What browsers say of an address that was typed, or opened by a program. Source: W3C, "Fetch Metadata"."""
 
 
-def routes(database: databases.Database, access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
+def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
     """Return the routes `/sign-in` and `/sign-out`."""
     router = APIRouter(route_class=renderer.route_class(), redirect_slashes=False)
 
@@ -28,7 +27,7 @@ def routes(database: databases.Database, access: permissions.Access, renderer: r
         """
         if request.headers.get("Sec-Fetch-Site", "none") not in _OPENED_BY_PERSON:
             raise problems.Problem(HTTPStatus.FORBIDDEN, "another site led here: run `tarsy open` to sign in")
-        begun = await sessions.begin(database, code)
+        begun = await access.sessions.begin(code)
         if begun is None:
             message = "the code is unknown, used or older than 30 seconds: run `tarsy open` again"
             raise problems.Problem(HTTPStatus.UNAUTHORIZED, message)
@@ -40,7 +39,7 @@ def routes(database: databases.Database, access: permissions.Access, renderer: r
     async def sign_out(request: Request, cookie: str | None = Depends(access.sign_out)) -> Response:
         """End the session."""
         if cookie:
-            await sessions.end(database, cookie)
+            await access.sessions.end(cookie)
         header = sessions.clear_cookie(is_https=access.site(request).startswith("https:"))
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Set-Cookie": header})
 

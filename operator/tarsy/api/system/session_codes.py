@@ -8,10 +8,9 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
-from tarsy.auth import identities, permissions, sessions
+from tarsy.auth import identities, permissions
 from tarsy.kube import reviews
 from tarsy.serve import strict
-from tarsy.store.base import databases
 
 PATH = "/sign-in"
 """The page that takes a code."""
@@ -26,7 +25,7 @@ class SessionCode(BaseModel):
     """The end of the code in `url`, 30 seconds from now. None if the pages need no sign-in."""
 
 
-def routes(database: databases.Database, access: permissions.Access) -> APIRouter:
+def routes(access: permissions.Access) -> APIRouter:
     """Return the route `POST /api/v1/session-codes`."""
     router = strict.router(prefix="/api/v1", tag="system")
 
@@ -36,7 +35,7 @@ def routes(database: databases.Database, access: permissions.Access) -> APIRoute
         site = access.site(request)
         if not isinstance(identity.principal, reviews.User):
             return SessionCode(url=f"{site}/", expires_at=None)
-        code = await sessions.create_code(database, identity.principal, token_end=identity.token_expiry)
+        code = await access.sessions.create_code(identity.principal, token_end=identity.token_expiry)
         return SessionCode(url=f"{site}{PATH}?code={code.code}", expires_at=code.expires_at)
 
     return router
