@@ -41,10 +41,15 @@ async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
     nobody = cast("Any", None)
     settings = platforms.API(trusted_proxies=["10.0.0.0/8"])
     known = identities.Identities(
-        cluster=nobody, token="the webhook's", settings=settings, lookups=identities.Lookups(), clock=time.monotonic
+        cluster=nobody,
+        database=nobody,
+        token="the webhook's",
+        settings=settings,
+        lookups=identities.Lookups(),
+        clock=time.monotonic,
     )
     request = asked(("X-Forwarded-User", "jane"), *headers)
-    request.scope["method"] = method
+    request.scope |= {"method": method, "path": "/", "query_string": b"", "scheme": "http", "server": ("10.0.0.1", 80)}
     return await known.identify(request)
 
 
@@ -201,14 +206,18 @@ def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
     assert credentials.expiry(f"x.{claims}.x") == ends
 
 
-async def test_a_form_that_some_page_makes_a_browser_send_is_nobodys_though_the_proxy_knows_the_browser() -> None:
+async def test_a_change_that_only_a_proxy_vouches_for_has_to_be_json_from_a_page_of_ours() -> None:
     json = ("Content-Type", "application/json; charset=utf-8")
-    for method, headers in (("GET", ()), ("HEAD", ()), ("POST", (json,)), ("DELETE", (json,))):
+    page = (("Host", "tarsy.example"), ("Origin", "http://tarsy.example"))
+    for method, headers in (("GET", ()), ("HEAD", ()), ("POST", (json, *page)), ("DELETE", (json, *page))):
         assert (await sender(*headers, method=method)).author == "jane"
     for method in ("POST", "DELETE"):
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=application/json"):
             with pytest.raises(problems.Problem) as error:
-                await sender(("Content-Type", kind), method=method)
+                await sender(("Content-Type", kind), *page, method=method)
             assert error.value.status == 415
         with pytest.raises(problems.Problem, match="send Content-Type: application/json"):
-            await sender(method=method)
+            await sender(*page, method=method)
+        for other in ((), (page[0], ("Origin", "http://evil.example")), (page[0], ("Origin", "null"))):
+            with pytest.raises(problems.Problem, match="^Origin: "):
+                await sender(json, *other, method=method)
