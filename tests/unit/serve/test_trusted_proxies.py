@@ -49,7 +49,9 @@ async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
         clock=time.monotonic,
     )
     request = asked(("X-Forwarded-User", "jane"), *headers)
-    request.scope |= {"method": method, "path": "/", "query_string": b"", "scheme": "http", "server": ("10.0.0.1", 80)}
+    request.scope.update(
+        {"method": method, "path": "/", "query_string": b"", "scheme": "http", "server": ("10.0.0.1", 80)}
+    )
     return await known.identify(request)
 
 
@@ -219,5 +221,5 @@ async def test_a_change_that_only_a_proxy_vouches_for_has_to_be_json_from_a_page
         with pytest.raises(problems.Problem, match="send Content-Type: application/json"):
             await sender(*page, method=method)
         for other in ((), (page[0], ("Origin", "http://evil.example")), (page[0], ("Origin", "null"))):
-            with pytest.raises(problems.Problem, match="^Origin: "):
+            with pytest.raises(problems.Problem, match=r"^Origin: "):
                 await sender(json, *other, method=method)

@@ -74,6 +74,11 @@ export async function send(method, path, body = {}) {
   return answer;
 }
 
+document.getElementById("sign-out")?.addEventListener("click", async () => {
+  await send("POST", "/sign-out");
+  location.assign("/");
+});
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;

@@ -1,0 +1,169 @@
+"""Browsers that sign in, on a real API server and a real Postgres; two operators behind one address."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import cookies
+from typing import Any
+
+import aiohttp
+import pytest
+import sqlalchemy
+from support import accounts, apis
+from tarsy.api import app
+from tarsy.kube import client
+from tarsy.store.base import databases
+from tarsy.web import site
+
+WEBHOOK = "the webhook's token"
+JSON = {"Content-Type": "application/json"}
+
+Serve = Callable[[], Awaitable[aiohttp.ClientSession]]
+
+
+@pytest.fixture
+async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[Serve]:
+    """Serves a replica of the API with its pages, and returns a client of it that keeps no cookies."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start() -> aiohttp.ClientSession:
+            parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+            application = app.build(parts)
+            site.add(application)
+            url = await stack.enter_async_context(apis.listening(parts, application=application))
+            session = aiohttp.ClientSession(url, cookie_jar=aiohttp.DummyCookieJar())
+            return await stack.enter_async_context(session)
+
+        yield start
+
+
+@pytest.fixture
+async def reader(admin: client.Cluster) -> str:
+    """The token of an account that may read investigations."""
+    return await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get", "list"]})
+
+
+async def sign_in_address(api: aiohttp.ClientSession, token: str) -> str:
+    async with api.post("/api/v1/session-codes", headers=apis.bearer(token)) as response:
+        assert response.status == 201
+        url: str = (await response.json())["url"]
+    return "/" + url.split("/", 3)[3]
+
+
+async def sign_in(api: aiohttp.ClientSession, address: str, **headers: str) -> tuple[int, str]:
+    """Open an address as a browser does; the status and the cookie."""
+    async with api.get(address, headers=headers, allow_redirects=False) as response:
+        jar: cookies.SimpleCookie = cookies.SimpleCookie(response.headers.get("Set-Cookie", ""))
+        return response.status, jar["tarsy_session"].value if "tarsy_session" in jar else ""
+
+
+async def list_status(api: aiohttp.ClientSession, cookie: str) -> int:
+    async with api.get("/api/v1/investigations", headers={"Cookie": f"tarsy_session={cookie}"}) as response:
+        return response.status
+
+
+async def test_a_code_signs_one_browser_in_at_every_replica(serve: Serve, reader: str) -> None:
+    one, other = await serve(), await serve()
+    address = await sign_in_address(one, reader)
+
+    status, cookie = await sign_in(other, address)
+    again, _ = await sign_in(one, address)
+
+    assert (status, again) == (303, 401)
+    assert [await list_status(replica, cookie) for replica in (one, other)] == [200, 200]
+    assert await list_status(one, f"{cookie}x") == 401
+
+
+async def test_the_cookie_is_kept_from_scripts_and_other_sites(serve: Serve, reader: str) -> None:
+    api = await serve()
+
+    async with api.get(await sign_in_address(api, reader), allow_redirects=False) as response:
+        header = response.headers["Set-Cookie"]
+
+    assert "HttpOnly" in header
+    assert "SameSite=Lax" in header
+    assert "Path=/" in header
+    assert response.headers["Location"] == "/"
+
+
+async def test_a_link_on_another_site_signs_nobody_in(serve: Serve, reader: str) -> None:
+    api = await serve()
+    address = await sign_in_address(api, reader)
+
+    assert (await sign_in(api, address, **{"Sec-Fetch-Site": "cross-site"}))[0] == 403
+    assert (await sign_in(api, address, **{"Sec-Fetch-Site": "none"}))[0] == 303
+
+
+async def test_an_expired_code_and_an_expired_session_are_refused(
+    serve: Serve, reader: str, database: databases.Database
+) -> None:
+    api = await serve()
+    late = await sign_in_address(api, reader)
+    _, cookie = await sign_in(api, await sign_in_address(api, reader))
+    await database.run(sqlalchemy.text("UPDATE browser_sessions SET until = now() - interval '1 second'"))
+
+    assert (await sign_in(api, late))[0] == 401
+    assert await list_status(api, cookie) == 401
+
+
+async def test_the_webhooks_token_a_cookie_and_a_stranger_get_no_code(serve: Serve, reader: str) -> None:
+    api = await serve()
+    _, cookie = await sign_in(api, await sign_in_address(api, reader))
+    origin = str(api._base_url).rstrip("/")
+
+    for headers, expected in (
+        (apis.bearer(WEBHOOK), 403),
+        (apis.bearer("x.y.z"), 401),
+        ({}, 401),
+        (JSON | {"Cookie": f"tarsy_session={cookie}", "Origin": origin}, 403),
+    ):
+        async with api.post("/api/v1/session-codes", headers=headers) as response:
+            assert response.status == expected, headers
+
+
+async def test_a_change_by_cookie_has_to_be_json_from_a_page_of_ours(serve: Serve, admin: client.Cluster) -> None:
+    api = await serve()
+    editor = await accounts.create(admin, f"editor-{uuid.uuid4().hex[:8]}", may=accounts.EDITOR)
+    _, cookie = await sign_in(api, await sign_in_address(api, editor))
+    path = f"/api/v1/investigations/{uuid.uuid4()}/cancel"
+    by_cookie = {"Cookie": f"tarsy_session={cookie}"}
+    own = {"Origin": str(api._base_url).rstrip("/")}
+
+    cases: list[tuple[dict[str, str], int]] = [
+        (JSON | own, 404),
+        (JSON, 403),
+        (JSON | {"Origin": "http://evil.example"}, 403),
+        (JSON | {"Origin": "null"}, 403),
+        ({"Content-Type": "text/plain"} | own, 415),
+        (own, 415),
+    ]
+    for headers, expected in cases:
+        async with api.post(path, headers=by_cookie | headers, data=b"{}") as response:
+            assert response.status == expected, headers
+
+
+async def test_signing_out_ends_the_session_at_every_replica(serve: Serve, reader: str) -> None:
+    one, other = await serve(), await serve()
+    _, cookie = await sign_in(one, await sign_in_address(one, reader))
+    headers: dict[str, Any] = JSON | {
+        "Cookie": f"tarsy_session={cookie}",
+        "Origin": str(one._base_url).rstrip("/"),
+    }
+
+    async with one.post("/sign-out", headers=headers | {"Origin": "http://evil.example"}, data=b"{}") as response:
+        assert response.status == 403
+    assert await list_status(other, cookie) == 200
+    async with one.post("/sign-out", headers=headers, data=b"{}") as response:
+        assert response.status == 204
+        assert "1970" in response.headers["Set-Cookie"]
+    assert await list_status(other, cookie) == 401
+
+
+async def test_rights_are_those_of_the_token(serve: Serve, admin: client.Cluster) -> None:
+    api = await serve()
+    stranger = await accounts.create(admin, f"stranger-{uuid.uuid4().hex[:8]}")
+    _, cookie = await sign_in(api, await sign_in_address(api, stranger))
+
+    assert await list_status(api, cookie) == 403
