@@ -167,3 +167,19 @@ async def test_rights_are_those_of_the_token(serve: Serve, admin: client.Cluster
     _, cookie = await sign_in(api, await sign_in_address(api, stranger))
 
     assert await list_status(api, cookie) == 403
+
+
+async def test_the_first_page_names_the_user_and_leads_a_stranger_to_signing_in(serve: Serve, reader: str) -> None:
+    api = await serve()
+    _, cookie = await sign_in(api, await sign_in_address(api, reader))
+
+    async with api.get("/", headers={"Cookie": f"tarsy_session={cookie}"}) as response:
+        page = await response.text()
+    async with api.get("/") as response:
+        refused = await response.text()
+
+    assert "Sign out" in page
+    assert "No investigations" in page
+    assert response.status == 401
+    assert "tarsy open" in refused
+    assert "Sign out" not in refused

@@ -86,6 +86,8 @@ class Caller:
     """The name in specs, lists and the audit."""
     address: str
     """The address that the request came from."""
+    has_session: bool = False
+    """Whether a cookie identifies the caller, which can sign out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,4 +326,4 @@ def _forbidden(identity: identities.Identity, action: reviews.Action) -> problem
 
 
 def _caller(identity: identities.Identity) -> Caller:
-    return Caller(author=identity.author, address=identity.address)
+    return Caller(author=identity.author, address=identity.address, has_session=identity.credential == "session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarsy.api import app
-from tarsy.web import assets, rendering, sign_in
+from tarsy.web import assets, lists, rendering, sign_in
 
 
 def add(application: app.Application) -> None:
@@ -11,4 +11,6 @@ def add(application: app.Application) -> None:
     files = assets.Assets()
     renderer = rendering.Renderer(files)
     application.include_router(assets.routes(files))
-    application.include_router(sign_in.routes(application.services.access, renderer))
+    services = application.services
+    application.include_router(sign_in.routes(services.access, renderer))
+    application.include_router(lists.routes(services.investigation_lists, services.access, renderer))

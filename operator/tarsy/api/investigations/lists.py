@@ -13,8 +13,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, cast
@@ -212,6 +213,11 @@ class Lists:
             )
             raise problems.invalid([problems.Fault(place=parameter, message=message)]) from error
 
+    async def rows(self, request: ListRequest) -> rows.Page:
+        """Return the page that a request asks for. Raises the same Problems as `page`."""
+        query, listed = await self.page(request.query, search=request.search, after=request.cursor, limit=request.limit)
+        return rows.page(listed, cursor=encode_cursor(listed.next, query) if listed.next else None)
+
     async def _read(self, query: listing.Query, *, after: str | None, skip: int, limit: int) -> listing.Page:
         position = None if after is None else decode_cursor(after, query)
         return await listing.page(self._database, query, after=position, skip=skip, limit=limit)
@@ -232,17 +238,22 @@ class Lists:
             self._searches.release()
 
 
-def routes(lists: Lists, may: permissions.Access) -> APIRouter:
-    """Return the route `GET /api/v1/investigations`."""
-    router = strict.router(prefix="/api/v1", tag="investigations")
+@dataclass(frozen=True, kw_only=True)
+class ListRequest:
+    """The parameters of a request for a list."""
 
-    @router.get(
-        "/investigations",
-        operation_id="listInvestigations",
-        responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
-    )
-    async def investigations(
-        scope: permissions.Scope = Depends(may.list_in),
+    scope: permissions.Scope
+    query: listing.Query
+    search: str | None
+    cursor: str | None
+    limit: int
+
+
+def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequest]]:
+    """Return the dependency that reads the parameters of a list, for callers that may list."""
+
+    async def read(
+        scope: permissions.Scope = Depends(access.list_in),
         phase: Phases = None,
         alert_type: AlertType = None,
         chain: Chain = None,
@@ -255,8 +266,7 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
         sort: SortedBy = "-admitted_at",
         limit: Limit = PAGE_DEFAULT,
         cursor: Cursor = None,
-    ) -> rows.Page:
-        """List the investigations of a namespace that match the filters and the search, and count them by phase."""
+    ) -> ListRequest:
         query = listing.Query(
             namespace=scope.namespace,
             namespace_uid=scope.uid,
@@ -271,8 +281,23 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
             key=cast("listing.Key", sort.removeprefix("-")),
             descending=sort.startswith("-"),
         )
-        query, listed = await lists.page(query, search=q, after=cursor, limit=limit)
-        return rows.page(listed, cursor=encode_cursor(listed.next, query) if listed.next else None)
+        return ListRequest(scope=scope, query=query, search=q, cursor=cursor, limit=limit)
+
+    return read
+
+
+def routes(lists: Lists, may: permissions.Access) -> APIRouter:
+    """Return the route `GET /api/v1/investigations`."""
+    router = strict.router(prefix="/api/v1", tag="investigations")
+
+    @router.get(
+        "/investigations",
+        operation_id="listInvestigations",
+        responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
+    )
+    async def investigations(request: ListRequest = Depends(list_request(may))) -> rows.Page:
+        """List the investigations of a namespace that match the filters and the search, and count them by phase."""
+        return await lists.rows(request)
 
     return router
 
