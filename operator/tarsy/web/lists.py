@@ -12,9 +12,10 @@ from tarsy.web import rendering
 def routes(investigation_lists: lists.Lists, access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
     """Return the route `/`."""
     router = APIRouter(route_class=renderer.route_class(), redirect_slashes=False)
+    read_request = lists.list_request(access)
 
     @router.get("/", include_in_schema=False)
-    async def page(request: Request, listed: lists.ListRequest = Depends(lists.list_request(access))) -> Response:
+    async def page(request: Request, listed: lists.ListRequest = Depends(read_request)) -> Response:
         """Show a list of investigations."""
         return renderer.page(
             request,

@@ -289,13 +289,14 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
 def routes(lists: Lists, may: permissions.Access) -> APIRouter:
     """Return the route `GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
+    read_request = list_request(may)
 
     @router.get(
         "/investigations",
         operation_id="listInvestigations",
         responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
-    async def investigations(request: ListRequest = Depends(list_request(may))) -> rows.Page:
+    async def investigations(request: ListRequest = Depends(read_request)) -> rows.Page:
         """List the investigations of a namespace that match the filters and the search, and count them by phase."""
         return await lists.rows(request)
 
