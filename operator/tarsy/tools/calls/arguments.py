@@ -65,9 +65,11 @@ def _parsed(text: str, schema: schemas.Schema) -> dict[str, Any]:
     parameters = tool_arguments.parse(text)
     if parameters is None:
         return _from_text(text.strip(), schema)
-    raw, names = parameters.get(tool_arguments.RAW), _parameters(schema)
-    if parameters.keys() == {tool_arguments.RAW} and isinstance(raw, str) and tool_arguments.RAW not in names:
-        return _from_text(raw, schema) if names else parameters  # the text of a model without native tool calls
+    raw = parameters.get(tool_arguments.RAW)
+    if parameters.keys() == {tool_arguments.RAW} and isinstance(raw, str):  # perhaps read before its tool was known
+        names = _parameters(schema)
+        if names and tool_arguments.RAW not in names:
+            return _from_text(raw, schema)
     return parameters
 
 
