@@ -37,17 +37,17 @@ STATEMENT_SECONDS = 10.0
 _DESCRIPTION = """\
 Alerts come in, investigations and their transcripts go out.
 
-**Who may call.** A bearer token of Kubernetes, whose rights in the investigation's namespace are asked of the API
-server; or the headers of a proxy that TARSy is told to trust; or, to send alerts alone, the static token of webhooks.
-`kubectl create token` makes one of the first kind. Each operation says which right it needs. `/healthz`, `/readyz` and
+**Callers** send a bearer token of Kubernetes, such as `kubectl create token` makes; the API server is asked for its
+rights in the investigation's namespace. Or they come through a trusted proxy, which names them in headers. To send
+alerts, the static token of webhooks is enough. Each operation names the right that it needs. `/healthz`, `/readyz` and
 `/health` are open. With `--insecure-dev` the programs of the same machine are served without a token, and no others.
 
-**Errors** are problem details (RFC 9457). 422 names each place of the request that is wrong. 503 says that something
-that TARSy needs is away just now: the same request may work later.
+**Errors** are problem details (RFC 9457). 422 names each place of the request that is wrong. 503 means that a service
+that TARSy needs is away: the same request may work later.
 
-**Strict.** A parameter or a field that is not described here is refused by its name, and so is a body where none is
-described. With a token, bodies are read as JSON, whatever their `Content-Type` says; without one, as behind a proxy, it
-has to be application/json. Every list is bounded.
+**Strict.** Parameters and fields that are not described here are refused by name, and so is a body if none is
+described. With a token, bodies are read as JSON, with any `Content-Type`; without one, as behind a proxy, it has to be
+application/json. Every list is bounded.
 """
 TAGS = {
     "alerts": "Alerts come in, each as an object in the cluster before the answer goes out.",

@@ -21,7 +21,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "type": "apiKey",
         "in": "header",
         "name": "X-Forwarded-User",
-        "description": "The caller, as a proxy names it. It counts from addresses that the operator is told to trust.",
+        "description": "The caller, as a proxy names it. It counts from trusted addresses alone.",
     },
     "webhook": {
         "type": "http",

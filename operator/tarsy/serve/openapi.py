@@ -1,4 +1,4 @@
-"""The API's description (OpenAPI): FastAPI's, completed with what many operations have in common.
+"""The API's description (OpenAPI): FastAPI's, completed with the common parts of operations.
 
 A route declares its parameters, its answers, the problems of its own (`problem_responses`), and through its
 dependencies the right that it needs (`Right`). `complete` adds the problems that follow from these, the security
@@ -18,17 +18,17 @@ from fastapi.security import base
 from tarsy.serve import problems
 
 PROBLEMS: dict[HTTPStatus, str] = {
-    HTTPStatus.BAD_REQUEST: "The request is no HTTP, or its body is not what it has to be: no JSON, for one.",
-    HTTPStatus.UNAUTHORIZED: "There is no token, or it is none that counts here.",
+    HTTPStatus.BAD_REQUEST: "The request is no valid HTTP, or its body is no valid JSON.",
+    HTTPStatus.UNAUTHORIZED: "The token is missing, or not valid.",
     HTTPStatus.FORBIDDEN: "The caller may not do this, or it is switched off for its subject.",
-    HTTPStatus.NOT_FOUND: "There is nothing of this id.",
+    HTTPStatus.NOT_FOUND: "Nothing has this id.",
     HTTPStatus.METHOD_NOT_ALLOWED: "The path is served by other methods: Allow names them.",
     HTTPStatus.REQUEST_TIMEOUT: "The request did not arrive within 10 seconds.",
-    HTTPStatus.CONFLICT: "It is not in a state in which that can be done.",
+    HTTPStatus.CONFLICT: "Its present state does not allow this.",
     HTTPStatus.GONE: "It is no longer there.",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body, or the text in it, is larger than what is taken.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "Without a token only JSON is taken: the Content-Type is another.",
-    HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev, where only this machine is served: the Host is another.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body, or a text in it, is too large.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "Without a token the Content-Type has to be application/json.",
+    HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev only this machine is served: the Host is another.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Parameters or fields are wrong or unknown; `errors` names them.",
     HTTPStatus.TOO_MANY_REQUESTS: "This caller has sent too many requests: Retry-After says when to go on.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "A defect of TARSy; its log has the traceback.",
