@@ -80,7 +80,7 @@ test-node: setup  ## The tests on a real node, made here; says what is missing w
 	@lacks=$$($(DEV) node needs); if [ -n "$$lacks" ]; then echo "test-node DID NOT RUN: it needs $$lacks"; else \
 		$(MAKE) --no-print-directory assets && $(PYTEST) tests/node -m node; fi
 
-bench: assets  ## Figures of speed: what TARSy adds to models and tools, beside a bare loop (three minutes)
+bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how time grows (four minutes)
 	$(BIN)/python -m bench
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random

@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, and print tables, or JSON with --json. Under three minutes."""
+"""`python -m bench`: measure, and print tables, or JSON with --json. Under four minutes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tarsy_dev import errors
 
-from bench import measure, rig, table, whole
+from bench import growth, measure, rig, table, whole
 
 T = TypeVar("T")
 
@@ -26,20 +26,25 @@ def main() -> int:
     arguments = _parser().parse_args()
     iterations: measure.Figures | None = None
     workload: whole.Figures | None = None
+    growths: list[growth.Growth] = []
     done = False
     try:
-        if arguments.only != "whole":
+        if arguments.only in (None, "iterations"):
             iterations = _iterations(arguments)
-        if arguments.only != "iterations":
+        if arguments.only in (None, "whole"):
             workload = _workload(arguments)
+        if arguments.only in (None, "growth"):
+            growths = growth.figures()
         done = True
     except* TimeoutError:
         print(f"not measured within {LONGEST:g} s", file=sys.stderr)
     except* errors.Error as failed:
         print(*_said(failed), sep="\n", file=sys.stderr)
-    if iterations is not None or workload is not None:
-        print(_json(iterations, workload) if arguments.json else _tables(iterations, workload))
-    return 0 if done else 1
+    print(_json(iterations, workload, growths) if arguments.json else _tables(iterations, workload, growths))
+    steep = growth.too_steep(growths)
+    if steep:
+        print(*steep, sep="\n", file=sys.stderr)
+    return 0 if done and not steep else 1
 
 
 def _said(failed: BaseExceptionGroup[errors.Error]) -> Iterator[errors.Error]:
@@ -54,7 +59,7 @@ def _said(failed: BaseExceptionGroup[errors.Error]) -> Iterator[errors.Error]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what TARSy adds to models and tools.")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--only", choices=("iterations", "whole"), help="one of the two parts")
+    parser.add_argument("--only", choices=("iterations", "whole", "growth"), help="one of the three parts")
     for name, default, what in (
         ("--notifications", 50, "posted one after another"),
         ("--conversations", 20, "of ten iterations, on each side"),
@@ -97,17 +102,22 @@ def _measured(measuring: Callable[[rig.Rig], Coroutine[Any, Any, T]], *, durable
         return asyncio.run(asyncio.wait_for(measuring(parts), LONGEST))
 
 
-def _json(iterations: measure.Figures | None, workload: whole.Figures | None) -> str:
+def _json(iterations: measure.Figures | None, workload: whole.Figures | None, growths: Sequence[growth.Growth]) -> str:
     found = {} if iterations is None else dataclasses.asdict(iterations)
     if workload is not None:
         found["whole"] = dataclasses.asdict(workload)
+    if growths:
+        found["growth"] = [dataclasses.asdict(figure) for figure in growths]
     return json.dumps(found, indent=2)
 
 
-def _tables(iterations: measure.Figures | None, workload: whole.Figures | None) -> str:
+def _tables(
+    iterations: measure.Figures | None, workload: whole.Figures | None, growths: Sequence[growth.Growth]
+) -> str:
     tables = [
         *([] if iterations is None else [table.iterations(iterations)]),
         *([] if workload is None else [table.workload(workload)]),
+        *([table.growths(growths)] if growths else []),
     ]
     return "\n\n".join("\n".join(lines) for lines in tables)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from bench import measure, meter, whole
+from bench import growth, measure, meter, whole
 
 
 def iterations(found: measure.Figures) -> Iterator[str]:
@@ -58,3 +58,10 @@ def _shape(title: str, found: whole.Shape) -> Iterator[str]:
     yield row("transactions that wrote, of one", tarsy.transactions, bare.transactions)
     yield row("WAL of one, KiB", tarsy.wal, bare.wal)
     yield row("ended in a minute", tarsy.a_minute, bare.a_minute)
+
+
+def growths(found: Sequence[growth.Growth]) -> Iterator[str]:
+    """The lines of the growth of time with the length of hostile texts."""
+    yield f"{'time for twice the text, as a ratio':58}{'texts':>8}{'ratio':>8}{'s/MB':>8}"
+    for one in found:
+        yield f"{one.name:58}{one.texts:8}{one.ratio:8.2f}{one.seconds_a_megabyte:8.2f}"

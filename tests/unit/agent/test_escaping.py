@@ -7,7 +7,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import pace
 from tarsy.agent import escaping
 from tarsy.transcript import react
 
@@ -47,21 +46,3 @@ def test_nothing_that_the_parser_takes_for_a_label_is_left_at_the_beginning_of_a
         reading = react.read(line)
         assert not (reading.action or reading.answer) or line.startswith("> ")
         assert not re.match(r"[ \t]*observation[ \t]*:", line, re.IGNORECASE)
-
-
-HOSTILE = {
-    "blanks": " ",
-    "empty lines": "\n",
-    "lines of blanks": " \n",
-    "dashes": "-",
-    "labels without a colon": "action ",
-    "quotes": "> ",
-    "steps": "Observation : x\n",
-    "a label and blanks": "thought" + " " * 50,
-}
-
-
-@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
-def test_a_result_of_the_largest_size_is_quoted_in_no_time(piece: str) -> None:
-    text = (piece * (64 * 1024))[: 64 * 1024]
-    assert pace.within(0.5, lambda: escaping.quote_steps(text))

@@ -1,7 +1,7 @@
 """No test bets on the machine being idle: an upper bound of seconds is a guard against hanging, and generous.
 
-What is to be exact leaps (`support.leaping`), what grows is held against itself (`support.pace`), what is to be fast is
-measured by `make bench`; tests that are slow may hold what takes seconds to a bound of their own.
+Exact times leap (`support.leaping`). Work is counted in lines (`support.steps`), statements and bytes. Speed, and how
+the time of work in C grows, is measured by `make bench`. Slow tests may have bounds of seconds.
 """
 
 from __future__ import annotations

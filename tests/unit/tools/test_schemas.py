@@ -12,7 +12,7 @@ import hypothesis
 import jsonschema_rs
 import pytest
 from hypothesis import strategies
-from support import pace
+from support import steps
 from tarsy.tools.calls import schemas
 
 POD: dict[str, Any] = {
@@ -276,14 +276,14 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("schema", "value"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_schema_takes_no_time(schema: Any, value: Any) -> None:
+def test_a_hostile_schema_takes_a_bounded_number_of_steps(schema: Any, value: Any) -> None:
     def use() -> None:
         schemas.Schema(schema).faults(value)
         found = schemas.Schema(schema)
         for _ in range(1000):
             found.subschemas(found.below(found.of_root(), 0))
 
-    assert pace.within(0.4, use)
+    assert steps.count(use) < 2_000_000
 
 
 def resident() -> int:
@@ -299,7 +299,7 @@ def test_what_hostile_patterns_take_does_not_stay() -> None:
     for call in calls:
         schemas.Schema(schema).faults(call)
     assert resident() - before < 64 * 1024 * 1024
-    assert pace.within(0.2, lambda: schemas.Schema(schema).faults(calls[0]))
+    assert steps.count(lambda: schemas.Schema(schema).faults(calls[0])) < 2_000_000
 
 
 HUGE = 10**5000

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support import pace
+from support import steps
 from tarsy.transcript import react
+
+from bench import hostile_texts
 
 LOOK = "Thought: I look.\n"
 POD = '{"name": "web-0"}'
@@ -350,60 +351,12 @@ def test_references_that_multiply_are_not_followed() -> None:
     assert len(react.arguments(raw)) < 2 * len(raw)
 
 
-PIECES = [
-    *(
-        "Thought:",
-        "Action:",
-        "Action Input:",
-        "Final Answer:",
-        "Observation:",
-        "**Action:**",
-        "- Observation:",
-        "action:",
-    ),
-    *(
-        "\n",
-        "\n",
-        "\n",
-        "\r\n",
-        " ",
-        "```",
-        "\n```\n",
-        "\n```json\n",
-        "~~~",
-        "`",
-        '{"a": 1}',
-        "{",
-        "}",
-        "(",
-        ")",
-        '"',
-        "'",
-    ),
-    *(
-        "k8s.get",
-        "None",
-        "a: b",
-        "a=b",
-        "web-0",
-        ",",
-        "**",
-        ":",
-        "\uff1a",
-        "\x00",
-        "\ud800",
-        "[",
-        "- ",
-        "&a ",
-        "*a ",
-        "!!set ",
-    ),
-]
 STARTS = [
     f"\n{label}" for label in ("Thought: ", "Action: k8s.get", "Action Input:", "Final Answer: ", "Observation:", "```")
 ]
 TEXTS = (
-    strategies.lists(strategies.sampled_from([*PIECES, *STARTS, *STARTS]), max_size=40).map("".join) | strategies.text()
+    strategies.lists(strategies.sampled_from([*hostile_texts.REACT_PARTS, *STARTS, *STARTS]), max_size=40).map("".join)
+    | strategies.text()
 )
 
 
@@ -438,65 +391,15 @@ def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(given: dict[st
     assert json.loads(react.arguments(raw)) == given
 
 
-HOSTILE = [
-    *PIECES,
-    *("Thought: a\n", "Action: None\n", "Action: None\nAction Input: {\n", "Action: a\n", "Action Input: {\n"),
-    *("Final Answer:\nAction: None\nAction Input:\n", "Final Answer:\n```\n", "Final Answer: a\nAction: b\n", "```x\n"),
-    *(
-        "Final Answer:\n```x\n",
-        "Thought: ```\nFinal Answer:\n```\n? ",
-        "````\n```\n",
-        "Action:\n```\n",
-        "Thought: ```\n",
-        '{"a":',
-        '{"a":[',
-        "a=b ",
-        "a: b\n",
-        "a=b,",
-    ),
-    *(
-        "a: b, ",
-        "a=(",
-        "a={",
-        'a="',
-        "a='",
-        "a=\\",
-        '"a" ',
-        "- - ",
-        "? ",
-        "{a,",
-        "[a: ",
-        "a   ",
-        "\ta",
-        "#\n",
-        "| ",
-        "%a\n",
-    ),
-]
-
-
-def grows_linearly(work: Callable[[str], object], head: str, piece: str, *, short: int) -> bool:
-    """Eight times as much takes at most twenty times as long (2.5 a doubling, and a little); and 1 s a megabyte."""
-    text, longer = head + piece * (short // len(piece)), head + piece * (8 * short // len(piece))
-    limit = 0.1 + len(longer) / 1_000_000
-    return pace.grows_linearly(lambda: work(text), lambda: work(longer), limit=limit, times=15.6)
-
-
-@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("piece", hostile_texts.REACT_PIECES)
 @pytest.mark.parametrize("head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a"])
-def test_reading_takes_time_in_proportion(head: str, piece: str) -> None:
-    assert grows_linearly(react.read, head, piece, short=8_000)
+def test_lines_of_reading_grow_with_the_length_of_the_text(head: str, piece: str) -> None:
+    single, double = (head + piece * (size // len(piece)) for size in (8_000, 16_000))
+    assert steps.grow_linearly(react.read, single, double)
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("piece", hostile_texts.REACT_PIECES)
 @pytest.mark.parametrize("head", ["", "a: ", "a="])
-def test_arguments_take_time_in_proportion(head: str, piece: str) -> None:
-    assert grows_linearly(react.arguments, head, piece, short=4_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("piece", HOSTILE)
-def test_a_megabyte_is_read_within_a_second(piece: str) -> None:
-    text = piece * (1_000_000 // len(piece))
-    assert pace.within(1, lambda: react.read(text))
-    assert pace.within(1, lambda: react.arguments(text))
+def test_lines_of_reading_arguments_grow_with_the_length_of_the_text(head: str, piece: str) -> None:
+    single, double = (head + piece * (size // len(piece)) for size in (8_000, 16_000))
+    assert steps.grow_linearly(react.arguments, single, double)

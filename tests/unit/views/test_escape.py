@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis
 import markdown_it
 import pytest
 from hypothesis import strategies
-from support import pace
+from support import steps
 from tarsy.transcript import control_characters
 from tarsy.views import escape
+
+from bench import hostile_texts
 
 PIECES = (
     *("`", "``", "```", "```sh\n", "~~~", "# ", "## x", "###### y", "=", "===", "-", "---", "- ", "1. ", "> ", "* "),
@@ -135,18 +139,6 @@ def test_harmless_markdown_is_kept(text: str, shown: str) -> None:
     assert escape.markdown(text, below=BELOW) == shown
 
 
-HUGE = {
-    "spans": "`<` " * 100_000,
-    "backticks": "`" * 400_000,
-    "backticks of all lengths": " ".join("`" * length for length in range(1, 900)),
-    "quotes": "> " * 200_000,
-    "fences": "```\n" * 100_000,
-    "links": "[](" * 100_000,
-    "dashes": "- " * 200_000 + "x",
-    "escapes": "\\" * 400_000,
-}
-
-
-@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
-def test_hostile_text_of_400_kb_is_escaped(text: str) -> None:
-    assert pace.within(1, lambda: escape.markdown(text, below=BELOW))
+@pytest.mark.parametrize("text", hostile_texts.MARKDOWN_TEXTS.values(), ids=hostile_texts.MARKDOWN_TEXTS)
+def test_lines_grow_with_the_length_of_a_hostile_text(text: Callable[[int], str]) -> None:
+    assert steps.grow_linearly(lambda size: escape.markdown(text(size), below=BELOW), 10_000, 20_000)
