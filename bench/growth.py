@@ -83,8 +83,7 @@ def _cases() -> Iterator[Case]:
         size=32_000,
     )
     yield Case(name="masking, long texts", work=mask, texts=list(hostile_texts.MASKING_TEXTS.values()), size=250_000)
-    secrets = known_secrets.KnownSecrets()
-    secrets.replace([f"{number:04}-secret-value" for number in range(1000)])
+    secrets = known_secrets.KnownSecrets(f"{number:04}-secret-value" for number in range(1000))
     yield Case(
         name="masking of known secrets",
         work=unhurried(groups=["security"], secrets=secrets),
