@@ -127,6 +127,35 @@ async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_s
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
+async def test_statements_per_alert_are_few(api: API, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements = 0
+    run, begin = databases.Database.run, databases.Database.begin
+
+    async def counted_run(*arguments: Any, **values: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return await run(*arguments, **values)
+
+    def counted_begin(*arguments: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return begin(*arguments)
+
+    async def counted(**fields: Any) -> int:
+        nonlocal statements
+        statements = 0
+        status, receipt = await api.post(notification(*(alert(number, **fields) for number in range(10))))
+        assert (status, len(receipt["alerts"])) == (200, 10)
+        return statements
+
+    await api.post(notification(alert(100)))
+    monkeypatch.setattr(databases.Database, "run", counted_run)
+    monkeypatch.setattr(databases.Database, "begin", counted_begin)
+    assert await counted() == 10 * 4 + 2, "four for each new alert, and two for the workers and the queue"
+    assert await counted() == 10 * 3, "three for each repeat"
+    assert await counted(status="resolved") == 10 * 2
+
+
 async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_in_a_line(
     api: API, watchdog: Watchdog, caplog: pytest.LogCaptureFixture
 ) -> None:
