@@ -115,7 +115,7 @@ def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
         function = {
             "id": call.id,
             "name": tool_calls.wire_name(call.name),
-            "args": tool_calls.arguments(call.arguments) or {},
+            "args": tool_calls.json_object(call.arguments) or {},
         }
         part: dict[str, Any] = {"functionCall": function}
         parts.append(part if index else part | {"thoughtSignature": _NO_SIGNATURE})

@@ -61,13 +61,19 @@ def are_ids(ids: Sequence[object]) -> bool:
     return len(set(map(str, ids))) == len(ids) and all(isinstance(i, str) and accepted_name(i) == i for i in ids)
 
 
-def arguments(text: str) -> dict[str, Any] | None:
-    """The arguments in a call's JSON; None if they are no object, as the call's result says."""
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object in a call's JSON; None if it has none, as the call's result says."""
     try:
         loaded = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return None
-    if not isinstance(loaded, dict) or not messages.is_plain_json(loaded):
+    return loaded if isinstance(loaded, dict) else None
+
+
+def arguments(text: str) -> dict[str, Any] | None:
+    """The object in a call's JSON, in a form that every SDK can send; None if it has none that can be sent."""
+    loaded = json_object(text)
+    if loaded is None or not messages.is_plain_json(loaded):
         return None
     return messages.well_formed_json(loaded)  # type: ignore[no-any-return]
 
