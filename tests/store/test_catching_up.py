@@ -11,7 +11,7 @@ import pytest
 from support import queue, stories, watching
 from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
 from tarsy.store.base import databases
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads
 from tarsy.store.reads import log_entries
 
 CHUNK = 200 * 1024
@@ -166,7 +166,7 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(stories.stage_started(), stories.started())
     await journal.commit(stories.answers("x" * (backlogs.BACKLOG_MAX + 1)))
-    written = deltas.Piece(
+    written = payloads.Piece(
         investigation=identity,
         run=0,
         stage="analysis",

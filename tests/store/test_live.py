@@ -16,7 +16,7 @@ import pytest
 from support import queue
 from support.masking import NO_SECRETS
 from tarsy.store.base import databases, hints, notify
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads, text_streams
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import leases, run
 from tarsy_dev import postgres as launcher
@@ -44,15 +44,15 @@ class Watching:
     database: databases.Database
     shown: dict[str, str] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
-    pieces: list[deltas.Piece] = field(default_factory=list)
+    pieces: list[payloads.Piece] = field(default_factory=list)
     moved: list[UUID | None] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    audience: deltas.Audience = field(init=False)
+    audience: text_streams.TextReceiver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.audience = deltas.Audience(self.database, heard=self.heard, moved=self.has_moved)
+        self.audience = text_streams.TextReceiver(self.database, on_piece=self.heard, on_commit=self.has_moved)
 
-    def heard(self, piece: deltas.Piece) -> None:
+    def heard(self, piece: payloads.Piece) -> None:
         before = self.shown.get(piece.event, "")
         assert piece.at <= len(before), "no piece has a gap before it"
         self.pieces.append(piece)
@@ -103,7 +103,7 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def worker(url: str) -> AsyncIterator[deltas.Speaker]:
+async def worker(url: str) -> AsyncIterator[text_streams.TextSender]:
     """A process that runs investigations; it listens when it is there."""
     listens = asyncio.Event()
 
@@ -112,8 +112,8 @@ async def worker(url: str) -> AsyncIterator[deltas.Speaker]:
         return speaker.hint(payload)
 
     async with connected(url) as database:
-        speaker = deltas.Speaker(database, secrets=NO_SECRETS)
-        async with running(notify.Listener(url, hints.Channels({deltas.WATCHING: hint})).run, speaker.run):
+        speaker = text_streams.TextSender(database, secrets=NO_SECRETS)
+        async with running(notify.Listener(url, hints.Channels({text_streams.WATCHED: hint})).run, speaker.run):
             await listens.wait()
             yield speaker
 
@@ -123,7 +123,7 @@ async def watcher(url: str) -> AsyncIterator[Watching]:
     """A process where somebody may watch."""
     async with connected(url) as database:
         watching = Watching(database)
-        listener = notify.Listener(url, hints.Channels({deltas.SAID: watching.audience.hint}))
+        listener = notify.Listener(url, hints.Channels({text_streams.TEXTS: watching.audience.hint}))
         async with running(listener.run, watching.audience.run):
             await watching.until(lambda: watching.moved == [None])
             watching.moved.clear()
@@ -140,7 +140,7 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
             stream.text("memory")
             await watching.sees(thinking="hm", text="It is memory")
             assert watching.over == []
-        speaker.moved(ID)
+        speaker.announce_commit(ID)
         await watching.until(lambda: watching.moved == [ID])
         assert watching.over == ["e0.0.thinking", "e0.0.text"]
         assert {piece.event: piece.type for piece in watching.pieces} == {
@@ -152,8 +152,8 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
 
 async def test_one_process_may_be_both(migrated_url: str) -> None:
     async with connected(migrated_url) as database:
-        speaker, watching = deltas.Speaker(database, secrets=NO_SECRETS), Watching(database)
-        callbacks = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
+        speaker, watching = text_streams.TextSender(database, secrets=NO_SECRETS), Watching(database)
+        callbacks = {text_streams.WATCHED: speaker.hint, text_streams.TEXTS: watching.audience.hint}
         listener = notify.Listener(migrated_url, hints.Channels(callbacks))
         async with running(listener.run, speaker.run, watching.audience.run):
             with speaker.open_stream(turn()) as stream:
@@ -186,16 +186,16 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
 
 
 async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
-    async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as said:
         with speaker.open_stream(turn()) as stream:
             stream.text("It is memory")
-            speaker.moved(ID)
+            speaker.announce_commit(ID)
         async with watcher(migrated_url) as watching:
             watching.audience.watch(OTHER)
             with speaker.open_stream(turn(OTHER)) as stream:
                 stream.text("It is CPU")
                 await watching.sees(text="It is CPU")
-        assert {deltas.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
+        assert {payloads.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
 
 
 async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
@@ -206,22 +206,22 @@ async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: 
             await watching.sees(text="It is ")
             speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
             stream.text("memory")
-            speaker.moved(ID)
-            async with overheard(migrated_url, deltas.SAID) as said:
+            speaker.announce_commit(ID)
+            async with overheard(migrated_url, text_streams.TEXTS) as said:
                 watching.audience.watch(OTHER)
                 other.text("It is CPU")
                 await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
-                assert [deltas.decode(one)[0][0].investigation for one in await said()] == [OTHER]
+                assert [payloads.decode(one)[0][0].investigation for one in await said()] == [OTHER]
 
 
 async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_sent_for_that(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deltas, "WATCHED_EVERY", 0.05)
-    async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
+    monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
+    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as said:
         with speaker.open_stream(turn()) as stream:
             stream.text("It is ")
-            async with overheard(migrated_url, deltas.WATCHING) as says, watcher(migrated_url) as watching:
+            async with overheard(migrated_url, text_streams.WATCHED) as says, watcher(migrated_url) as watching:
                 watching.audience.watch(ID)
                 await watching.sees(text="It is ")
                 heard: list[str] = []
@@ -233,7 +233,7 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
         asked = [json.loads(payload) for payload in heard]
         assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
         assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
-        assert [(piece.at, piece.text) for payload in await said() for piece in deltas.decode(payload)[0]][:2] == [
+        assert [(piece.at, piece.text) for payload in await said() for piece in payloads.decode(payload)[0]][:2] == [
             (0, "It is "),
             (6, "memory"),
         ]
@@ -242,8 +242,8 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
 async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deltas, "WATCHED_EVERY", 0.05)
-    async with watcher(migrated_url) as watching, overheard(migrated_url, deltas.WATCHING) as says:
+    monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
+    async with watcher(migrated_url) as watching, overheard(migrated_url, text_streams.WATCHED) as says:
         watching.audience.watch(ID)
         while not await says():
             pass
@@ -299,7 +299,7 @@ async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.open_stream(turn()) as stream:
             stream.text(text)
-            async with overheard(migrated_url, deltas.SAID) as said:
+            async with overheard(migrated_url, text_streams.TEXTS) as said:
                 watching.audience.watch(ID)
                 await watching.sees(text=messages.storable(text))
                 assert len(await said()) > 10
@@ -320,7 +320,7 @@ async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migr
         )
         manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         supervisor = run.Supervisor(
-            database=database, runtime=runtime, lease_manager=manager, max_attempts=3, moved=speaker.moved
+            database=database, runtime=runtime, lease_manager=manager, max_attempts=3, moved=speaker.announce_commit
         )
         await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
         await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)
@@ -348,22 +348,22 @@ class Slow:
 async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
     many = [UUID(int=number) for number in range(1200)]
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        async with overheard(migrated_url, deltas.WATCHING) as says:
+        async with overheard(migrated_url, text_streams.WATCHED) as says:
             with contextlib.ExitStack() as stack:
                 for investigation in many:
                     watching.audience.watch(investigation)
                     stack.enter_context(speaker.open_stream(turn(investigation))).text("It is memory")
                 await watching.until(lambda: len({piece.investigation for piece in watching.pieces}) == len(many))
-            payloads = await says()
-        assert len(payloads) == 6
-        assert all(len(payload) <= deltas.PAYLOAD_MAX for payload in payloads)
+            announced = await says()
+        assert len(announced) == 6
+        assert all(len(payload) <= payloads.PAYLOAD_MAX for payload in announced)
 
 
 async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
-    monkeypatch.setattr(deltas, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(text_streams, "RETRY_SECONDS", 0.02)
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         url = server.url()
         async with worker(url) as speaker, watcher(url) as watching:
@@ -384,5 +384,5 @@ async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_a
             await watching.until(lambda: watching.over)
             assert None in watching.moved, "logs are to be looked at"
     lines = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "live_lost"]
-    assert 1 <= len([line for line in lines if line.startswith("nobody hears")]) <= 2, lines
+    assert 1 <= len([line for line in lines if line.startswith("texts of model calls")]) <= 2, lines
     assert len(lines) <= 3, lines

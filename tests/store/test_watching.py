@@ -25,7 +25,7 @@ from tarsy.live import backlogs, subscriptions, web_socket_protocol, web_sockets
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy.store.base import databases, hints, notify
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads, text_streams
 from tarsy.store.queue import journal
 from tarsy.transcript import entries, ports
 from websockets import client as client_protocol
@@ -56,7 +56,7 @@ class World:
         for commit in commits:
             await self.journal.commit(*commit)
             if hinted:
-                self.parts.hub.hint(*deltas.encode([], [self.identity]))
+                self.parts.hub.hint(*payloads.encode([], [self.identity]))
 
     async def timeline(self, session: Any) -> dict[str, Any]:
         """The events as they are read by REST, by their ids."""
@@ -94,16 +94,16 @@ async def world(database: databases.Database, tmp_path: Path) -> AsyncIterator[W
 
 
 @contextlib.asynccontextmanager
-async def speaker_of(world: World) -> AsyncIterator[deltas.Speaker]:
+async def speaker_of(world: World) -> AsyncIterator[text_streams.TextSender]:
     """A process that runs the investigation, and hears that it is watched."""
-    speaker = deltas.Speaker(world.database, secrets=NO_SECRETS)
+    speaker = text_streams.TextSender(world.database, secrets=NO_SECRETS)
     listens = asyncio.Event()
 
     def hint(payload: str) -> bool:
         listens.set()
         return speaker.hint(payload)
 
-    listener = notify.Listener(world.database.url, hints.Channels({deltas.WATCHING: hint}))
+    listener = notify.Listener(world.database.url, hints.Channels({text_streams.WATCHED: hint}))
     tasks = [asyncio.create_task(listener.run()), asyncio.create_task(speaker.run())]
     await listens.wait()
     yield speaker
@@ -291,7 +291,7 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wo
                 while seen.events["one.0.text"]["content"] != "it is CPU":
                     seen.take(await watcher.next())
             await world.commit((stories.answers("it is CPU"),))
-        speaker.moved(world.identity)
+        speaker.announce_commit(world.identity)
         for watcher in (early, late):
             done = (await watcher.until(lambda message: "id" in message))[-1]
             assert (done["type"], done["id"]) == ("timeline_event.completed", 3)
@@ -316,7 +316,7 @@ async def test_what_a_tool_says_grows_while_it_is_at_work_and_its_result_takes_t
             chunk = (await watcher.until_type("stream.chunk"))[-1]
             assert (chunk["event_id"], chunk["offset"], chunk["delta"]) == ("one.0.0.result", 12, "2/2 reading\n")
             await world.commit(STORY[2])
-        speaker.moved(world.identity)
+        speaker.announce_commit(world.identity)
         told = await watcher.until(lambda message: "id" in message)
         result = next(one for one in told if one.get("event", {}).get("id") == "one.0.0.result")
         assert result["type"] == "timeline_event.completed"

@@ -25,7 +25,7 @@ from tarsy.probes import checks, health
 from tarsy.serve import http_server
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
-from tarsy.store.live import deltas
+from tarsy.store.live import text_streams
 from tarsy.telemetry import details
 
 SEND_BUFFER = 128 * 1024
@@ -77,7 +77,7 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
     bound = http_server.bind("127.0.0.1", 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     bound.listen(100)  # whoever connects before the server accepts waits
-    listener = notify.Listener(given.database.url, hints.Channels({deltas.SAID: given.hub.hint})).run
+    listener = notify.Listener(given.database.url, hints.Channels({text_streams.TEXTS: given.hub.hint})).run
     serve = http_server.serve(
         application or app.build(given),
         bound,

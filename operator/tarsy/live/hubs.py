@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tarsy.live import backlogs, investigation_feed, list_feed, live_events
 from tarsy.store.base import databases
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads, text_streams
 from tarsy.store.reads import changes
 
 POLL_SECONDS = 1.0
@@ -29,7 +29,7 @@ class Hub:
         """`database` has connections of its own, so that runs never wait for one."""
         self._source = investigation_feed.Source(database)
         self._feeds: dict[UUID, investigation_feed.InvestigationFeed] = {}
-        self._audience = deltas.Audience(database, heard=self._add_text, moved=self._mark_changed)
+        self._texts = text_streams.TextReceiver(database, on_piece=self._add_text, on_commit=self._mark_changed)
         self._poll_now = asyncio.Event()
         self.lists = list_feed.ListFeed(database, self.memory)
         self.closing = asyncio.Event()
@@ -50,8 +50,8 @@ class Hub:
         self._source.translation = self.lists.translation = translation
 
     def hint(self, payload: str) -> bool:
-        """Handle a notification on `deltas.SAID`."""
-        return self._audience.hint(payload)
+        """Handle a notification on `text_streams.TEXTS`."""
+        return self._texts.hint(payload)
 
     def poll(self) -> None:
         """Read the lists at once: a status has changed."""
@@ -62,7 +62,7 @@ class Hub:
         """Feed the subscribers until cancelled; then all subscriptions end."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._audience.run())
+                group.create_task(self._texts.run())
                 group.create_task(self._poll())
         finally:
             self.closing.set()
@@ -98,7 +98,7 @@ class Hub:
 
     def _start(self, investigation: UUID) -> investigation_feed.InvestigationFeed:
         feed = self._feeds[investigation] = investigation_feed.InvestigationFeed(investigation, self._source)
-        self._audience.watch(investigation)
+        self._texts.watch(investigation)
         feed.task = asyncio.create_task(feed.run())
         feed.task.add_done_callback(lambda task: self._end(feed, task))
         return feed
@@ -108,7 +108,7 @@ class Hub:
         if self._feeds.get(feed.investigation) is not feed:
             return False
         del self._feeds[feed.investigation]
-        self._audience.forget(feed.investigation)
+        self._texts.forget(feed.investigation)
         return True
 
     def _end(self, feed: investigation_feed.InvestigationFeed, task: asyncio.Task[None]) -> None:
@@ -124,7 +124,7 @@ class Hub:
             feed.ready.set_exception(investigation_feed.GoneError(reason))
             feed.ready.exception()  # all who wait for it may be gone
 
-    def _add_text(self, piece: deltas.Piece) -> None:
+    def _add_text(self, piece: payloads.Piece) -> None:
         if feed := self._feeds.get(piece.investigation):
             feed.add_text(piece)
 

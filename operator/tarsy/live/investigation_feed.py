@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tarsy.live import backlogs, events_from_log, live_events, streamed_texts
 from tarsy.store.base import databases
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads
 from tarsy.store.reads import changes, log_entries, stage_rows, summaries
 
 CATCH_UP_MAX = 200
@@ -94,7 +94,7 @@ class InvestigationFeed:
         """The stages, for the updates of a translation."""
         self._pages: dict[tuple[int, int], asyncio.Task[_Page]] = {}
         """Pages that are being read for catch-ups, by the entries before and at their end."""
-        self._held_back: list[deltas.Piece] | None = None
+        self._held_back: list[payloads.Piece] | None = None
         """Pieces of text that arrive while a page of the log is read: the page is sent first."""
         self._end: str | None = None
 
@@ -110,7 +110,7 @@ class InvestigationFeed:
         for subscriber in self.subscribers:
             subscriber.end(reason)
 
-    def add_text(self, piece: deltas.Piece) -> None:
+    def add_text(self, piece: payloads.Piece) -> None:
         """Send a piece of a text that is being written."""
         if self._held_back is not None:
             self._held_back.append(piece)
@@ -122,7 +122,7 @@ class InvestigationFeed:
     @contextmanager
     def texts_held_back(self) -> Iterator[None]:
         """Send pieces of text that arrive inside the block after it: what the log has by now comes first."""
-        held_back: list[deltas.Piece] = []
+        held_back: list[payloads.Piece] = []
         self._held_back = held_back
         try:
             yield

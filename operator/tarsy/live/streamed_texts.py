@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.live import events_from_log, live_events
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads
 from tarsy.transcript import entries
 
 
@@ -22,7 +22,7 @@ from tarsy.transcript import entries
 class _Text:
     """An event that is being written."""
 
-    piece: deltas.Piece
+    piece: payloads.Piece
     """The piece that began it."""
     content: str
     since: str
@@ -46,7 +46,7 @@ class StreamedTexts:
         """The ids of texts that subscribers have received and the log has not."""
         return frozenset(self._texts)
 
-    def add(self, piece: deltas.Piece) -> Iterator[live_events.LiveEvent]:
+    def add(self, piece: payloads.Piece) -> Iterator[live_events.LiveEvent]:
         """Yield the event of a piece of text; nothing if its model call is in the log already."""
         is_settled = _call_number(piece) <= self._last_calls.get(piece.execution, -1)
         if is_settled or piece.event in self._results.get(piece.execution, ()):
@@ -122,7 +122,7 @@ class StreamedTexts:
         return live_events.LiveEvent(kind, {"run": piece.run, "event": event}, investigation=self._investigation)
 
 
-def _call_number(piece: deltas.Piece) -> float:
+def _call_number(piece: payloads.Piece) -> float:
     """Return the number of the model call that a piece belongs to, by its event's id.
 
     Progress of a tool comes between its model call and the next one: half a number later.

@@ -11,7 +11,7 @@ from tarsy.process import supervision
 from tarsy.process.shared import Shared
 from tarsy.resources import base
 from tarsy.store.base import databases, notify
-from tarsy.store.live import deltas
+from tarsy.store.live import text_streams
 from tarsy.web import site
 
 WATCHERS = 2
@@ -52,5 +52,5 @@ def build(
     )
     site.add(application)
     shared.early.front.hand_over(application)
-    shared.channels.listen({deltas.SAID: hub.hint, notify.STATUS: refresh})
+    shared.channels.listen({text_streams.TEXTS: hub.hint, notify.STATUS: refresh})
     return [hub.run]

@@ -11,7 +11,7 @@ from tarsy.process.runtime import clients
 from tarsy.process.shared import Shared
 from tarsy.store.base import notify
 from tarsy.store.fleet import pins, rate_limits
-from tarsy.store.live import deltas
+from tarsy.store.live import text_streams
 from tarsy.worker import claimer, leases, run
 
 FIRST_SECONDS = 1.0
@@ -34,13 +34,13 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
     has_clients = asyncio.Event()
     queue = shared.in_force.platform.queue
     lease_manager = leases.LeaseManager(shared.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
-    speaker = deltas.Speaker(shared.database, secrets=shared.masking.secrets)
+    text_sender = text_streams.TextSender(shared.database, secrets=shared.masking.secrets)
     throttle = rate_limits.RateLimits(shared.database, {})
     worker_clients = clients.Clients(
         in_force=shared.in_force,
         throttle=throttle,
         pins=pins.Pins(shared.database),
-        open_stream=speaker.open_stream,
+        open_stream=text_sender.open_stream,
         mask=shared.masking.mask_alert,
         secrets=shared.masking.secrets,
         loopback=shared.options.insecure_dev,
@@ -74,7 +74,7 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
             runtime=await worker_clients.settled(),
             lease_manager=lease_manager,
             max_attempts=queue.max_attempts,
-            moved=speaker.moved,
+            moved=text_sender.announce_commit,
         )
         claims = claimer.Claimer(
             supervisor,
@@ -86,6 +86,8 @@ def build(shared: Shared, *, watching: asyncio.Event | None) -> Worker:
         )
         await claims.run()
 
-    shared.channels.listen({notify.WORK: hint, notify.CANCEL: lease_manager.hint, deltas.WATCHING: speaker.hint})
+    shared.channels.listen(
+        {notify.WORK: hint, notify.CANCEL: lease_manager.hint, text_streams.WATCHED: text_sender.hint}
+    )
     shared.channels.listen({pins.CHANGED: confirmed})
-    return Worker(ground=[equip, lease_manager.run, speaker.run], roles=[work], has_clients=has_clients)
+    return Worker(ground=[equip, lease_manager.run, text_sender.run], roles=[work], has_clients=has_clients)

@@ -11,7 +11,7 @@ from support import stories
 from support import watching as watchers
 from tarsy.live import backlogs, events_from_log, investigation_feed, live_events
 from tarsy.store.base import databases
-from tarsy.store.live import deltas
+from tarsy.store.live import payloads
 from tarsy.transcript import entries
 
 ID = UUID(int=7)
@@ -49,8 +49,8 @@ async def listening() -> Listening:
 
 def piece(
     text: str, *, at: int = 0, turn: int = 0, execution: str = "one", over: bool = False, as_: str = "llm_response"
-) -> deltas.Piece:
-    return deltas.Piece(
+) -> payloads.Piece:
+    return payloads.Piece(
         investigation=ID,
         run=0,
         stage="look",
@@ -102,7 +102,7 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
     ],
 )
 async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
-    listening: Listening, entry: entries.Entry, late: deltas.Piece, is_told: bool
+    listening: Listening, entry: entries.Entry, late: payloads.Piece, is_told: bool
 ) -> None:
     settled(listening.feed, entry)
     listening.feed.add_text(late)
@@ -121,7 +121,7 @@ async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its
     assert not listening.feed.texts.ids
 
 
-def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> deltas.Piece:
+def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> payloads.Piece:
     """Of a tool that is at work."""
     return replace(piece(text, turn=turn, at=at, as_="tool_result"), event=f"one.{turn}.{place}.result")
 

@@ -1,1 +1,1 @@
-"""Text that a model is writing, passed between processes."""
+"""Texts that models are writing, passed between processes."""

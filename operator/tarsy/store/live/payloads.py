@@ -1,28 +1,26 @@
-"""The payloads of NOTIFY for text that is being written."""
+"""The payloads of NOTIFY for texts that are being written."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, cast, get_args
 from uuid import UUID
 
 from tarsy.transcript import messages, timeline_events
 
 PAYLOAD_MAX = 7900
-"""Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
+"""Bytes of a payload; Postgres accepts less than 8000."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A change of text that is being written.
+    """A change of a text that is being written: from character `at` on, the text of an event is `text`.
 
-    From character `at` on the text of an event is `text`, and nothing behind it.
-
-    The first piece of an event begins it, at 0. A piece at an earlier place replaces the text from there: the model is
-    asked again, or its answer is parsed in another way. The text is what the log will hold at the end, or near it (the
-    result of a strategy is only known at its end).
+    The first piece of an event is at 0. A piece at an earlier character replaces the text from there: the model is
+    asked again, or its answer is parsed in another way. The text is the one that the log will hold, or near it (the
+    result of a strategy is known only at its end).
     """
 
     investigation: UUID
@@ -30,17 +28,17 @@ class Piece:
     stage: str
     execution: str
     event: str
-    """The event's id, under which it will stand in the timeline."""
+    """The id of the timeline's event."""
     type: timeline_events.Type
     at: int
     text: str
     state: Literal["grows", "over"] = "grows"
-    """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
+    """"over" ends the text: the log has the event by now, or never will."""
     more: bool = False
-    """Whether the next piece has the text behind `text`, which stays until then. Only between processes."""
+    """Whether the next piece has the text after `text`, which stays until then. Only between processes."""
 
     def after(self, before: str) -> str:
-        """The event's text with it, where that was `before`."""
+        """Return the event's text with this piece, if it was `before`."""
         rest = before[self.at + len(self.text) :] if self.more else ""
         return before[: self.at] + self.text + rest
 
@@ -48,35 +46,27 @@ class Piece:
 _VERSION = 1
 _FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
 _IDS = 200
-"""The number of ids, of 36 bytes each, in quotes and with a comma, that fit into a payload."""
+"""Ids in a payload; each takes 36 bytes, quotes and a comma."""
 
 
-def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
-    """As payloads of at most PAYLOAD_MAX bytes, long pieces in several."""
-    payloads: list[_Told] = []
+def encode(pieces: Iterable[Piece], committed: Iterable[UUID]) -> list[str]:
+    """Return pieces and investigations with new entries as payloads; a long piece is split."""
+    payloads: list[dict[str, list[str]]] = []
     size = PAYLOAD_MAX
     rows = [("p", row) for piece in pieces for row in _rows(piece)]
-    for kind, row in [*rows, *(("m", _json(str(moved_id))) for moved_id in moved)]:
+    for kind, row in [*rows, *(("m", _json(str(investigation))) for investigation in committed)]:
         length = _bytes(row) + 1
         if size + length > PAYLOAD_MAX:
             payloads.append({"p": [], "m": []})
             size = _FRAME
         payloads[-1][kind].append(row)
         size += length
-    return [_payload(rows_of_payload) for rows_of_payload in payloads]
-
-
-_Told: TypeAlias = dict[str, list[str]]
-"""Rows in JSON: of pieces, and of what moved."""
-
-
-def _payload(rows_of_payload: _Told) -> str:
-    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in rows_of_payload.items())
-    return f'{{"v":{_VERSION},{",".join(rows)}}}'
+    lists = (",".join(f'"{kind}":[{",".join(some)}]' for kind, some in payload.items()) for payload in payloads)
+    return [f'{{"v":{_VERSION},{each}}}' for each in lists]
 
 
 def _rows(piece: Piece) -> Iterator[str]:
-    """A piece in JSON, in as many rows as it needs."""
+    """Yield a piece in JSON, in as many rows as it needs."""
     about = [
         *(str(piece.investigation), piece.run, piece.stage, piece.execution),
         *(piece.event, piece.type, piece.state),
@@ -92,7 +82,7 @@ def _rows(piece: Piece) -> Iterator[str]:
 
 
 def _fitting(text: str, room: int) -> int:
-    """How many characters of `text` surely have room in so many bytes of JSON."""
+    """Return a number of characters of `text` that fit into so many bytes of JSON."""
     count = len(text)
     while (size := _bytes(_json(text[:count])) - 2) > room:
         count = count * room // size
@@ -108,13 +98,13 @@ def _bytes(text: str) -> int:
 
 
 def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
-    """Return the content of a payload; everything that this version of TARSy would not send is left out.
+    """Return the pieces and investigations in a payload, without those that this version would not send.
 
-    Every user of the database can NOTIFY, so all of it is checked.
+    Every user of the database can NOTIFY, so everything is checked.
     """
     match _parse(payload):
-        case {"p": list(rows), "m": list(moved)}:
-            return [piece for row in rows if (piece := _piece(row))], _uuids(moved)
+        case {"p": list(rows), "m": list(committed)}:
+            return [piece for row in rows if (piece := _piece(row))], _uuids(committed)
     return [], []
 
 
@@ -166,9 +156,9 @@ def _uuid(text: object) -> UUID | None:
         return None
 
 
-def watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
-    """As payloads: of these the text so far is wanted, and those are watched still."""
-    investigations = [("anew", str(identity)) for identity in anew] + [("still", str(identity)) for identity in still]
+def encode_watched(requested: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
+    """Yield the payloads of watched investigations: those whose text so far is requested, and others."""
+    investigations = [*(("anew", str(each)) for each in requested), *(("still", str(each)) for each in still)]
     for start in range(0, len(investigations), _IDS):
         some = investigations[start : start + _IDS]
         yield _json(
@@ -176,19 +166,16 @@ def watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
         )
 
 
-def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
-    """Return the content of a payload of `watching`.
-
-    Investigations whose text so far is wanted, and others still watched.
-    """
+def decode_watched(payload: str) -> tuple[list[UUID], list[UUID]]:
+    """Return the investigations in a payload of `encode_watched`."""
     match _parse(payload):
-        case {"anew": list(anew), "still": list(still)}:
-            return _uuids(anew), _uuids(still)
+        case {"anew": list(requested), "still": list(still)}:
+            return _uuids(requested), _uuids(still)
     return [], []
 
 
 def _parse(payload: str) -> Any:
-    """The JSON of a payload of this version; else None."""
+    """Return the JSON of a payload of this version, or None."""
     try:
         document = json.loads(payload)
     except (ValueError, RecursionError):
