@@ -17,6 +17,7 @@ hypothesis.settings.load_profile("tarsy")
 
 pytest_plugins = [
     "support.accounts",
+    "support.browser",
     "support.cluster",
     "support.database",
     "support.image",
