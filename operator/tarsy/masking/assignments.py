@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from tarsy.masking import budgets, edits, rules, secret_names
+from tarsy.masking import budgets, edits, markers, rules, secret_names
 
 WORDS = b"pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login"
 """One of them is in each name that promises a secret."""
@@ -143,17 +143,17 @@ def _assigned(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget
     name, sign, at = match[1], match[2], match.end()
     if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and not _is_tag(doc, start)):
         return None
-    if (marked := edits.marked(doc, at)) >= 0:
-        return _rest(doc, at, marked, kind=secret_names.promises(name))
+    if (marked := markers.marker_end(doc, at)) >= 0:
+        return _rest(doc, at, marked, kind=secret_names.kind_of(name))
     if sign == b",":
         return _argument(doc, match, budget)
     if name.lower().endswith(b"authorization"):
         return _authorization(doc, at)
-    kind = secret_names.promises(name)
-    mention = secret_names.mentions(name) if kind is None else None
+    kind = secret_names.kind_of(name)
+    mention = secret_names.mentioned_kind(name) if kind is None else None
     wrapped = _WRAP.match(doc, at) if kind else None
     at = wrapped.end() if wrapped else at
-    if not (kind or mention or secret_names.promises_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
+    if not (kind or mention or secret_names.may_name_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
         return None
     if doc[max(0, start - len(_CHECKSUM)) : start] == _CHECKSUM:
         return None
@@ -183,13 +183,13 @@ def _quoted(
     if not (kind or mention) and not secret_names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
         return None
     end = _closing(doc, opening, budget)
-    if edits.marked(doc, opening.end()) == end and (changed := _CHANGED.match(doc, end)):
+    if markers.marker_end(doc, opening.end()) == end and (changed := _CHANGED.match(doc, end)):
         opening = _OPENING.match(doc, changed.end()) or opening
         end = _closing(doc, opening, budget)
     value = doc[opening.end() : end]
     if secret_names.is_harmless(value) if is_sure else not _is_random(value, kind or mention):
         return None
-    return edits.Edit(opening.end(), end, edits.marker(kind or mention or "token"))
+    return edits.Edit(opening.end(), end, markers.marker(kind or mention or "token"))
 
 
 def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: secret_names.Kind) -> edits.Edit | None:
@@ -204,7 +204,7 @@ def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: secret_names
     if secret_names.is_prose(value) and not (_begins_line(doc, start) and len(below["lead"]) > _indent(doc, start)):
         return None
     is_near = end < below.endpos or end == len(doc)
-    return edits.Edit(at, end if is_near else _far_end(doc, at), edits.marker(kind))
+    return edits.Edit(at, end if is_near else _far_end(doc, at), markers.marker(kind))
 
 
 def _indent(doc: bytes, at: int) -> int:
@@ -223,12 +223,12 @@ def _rest(doc: bytes, at: int, marked: int, *, kind: secret_names.Kind | None) -
     """Return the edit for the rest of a value behind a marker that covers only a part."""
     rest = _REST.match(doc, marked) if kind else None
     end = marked + len(rest[0].rstrip(b".")) if rest else marked
-    return edits.Edit(at, end, edits.marker(kind)) if kind and end - marked >= _REST_MIN else None
+    return edits.Edit(at, end, markers.marker(kind)) if kind and end - marked >= _REST_MIN else None
 
 
 def _argument(doc: bytes, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
     """The value behind a name and a comma, as in `setenv("TOKEN", "...")`: it has to look like a secret itself."""
-    at, kind = match.end(), secret_names.promises(match[1]) or secret_names.mentions(match[1])
+    at, kind = match.end(), secret_names.kind_of(match[1]) or secret_names.mentioned_kind(match[1])
     if kind is None:
         return None
     if opening := _OPENING.match(doc, at):
@@ -238,7 +238,7 @@ def _argument(doc: bytes, match: rules.Match, budget: budgets.Budget) -> edits.E
     value = doc[at:end]
     if at > end or (not opening and at > match.end(2)) or not _is_random(value, kind):
         return None
-    return edits.Edit(at, end, edits.marker(kind))
+    return edits.Edit(at, end, markers.marker(kind))
 
 
 def _bare(
@@ -272,19 +272,19 @@ def _bare(
             return None
     if (kind is None or sign == b"->") and not _is_random(value, kind or mention):
         return None
-    return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or mention or "token"))
+    return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), markers.marker(kind or mention or "token"))
 
 
 def _is_random(value: bytes, mention: secret_names.Kind | None) -> bool:
     """Whether the value of a name that promises nothing is a secret all the same."""
     return secret_names.is_blob(value) or (
-        mention is not None and secret_names.is_drawn(value) and not secret_names.is_harmless(value)
+        mention is not None and secret_names.looks_random(value) and not secret_names.is_harmless(value)
     )
 
 
 def _flagged(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
-    kind, at = secret_names.promises(match[1]), match.end()
-    if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
+    kind, at = secret_names.kind_of(match[1]), match.end()
+    if kind is None or markers.marker_end(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
         return None
     opening = _OPENING.match(doc, at)
     if doc.startswith(b"-", opening.end() if opening else at) or (opening is None and match.end(2) > 0):
@@ -302,15 +302,15 @@ def _flagged(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget)
         is_item = True
     if secret_names.is_harmless(value) or (not is_item and secret_names.is_prose(value)):
         return None
-    return edits.Edit(at, end, edits.marker(kind))
+    return edits.Edit(at, end, markers.marker(kind))
 
 
 def _otherwise(_doc: bytes, _start: int, match: rules.Match, _budget: budgets.Budget) -> edits.Edit | None:
     group = next(group for group in range(2, 11, 2) if match.start(group) >= 0)
-    kind = secret_names.promises(match[group - 1])
+    kind = secret_names.kind_of(match[group - 1])
     if kind is None or secret_names.is_harmless(match[group]):
         return None
-    return edits.Edit(match.start(group), match.end(group), edits.marker(kind))
+    return edits.Edit(match.start(group), match.end(group), markers.marker(kind))
 
 
 def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
@@ -323,9 +323,9 @@ def _authorization(doc: bytes, at: int) -> edits.Edit | None:
     scheme = _SCHEME.match(doc, at, at + secret_names.NEAR)
     if scheme is None:
         plain = _PLAIN.match(doc, at, at + secret_names.NEAR)
-        is_token = plain and secret_names.is_drawn(plain[1]) and not secret_names.is_harmless(plain[1])
-        return edits.Edit(plain.start(1), plain.end(1), edits.marker("token")) if plain and is_token else None
-    if edits.marked(doc, start := scheme.end()) >= 0 or doc.startswith((b"<", b"{"), start):
+        is_token = plain and secret_names.looks_random(plain[1]) and not secret_names.is_harmless(plain[1])
+        return edits.Edit(plain.start(1), plain.end(1), markers.marker("token")) if plain and is_token else None
+    if markers.marker_end(doc, start := scheme.end()) >= 0 or doc.startswith((b"<", b"{"), start):
         return None
     ending = _SCHEME_END if scheme.start(1) >= 0 else _PARAMETERS_END
     ended = ending.search(doc, start, start + secret_names.NEAR) or ending.search(
@@ -334,7 +334,7 @@ def _authorization(doc: bytes, at: int) -> edits.Edit | None:
     end = ended.start() if ended else len(doc)
     if secret_names.is_harmless(doc[start : min(end, start + secret_names.NEAR + 1)]):
         return None
-    return edits.Edit(start, end, edits.marker("token"))
+    return edits.Edit(start, end, markers.marker("token"))
 
 
 def _begins_line(doc: bytes, at: int) -> bool:
@@ -383,7 +383,7 @@ def _block(doc: bytes, block: rules.Match, kind: str, budget: budgets.Budget) ->
         budget.pay(1)
         end = doc.find(b"\n", end + 1)
     end = len(doc) if end < 0 else end
-    return edits.Edit(start, end, edits.marker(kind))
+    return edits.Edit(start, end, markers.marker(kind))
 
 
 def _is_other(value: bytes, *, kind: str | None, in_prose: bool) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tarsy.masking import budgets, edits, rules
+from tarsy.masking import budgets, edits, markers, rules
 
 PATTERN_MAX = 1024
 """Characters."""
@@ -80,13 +80,13 @@ def compile_pattern(*, name: str, pattern: str, replacement: str | None) -> Cust
         raise CustomPatternError("pattern", _problem(str(error), pattern)) from None
     except UnicodeEncodeError:
         raise CustomPatternError("pattern", "not a text that UTF-8 has") from None
-    if rule.programsize > SIZE_MAX:
+    if rules.program_size(rule) > SIZE_MAX:
         raise CustomPatternError(
-            "pattern", f"too large: RE2 makes {rule.programsize} instructions of it, {SIZE_MAX} may be"
+            "pattern", f"too large: RE2 makes {rules.program_size(rule)} instructions of it, {SIZE_MAX} may be"
         )
     if any(match.start() == match.end() for sample in _SAMPLES for match in rule.finditer(sample)):
         raise CustomPatternError("pattern", "it finds the empty text, which is everywhere")
-    pieces = (edits.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
+    pieces = (markers.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
     made = CustomPattern(rule=rule, pieces=pieces)
     if not _settles(made):
         raise CustomPatternError("replacement", "the pattern finds it and changes it again: masking would never end")
@@ -108,7 +108,7 @@ def _number(named: str, rule: rules.Rule) -> int:
     """The number of the group that is named there, by number or name."""
     if not named:
         raise CustomPatternError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
-    groups = {name.decode() if isinstance(name, bytes) else name: at for name, at in rule.groupindex.items()}
+    groups = rules.group_numbers(rule)
     number = groups.get(named, int(named) if named.isascii() and named.isdecimal() and len(named) < 4 else -1)
     if number == 0:
         raise CustomPatternError("replacement", "$0 is all that was found: nothing would be masked")

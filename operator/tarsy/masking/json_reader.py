@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from tarsy.masking import budgets, edits, mappings, rules, secret_names
+from tarsy.masking import budgets, edits, mappings, markers, rules, secret_names
 
 _DEEPEST = 64
 """Mappings that are kept open; beyond, the outermost is forgotten. Kubernetes nests about 20 deep."""
@@ -256,7 +256,7 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     if secret_names.is_empty(doc[start:end]):
         return []
     quote = _QUOTE.match(doc, start, end)
-    text = quote[0] + edits.marker("secret") + quote[0] if quote else edits.quoted("secret", level=level)
+    text = quote[0] + markers.marker("secret") + quote[0] if quote else markers.quoted("secret", level=level)
     return [edits.Edit(start, end, text)]
 
 

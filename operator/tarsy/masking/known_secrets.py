@@ -13,7 +13,6 @@ digits. `postgres` as a password would take that word out of every text.
 
 from __future__ import annotations
 
-import base64
 import bisect
 import html
 import json
@@ -25,7 +24,7 @@ from typing import Any
 
 import ahocorasick_rs
 
-from tarsy.masking import edits, fingerprints
+from tarsy.masking import edits, encodings, markers
 
 SHORTEST = 8
 """Characters of a value that is looked for."""
@@ -39,7 +38,7 @@ _COMMON = re.compile(r"[A-Za-z]*(?:[-_./: ][A-Za-z]+)*|[\d.:-]+")
 _LINE = 16
 """Characters of a line of a value (a key in PEM has some) that is looked for by itself."""
 _TAIL = re.compile(rb"[A-Za-z0-9+/_-]{0,4}+={0,2}+")
-_MARKER = edits.marker("secret")
+_MARKER = markers.marker("secret")
 
 
 _HEAD = 4
@@ -156,7 +155,7 @@ class KnownSecrets:
 
     def fingerprint_key(self, investigation: str) -> bytes:
         """Return the key of an investigation's fingerprints."""
-        return fingerprints.key(investigation, pepper=self._pepper)
+        return markers.fingerprint_key(investigation, pepper=self._pepper)
 
 
 def _searchable(value: str) -> Iterator[str]:
@@ -181,10 +180,9 @@ def _forms(value: str) -> Iterator[tuple[bytes, bool]]:
     doc = value.encode("utf-8", "surrogatepass")
     for written in dict.fromkeys((value, *_written(value))):
         yield written.encode("utf-8", "surrogatepass"), False
-    for before, lost in ((0, 0), (1, 2), (2, 3)):
-        core = base64.b64encode(bytes(before) + doc)[lost : (before + len(doc)) // 3 * 4]
-        yield core, True
-        yield core.translate(_URL_SAFE), True
+    for infix in encodings.base64_infixes(doc):
+        yield infix, True
+        yield infix.translate(_URL_SAFE), True
     yield doc.hex().encode(), False
     yield doc.hex().upper().encode(), False
 

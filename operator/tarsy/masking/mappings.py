@@ -99,15 +99,15 @@ class Mapping:
     def knows(self, key: bytes) -> bool:
         """Whether an entry of this name says anything about this mapping."""
         return key in READ or (
-            self.is_env and _VARIABLE.fullmatch(key) is not None and secret_names.promises_in_env(key)
+            self.is_env and _VARIABLE.fullmatch(key) is not None and secret_names.is_secret_variable(key)
         )
 
 
 def _is_secret(name: bytes, *, is_variable: bool) -> bool:
     """Whether a pair of this name has a secret for a value."""
     if is_variable or name.isupper():
-        return secret_names.promises_in_env(name)
-    return name.startswith(_PATCH) or secret_names.promises(name) is not None
+        return secret_names.is_secret_variable(name)
+    return name.startswith(_PATCH) or secret_names.kind_of(name) is not None
 
 
 class Found:

@@ -7,14 +7,12 @@ text by one automaton (Aho-Corasick): as it was found, and plain and in base64.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import ahocorasick_rs
 
-from tarsy.masking import budgets, edits, fingerprints, rules, secret_names
+from tarsy.masking import budgets, edits, encodings, markers, rules, secret_names
 
 _SHORTEST = 8
 _LONGEST = 1024
@@ -22,7 +20,7 @@ _LONGEST = 1024
 _ALL = 500_000
 """Bytes of all that is looked for in one text, which bounds the automaton; what is found beyond is not looked for."""
 _KINDS = {
-    edits.marker(name)
+    markers.marker(name)
     for name in (
         *("api_key", "aws_access_key", "aws_secret_key", "github_token", "password", "private_key", "secret"),
         *("secret_key", "slack_token", "ssh_key", "token"),
@@ -30,7 +28,6 @@ _KINDS = {
 }
 _QUOTES = {b'"', b"'"}
 _WORD = re.compile(rb"(?:[^\s\\\"']|\\(?![nrt\\\"']))++")
-_ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{8,}+={0,2}+")
 _TAIL = re.compile(rb"[A-Za-z0-9+/]{0,4}+={0,2}+")
 _CREDENTIALS = re.compile(rb"(?:[^\s/@:]*+://)?[^\s/@:]*+:([^\s/@]++)(?:@.*+)?")
 """A user and a password, as a URL or a header has them: the password."""
@@ -92,7 +89,7 @@ class Repeats:
 
     def _fingerprinted(self, marker: bytes, value: bytes) -> bytes:
         self._budget.pay(len(value) // _BYTES_A_STEP)
-        return fingerprints.marker(marker, value, key=self._key) if self._key else marker
+        return markers.add_fingerprint(marker, value, key=self._key) if self._key else marker
 
     def note(self, doc: bytes, changes: Iterable[edits.Edit]) -> None:
         """Keep what `changes` mask in `doc`, if it has 8 characters or more and looks like no word and no name."""
@@ -109,7 +106,7 @@ class Repeats:
             return
         marker = self._fingerprinted(marker, value)
         self._look_for(value, marker, is_head=False)
-        for head in _encoded(value):
+        for head in encodings.base64_infixes(value):
             self._look_for(head, marker, is_head=True)
 
     def _look_for(self, form: bytes, marker: bytes, *, is_head: bool) -> None:
@@ -147,23 +144,10 @@ def _values(text: bytes) -> Iterator[bytes]:
     words = _WORD.findall(text)
     for value in words if len(words) == 1 else [word for word in words if secret_names.is_blob(word)]:
         yield value
-        plain = _decoded(value) if _ENCODED.fullmatch(value) else value
-        for word in _WORD.findall(plain):
+        for word in _WORD.findall(encodings.decode_base64(value).strip(edits.SPACE) or value):
             yield word
             if credentials := _CREDENTIALS.fullmatch(word):
                 yield credentials[1]
-
-
-def _decoded(value: bytes) -> bytes:
-    try:
-        plain = base64.b64decode(value.translate(_STANDARD), validate=True)
-        plain.decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return b""
-    return plain.strip(edits.SPACE)
-
-
-_STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 def _is_telling(value: bytes) -> bool:
@@ -174,10 +158,3 @@ def _is_telling(value: bytes) -> bool:
         and _TELLING.fullmatch(value) is not None
         and _OTHER.fullmatch(value) is None
     )
-
-
-def _encoded(value: bytes) -> Iterator[bytes]:
-    """Yield the common parts of all base64 texts that contain `value`, by its offset in a group of three bytes."""
-    for before, lost in ((0, 0), (1, 2), (2, 3)):
-        encoded_length = (before + len(value)) // 3 * 4
-        yield base64.b64encode(bytes(before) + value)[lost:encoded_length]

@@ -7,58 +7,14 @@ of RE2's binding costs five times as much: with possessive quantifiers only, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+import re
+from typing import Any, TypeAlias, cast
 
-import re2  # type: ignore[import-untyped]  # the binding has no annotations; the protocols below are what we use of it
+import re2  # type: ignore[import-untyped]  # the binding has no annotations
 
-
-class Match(Protocol):
-    """One place where a rule holds."""
-
-    def start(self, group: int = 0) -> int:
-        """Where a group begins; -1 if it took no part."""
-
-    def end(self, group: int = 0) -> int:
-        """Where a group ends; -1 if it took no part."""
-
-    def span(self, group: int = 0) -> tuple[int, int]:
-        """Both."""
-
-    def __getitem__(self, group: int) -> bytes: ...
-
-
-class Rule(Protocol):
-    """A compiled pattern over bytes."""
-
-    @property
-    def pattern(self) -> bytes:
-        """The source of the pattern."""
-
-    @property
-    def groups(self) -> int:
-        """How many groups it has."""
-
-    @property
-    def groupindex(self) -> Mapping[bytes | str, int]:
-        """The numbers of those that have names."""
-
-    @property
-    def programsize(self) -> int:
-        """How many instructions it is to RE2."""
-
-    def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]:
-        """All places, from left to right, that do not overlap."""
-
-    def search(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
-        """The first place."""
-
-    def match(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
-        """The place that begins at `pos`."""
-
-    def fullmatch(self, text: bytes) -> Match | None:
-        """All of `text`, or nothing."""
-
+Match: TypeAlias = re.Match[bytes]
+Rule: TypeAlias = re.Pattern[bytes]
+"""RE2's objects have the interface of `re`; other parts of it are not used."""
 
 STRANGE_MEMORY = 64 * 1024
 """Bytes of a strange pattern: so few that RE2 gives up early on what has more states than it can keep."""
@@ -93,5 +49,14 @@ def _compiled(pattern: bytes, encoding: object, *, is_strange: bool = False) -> 
     if is_strange:
         options.never_capture = True
         options.max_mem = STRANGE_MEMORY
-    compiled: Rule = re2.compile(pattern, options)
-    return compiled
+    return cast("Rule", re2.compile(pattern, options))
+
+
+def program_size(rule: Rule) -> int:
+    """Return the number of RE2's instructions; each byte of a text may cost as many."""
+    return int(cast("Any", rule).programsize)
+
+
+def group_numbers(rule: Rule) -> dict[str, int]:
+    """Return the numbers of the named groups."""
+    return {name.decode(): number for name, number in cast("Any", rule).groupindex.items()}

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar
 
-from tarsy.masking import edits, rules
+from tarsy.masking import markers, rules
 
 Kind: TypeAlias = Literal["api_key", "aws_secret_key", "password", "private_key", "secret_key", "token"]
+
+_T = TypeVar("_T")
 
 NEAR = 512
 """The bytes of a value that are looked at with care; a longer one is a secret, whatever it looks like."""
@@ -134,26 +137,24 @@ _REFERENCE = rules.rule(
 _PROSE = rules.rule(rb"(?:[A-Za-z]?[a-z]*|[A-Z]{1,5})[.,:;!?)]*")
 
 
-def promises(name: bytes) -> Kind | None:
+def _cached(judge: Callable[[bytes], _T]) -> Callable[[bytes], _T]:
+    """Cache the judgement of names, by their last `_LONGEST` bytes, which bounds the memory."""
+    cached = functools.lru_cache(maxsize=_CACHED)(judge)
+    return functools.wraps(judge)(lambda name: cached(name[-_LONGEST:]))
+
+
+@_cached
+def kind_of(name: bytes) -> Kind | None:
     """The kind of secret that a key of this name holds, whatever its value looks like."""
-    return _promises(name[-_LONGEST:])
-
-
-@functools.lru_cache(maxsize=_CACHED)
-def _promises(name: bytes) -> Kind | None:
     return None if name in _REFERENCES else _promise(_words(name))
 
 
-def promises_in_env(name: bytes) -> bool:
+@_cached
+def is_secret_variable(name: bytes) -> bool:
     """Whether an environment variable of this name holds a secret.
 
-    Wider than `promises`: these names are chosen to tell, and every KEY is taken that is not known to be another.
+    Wider than `kind_of`: these names are chosen to tell, and every KEY is taken that is not known to be another.
     """
-    return _promises_in_env(name[-_LONGEST:])
-
-
-@functools.lru_cache(maxsize=_CACHED)
-def _promises_in_env(name: bytes) -> bool:
     words = _words(name)
     if not words:
         return False
@@ -163,24 +164,16 @@ def _promises_in_env(name: bytes) -> bool:
     return words[-1] in _CREDENTIALS | {b"auth", b"dsn"} or _promise(words) is not None
 
 
-def promises_blob(name: bytes) -> bool:
+@_cached
+def may_name_blob(name: bytes) -> bool:
     """Whether a key of this name holds a secret when its value looks like one."""
-    return _promises_blob(name[-_LONGEST:])
-
-
-@functools.lru_cache(maxsize=_CACHED)
-def _promises_blob(name: bytes) -> bool:
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
 
 
-def mentions(name: bytes) -> Kind | None:
+@_cached
+def mentioned_kind(name: bytes) -> Kind | None:
     """The kind of secret that any word of this name speaks of, if no word behind it says that it is something else."""
-    return _mentions(name[-_LONGEST:])
-
-
-@functools.lru_cache(maxsize=_CACHED)
-def _mentions(name: bytes) -> Kind | None:
     words = _words(name)
     for index in range(len(words), 0, -1):
         word = words[index - 1].removesuffix(b"s") if words[index - 1].endswith(_PLURALS) else words[index - 1]
@@ -191,10 +184,10 @@ def _mentions(name: bytes) -> Kind | None:
             return None if before in _OTHER_TOKENS | _OTHER_SECRETS else kind
     if words and words[-1] in _CREDENTIALS:
         return "token"
-    return "api_key" if name.isupper() and _promises_in_env(name) else None
+    return "api_key" if name.isupper() and is_secret_variable(name) else None
 
 
-def is_drawn(value: bytes) -> bool:
+def looks_random(value: bytes) -> bool:
     """Whether it may be drawn by chance: 8 characters or more, with letters and digits, and no name or number."""
     if len(value) < _LEAST_DRAWN or _DRAWN.fullmatch(value) is None:
         return False
@@ -214,7 +207,7 @@ def is_empty(value: bytes) -> bool:
     """Whether there is nothing to mask, because it is nothing or a marker."""
     value = value.strip()
     bare = value.strip(b"\\\"'")
-    return value in _EMPTY or not bare or edits.marked(bare, 0) == len(bare)
+    return value in _EMPTY or not bare or markers.marker_end(bare, 0) == len(bare)
 
 
 def is_harmless(value: bytes) -> bool:

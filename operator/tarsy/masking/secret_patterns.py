@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from tarsy.masking import assignments, budgets, edits, prefilter, repeats, rules, secret_names, vendors
+from tarsy.masking import assignments, budgets, edits, markers, prefilter, repeats, rules, secret_names, vendors
 
 Name: TypeAlias = Literal[
     "api_key",
@@ -89,7 +89,7 @@ def _is_drawn(value: bytes) -> bool:
     """Whether it looks drawn by chance; base64 has slashes, as paths do, and `name=value` is no value."""
     if _NAMED_VALUE.match(value):
         return False
-    return secret_names.is_drawn(value) or (secret_names.is_blob(value) and not value.startswith(b"/"))
+    return secret_names.looks_random(value) or (secret_names.is_blob(value) and not value.startswith(b"/"))
 
 
 def _is_given(value: bytes) -> bool:
@@ -231,24 +231,24 @@ def chosen(groups: Iterable[Group], names: Iterable[Name]) -> frozenset[str]:
 
 def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, seen: repeats.Repeats) -> bytes:
     """`doc` without what the patterns of these names find; raises nothing but a BudgetExceededError."""
-    markers = {edits.marker(name) for name in names}
+    wanted = {markers.marker(name) for name in names}
     may_find: Container[int] = _PREFILTER.may_find(doc)
     for number, finder in enumerate(FINDERS):
         if number not in may_find or (finder.name and finder.name not in names):
             continue
         budget.in_time()
-        if changes := edits.merged(_changes(doc, finder.find(doc, budget), markers)):
+        if changes := edits.merged(_changes(doc, finder.find(doc, budget), wanted)):
             seen.note(doc, changes)
             doc = seen.apply(doc, changes)
             may_find = _ALL  # it is another text now
     return doc
 
 
-def _changes(doc: bytes, edits_found: Iterable[edits.Edit], markers: set[bytes]) -> Iterator[edits.Edit]:
+def _changes(doc: bytes, edits_found: Iterable[edits.Edit], wanted: set[bytes]) -> Iterator[edits.Edit]:
     """Yield the edits of the wanted patterns, and never a part of a marker."""
     for change in edits_found:
-        start = change.start - (change.start > 0 and edits.marked(doc, change.start - 1) >= 0)
-        if change.text in markers and edits.marked(doc, start) < change.end:
+        start = change.start - (change.start > 0 and markers.marker_end(doc, change.start - 1) >= 0)
+        if change.text in wanted and markers.marker_end(doc, start) < change.end:
             yield change._replace(start=start)
 
 
@@ -257,7 +257,7 @@ def _matches(look: _Look, doc: bytes, budget: budgets.Budget) -> Iterator[edits.
     for match in budget.each(look.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
         if look.is_secret is None or look.is_secret(match[group]):
-            yield edits.Edit(match.start(group), match.end(group), edits.marker(look.name))
+            yield edits.Edit(match.start(group), match.end(group), markers.marker(look.name))
 
 
 _TABLE = rules.rule(rb"(?m)^Key[ \t]+Value[ \t]*\r?\n-+[ \t]+-+[ \t]*((?:\r?\n[\w.-]+[ \t]+\S[^\r\n]*)+)")
@@ -268,9 +268,9 @@ def _tables(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Vault's output: a table of keys and values."""
     for table in budget.each(_TABLE.finditer(doc), cost=_COST):
         for row in budget.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
-            kind = secret_names.promises(row[1])
+            kind = secret_names.kind_of(row[1])
             if kind and not secret_names.is_harmless(row[2]):
-                yield edits.Edit(row.start(2), row.end(2), edits.marker(kind))
+                yield edits.Edit(row.start(2), row.end(2), markers.marker(kind))
 
 
 _DIFF = rules.rule(rb"(?m)^=+ [\w./]*Secret [^\n]*\n((?:(?:[<>][^\n]*|---|[\d,]+[acd][\d,]+)\r?(?:\n|\z))+)")
@@ -282,14 +282,14 @@ def _diffs(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     for diff in budget.each(_DIFF.finditer(doc), cost=_COST):
         for line in budget.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
             if line[1].endswith(b"=") or _is_drawn(line[1]):
-                yield edits.Edit(line.start(1), line.end(1), edits.marker("token"))
+                yield edits.Edit(line.start(1), line.end(1), markers.marker("token"))
 
 
 def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """PEM blocks; of one that was cut, what there is."""
     for rest in budget.each(_PEM_REST.finditer(doc), cost=_COST):
         if (name := _certified(rest[2])) is not None:
-            yield edits.Edit(rest.start(1), rest.end(1), edits.marker(name))
+            yield edits.Edit(rest.start(1), rest.end(1), markers.marker(name))
     blocks = list(budget.each(_PEM.finditer(doc), cost=2 * _COST))
     end = 0
     for index, block in enumerate(blocks):
@@ -304,7 +304,7 @@ def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
         else:
             body = _PEM_BODY.match(doc, block.end(), following)
             stop = body.end() if body else block.end()
-        yield edits.Edit(block.start(), stop, edits.marker(name))
+        yield edits.Edit(block.start(), stop, markers.marker(name))
 
 
 def _encoded_pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
@@ -313,7 +313,7 @@ def _encoded_pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
         label = base64.b64decode(match[2][: min(len(match[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
         if (name := _certified(label)) is not None:
             end = match.start(1) + len(match[1].rstrip(b"\\ \t\r\n"))
-            yield edits.Edit(match.start(1), end, edits.marker(name))
+            yield edits.Edit(match.start(1), end, markers.marker(name))
 
 
 def _certified(label: bytes) -> str | None:
@@ -329,7 +329,7 @@ def _emails(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
         start = match.start()
         is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
         if not is_login and match[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
-            yield edits.Edit(start, match.end(), edits.marker("email"))
+            yield edits.Edit(start, match.end(), markers.marker("email"))
 
 
 class Finder(NamedTuple):

@@ -20,6 +20,7 @@ from tarsy.masking import (
     json_reader,
     log_lines,
     mappings,
+    markers,
     prefilter,
     repeats,
     rules,
@@ -93,7 +94,7 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
 
 def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
-        edits.Edit(entry.start(1), entry.end(1), edits.marker("secret"))
+        edits.Edit(entry.start(1), entry.end(1), markers.marker("secret"))
         for section in budget.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
         for entry in budget.each(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
         if not _SIZE.fullmatch(entry[1]) and not secret_names.is_empty(entry[1])
@@ -102,7 +103,7 @@ def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
 
 def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
-        edits.Edit(match.start(1), match.end(1), edits.marker("secret"))
+        edits.Edit(match.start(1), match.end(1), markers.marker("secret"))
         for match in budget.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
         if not secret_names.is_empty(match[1])
     ]
@@ -111,7 +112,7 @@ def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
 def _encoded(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     """Secrets as a whole in base64."""
     return [
-        edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), edits.marker("secret"))
+        edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), markers.marker("secret"))
         for match in budget.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
         if _KIND.search(_decoded(match[1])) is not None
     ]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
-from tarsy.masking import budgets, edits, rules
+from tarsy.masking import budgets, edits, markers, rules
 
 Source: TypeAlias = Literal["gitleaks", "betterleaks", "detect-secrets", "vendor"]
 
@@ -290,13 +290,13 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
                 continue
             token_match = following.match(doc, end) or token
             done = end + len(token_match[0].rstrip(b"."))
-            yield edits.Edit(start, done, edits.marker(token_format.kind))
+            yield edits.Edit(start, done, markers.marker(token_format.kind))
             break
     for match in budget.each(_SHAPES.finditer(doc), cost=_COST):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
         text = match[group]
         if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):
-            yield edits.Edit(match.start(group), match.end(group), edits.marker("token"))
+            yield edits.Edit(match.start(group), match.end(group), markers.marker("token"))
 
 
 def _is_token(text: bytes, token_format: Token, *, prefix: bytes) -> bool:

@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from tarsy.masking import budgets, edits, json_reader, mappings, rules, secret_names
+from tarsy.masking import budgets, edits, json_reader, mappings, markers, rules, secret_names
 
 _DEEPEST = 64
 _FAR = 1 << 20
@@ -225,7 +225,7 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     if secret_names.is_empty(text):
         return []
     gap = b" " if start == span[0] and doc[start - 1 : start] == b":" else b""
-    return [edits.Edit(start, span[1], gap + edits.quoted("secret", level=level))]
+    return [edits.Edit(start, span[1], gap + markers.quoted("secret", level=level))]
 
 
 def _lines(doc: bytes, span: mappings.Span, level: int) -> Iterator[mappings.Span]:

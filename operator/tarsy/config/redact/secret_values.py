@@ -85,7 +85,7 @@ class _Reader:
     def _of_text(self, value: str, key: str) -> Iterator[str]:
         if key.endswith("_env"):
             yield self._environment.get(value, "")
-        elif secret_names.promises(key.encode("utf-8", "replace")) and not secret_names.is_harmless(
+        elif secret_names.kind_of(key.encode("utf-8", "replace")) and not secret_names.is_harmless(
             value.encode("utf-8", "replace")
         ):
             yield value
@@ -116,7 +116,7 @@ def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _promises(name: str) -> bool:
-    return secret_names.promises_in_env(name.encode("utf-8", "replace"))
+    return secret_names.is_secret_variable(name.encode("utf-8", "replace"))
 
 
 def _looks_secret(name: str, value: str) -> bool:
@@ -129,7 +129,7 @@ def _of_arguments(arguments: list[str]) -> Iterator[str]:
     """Yield the values of flags whose names promise a secret, in the same argument or in the next."""
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        if flag.startswith("-") and secret_names.promises(flag.encode("utf-8", "replace")):
+        if flag.startswith("-") and secret_names.kind_of(flag.encode("utf-8", "replace")):
             yield value if equals else arguments[index + 1] if index + 1 < len(arguments) else ""
         yield from _of_url(value if equals else argument)
 
@@ -160,7 +160,7 @@ def _of_file(path: Path) -> Iterator[str]:
         yield from (
             value
             for name, value in parsed.items()
-            if isinstance(value, str) and secret_names.promises(str(name).encode("utf-8", "replace"))
+            if isinstance(value, str) and secret_names.kind_of(str(name).encode("utf-8", "replace"))
         )
     else:
         yield text.strip()

@@ -213,7 +213,7 @@ class Schema:
             encoded = text.encode()
         except UnicodeEncodeError:
             return None
-        self._spend(1 + len(encoded) * compiled.programsize // _MATCH_STEP)
+        self._spend(1 + len(encoded) * rules.program_size(compiled) // _MATCH_STEP)
         return compiled.search(encoded) is not None
 
     def _list_faults(self, value: list[Any], schema: Mapping[str, Any], location: Location) -> list[Fault]:
@@ -298,7 +298,7 @@ def _compiled(pattern: str) -> rules.Rule | None:
         compiled = rules.unicode_rule(pattern.encode(), is_strange=True)
     except (rules.PatternError, UnicodeEncodeError):
         return None
-    return compiled if compiled.programsize <= PROGRAM_MAX else None
+    return compiled if rules.program_size(compiled) <= PROGRAM_MAX else None
 
 
 def _number_faults(value: float, schema: Mapping[str, Any], location: Location) -> list[Fault]:
