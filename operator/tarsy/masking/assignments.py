@@ -119,7 +119,7 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
         (_OTHERWISE.finditer(doc), _otherwise),
     ):
         done = 0
-        for match in budget.each(named, cost=_COST):
+        for match in budget.metered(named, cost=_COST):
             start = match.start()
             if start >= done and (change := read(doc, start, match, budget)) is not None:
                 done = change.end
@@ -128,8 +128,8 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 def _names(doc: bytes, budget: budgets.Budget) -> Iterator[rules.Match]:
     """The names that could promise a secret."""
-    for line in budget.each(_LINE.finditer(doc), cost=_LINE_COST):
-        for match in budget.each(_NAME.finditer(doc, *line.span())):
+    for line in budget.metered(_LINE.finditer(doc), cost=_LINE_COST):
+        for match in budget.metered(_NAME.finditer(doc, *line.span())):
             if _could(match[1][-_LONGEST:]):
                 yield match
 
@@ -362,7 +362,7 @@ def _far_end(doc: bytes, at: int) -> int:
 def _closing(doc: bytes, opening: re.Match[bytes], budget: budgets.Budget) -> int:
     """Where a quoted value ends: at a quote with no more backslashes, or at the end of its line."""
     level = _level(len(opening[1]))
-    for quote in budget.each(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
+    for quote in budget.metered(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
         if quote[1] is None:
             if doc[quote.start()] == _NEWLINE:
                 return quote.start()
@@ -380,7 +380,7 @@ def _block(doc: bytes, block: rules.Match, kind: str, budget: budgets.Budget) ->
     indent, start = block[1], block.end()
     end = doc.find(b"\n", start)
     while end >= 0 and doc.startswith(indent, end + 1):
-        budget.pay(1)
+        budget.spend(1)
         end = doc.find(b"\n", end + 1)
     end = len(doc) if end < 0 else end
     return edits.Edit(start, end, markers.marker(kind))

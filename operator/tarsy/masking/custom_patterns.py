@@ -1,8 +1,7 @@
-"""Patterns of one's own: what a platform file adds to those that are built in.
+"""Custom patterns, which a platform file adds to the built-in ones.
 
-They are RE2's, so that they take linear time on any text; what RE2 has no words for (looking ahead or behind,
-references back) it refuses. A pattern whose replacement it would find and change again and again is refused as well:
-masking twice has to change nothing.
+RE2 compiles them, so they take linear time on any text; it refuses lookaround and back references. A pattern that
+matches its own replacement and changes it again is refused as well: masking twice has to change nothing.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ PATTERN_MAX = 1024
 REPLACEMENT_MAX = 256
 """Characters."""
 SIZE_MAX = 2000
-"""Instructions of RE2's, of which each byte of a text may cost as many."""
+"""RE2's instructions; each byte of a text may cost as many."""
 
 Field: TypeAlias = Literal["pattern", "replacement"]
 
 _COST = 20
 _GROUP = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+)|)")
-"""As Go writes it: `$1`, `${1}`, `${name}`, and `$$` for a dollar."""
+"""A reference in Go's syntax: `$1`, `${1}`, `${name}`, and `$$` for a dollar."""
 _SAMPLES = (b"", b"a", b"7", b" ", b"\n", b"_", b"-", b"a 7\n", b"\xc3\xa9")
-_TOLD_MAX = 8
-"""Characters of a pattern that are told in an error: more of it might be a secret."""
+_QUOTED_MAX = 8
+"""Characters of a pattern that an error quotes: more of it might be a secret."""
 
 
 class CustomPatternError(ValueError):
-    """A pattern or its replacement cannot be used; `field` says which of them, the message why."""
+    """A pattern or its replacement cannot be used; `field` says which of the two, the message why."""
 
     def __init__(self, field: Field, why: str) -> None:
         super().__init__(why)
@@ -41,15 +40,15 @@ class CustomPatternError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomPattern:
-    """One pattern, ready to be looked for."""
+    """A compiled pattern and its replacement."""
 
     rule: rules.Rule
     pieces: tuple[bytes | int, ...]
-    """The replacement: text, and the numbers of groups that stay."""
+    """The replacement: texts, and the numbers of groups whose match is kept."""
 
     def find(self, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-        """The places where it changes something; a marker that is there already stays whole, or goes whole."""
-        for match in budget.each(self.rule.finditer(doc), cost=_COST):
+        """Yield the edits of a document; a marker in it is kept whole or replaced whole."""
+        for match in budget.metered(self.rule.finditer(doc), cost=_COST):
             start, end = match.span()
             if start < end and (span := edits.around(doc, start, end)) is not None:
                 text = self._replacement(match)
@@ -62,8 +61,8 @@ class CustomPattern:
             for piece in self.pieces
         )
 
-    def once(self, doc: bytes) -> bytes:
-        """`doc`, a short one, with all that it finds replaced."""
+    def replace_once(self, doc: bytes) -> bytes:
+        """Return a short `doc` with all matches replaced."""
         return edits.apply(doc, self.find(doc, budgets.unlimited()))
 
 
@@ -87,10 +86,10 @@ def compile_pattern(*, name: str, pattern: str, replacement: str | None) -> Cust
     if any(match.start() == match.end() for sample in _SAMPLES for match in rule.finditer(sample)):
         raise CustomPatternError("pattern", "it finds the empty text, which is everywhere")
     pieces = (markers.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
-    made = CustomPattern(rule=rule, pieces=pieces)
-    if not _settles(made):
+    custom_pattern = CustomPattern(rule=rule, pieces=pieces)
+    if not _is_idempotent(custom_pattern):
         raise CustomPatternError("replacement", "the pattern finds it and changes it again: masking would never end")
-    return made
+    return custom_pattern
 
 
 def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
@@ -100,36 +99,36 @@ def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
     for group in _GROUP.finditer(replacement):
         yield replacement[done : group.start()].encode("utf-8", "replace")
         done = group.end()
-        yield b"$" if group[1] else _number(group[2] or group[3] or "", rule)
+        yield b"$" if group[1] else _group_number(group[2] or group[3] or "", rule)
     yield replacement[done:].encode("utf-8", "replace")
 
 
-def _number(named: str, rule: rules.Rule) -> int:
-    """The number of the group that is named there, by number or name."""
-    if not named:
+def _group_number(reference: str, rule: rules.Rule) -> int:
+    """Return the number of the group that a reference names, by number or by name."""
+    if not reference:
         raise CustomPatternError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
     groups = rules.group_numbers(rule)
-    number = groups.get(named, int(named) if named.isascii() and named.isdecimal() and len(named) < 4 else -1)
+    number = groups.get(reference, int(reference) if re.fullmatch("[0-9]{1,3}", reference) else -1)
     if number == 0:
         raise CustomPatternError("replacement", "$0 is all that was found: nothing would be masked")
     if not 0 < number <= rule.groups:
-        there = ", ".join(f"${{{reference}}}" for reference in (*range(1, rule.groups + 1), *sorted(groups)))
-        raise CustomPatternError("replacement", f"an unknown group of the pattern. Available: {there or 'none'}")
+        available = ", ".join(f"${{{group}}}" for group in (*range(1, rule.groups + 1), *sorted(groups)))
+        raise CustomPatternError("replacement", f"an unknown group of the pattern. Available: {available or 'none'}")
     return number
 
 
-def _settles(made: CustomPattern) -> bool:
-    """Whether what it puts in is left alone by it, as far as samples tell."""
+def _is_idempotent(pattern: CustomPattern) -> bool:
+    """Whether the pattern leaves its replacements unchanged, tested with samples."""
     for filling in (b"", b"0", b"a", b"A1b2"):
-        written = b"".join(piece if isinstance(piece, bytes) else filling for piece in made.pieces)
+        written = b"".join(piece if isinstance(piece, bytes) else filling for piece in pattern.pieces)
         for sample in (written, b" " + written + b" "):
-            once = made.once(sample)
-            if made.once(once) != once:
+            once = pattern.replace_once(sample)
+            if pattern.replace_once(once) != once:
                 return False
     return True
 
 
 def _problem(error: str, pattern: str) -> str:
-    """Return RE2's message with only a sign or two of the pattern."""
+    """Return RE2's message with at most a few characters of the pattern."""
     what, _, where = error.partition(": ")
-    return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _TOLD_MAX and where != pattern else "")
+    return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _QUOTED_MAX and where != pattern else "")

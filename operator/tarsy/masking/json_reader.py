@@ -91,7 +91,7 @@ def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budg
     start, reader = 0, _Reader(doc, mappings_found, budget)
     if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SAID.search(doc) is not None:
         start = reader.begin_torn(level)
-    reader.read(budget.each(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
+    reader.read(budget.metered(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
 
 
 class _Reader:
@@ -142,7 +142,7 @@ class _Reader:
         else:
             key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
         if mapping.is_env:
-            self._budget.pay(_VARIABLE_COST)
+            self._budget.spend(_VARIABLE_COST)
         if key in mappings.READ or (mapping.is_env and mapping.knows(key)):
             mapping.key = key
         elif mapping.key == mappings.CUT:
@@ -164,7 +164,7 @@ class _Reader:
         mapping.mark = at + 1
 
     def _open(self, mark: int, *, is_list: bool) -> None:
-        self._budget.pay(_OPEN_COST)
+        self._budget.spend(_OPEN_COST)
         stack = self._stack
         parent = stack[-1] if stack else None
         stack.append(mappings.Mapping(mark, parent=parent, is_list=is_list))
@@ -192,7 +192,7 @@ class _Reader:
 
     def _around(self, mark: int) -> mappings.Mapping:
         """Begin what all stands in that is under way."""
-        self._budget.pay(_TORN_COST)
+        self._budget.spend(_TORN_COST)
         around = mappings.Mapping(mark, parent=None)
         around.is_torn = True
         self._stack.insert(0, around)
@@ -224,7 +224,7 @@ def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budge
     changes: list[edits.Edit] = []
     stack: list[bool] = []
     mark, colon = start + 1, -1
-    for token in budget.each(_tokens(level, every=True).finditer(doc, start, end), cost=_PAIR_COST):
+    for token in budget.metered(_tokens(level, every=True).finditer(doc, start, end), cost=_PAIR_COST):
         at = token.start(1)
         if at == token.end():
             break

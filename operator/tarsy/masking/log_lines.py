@@ -90,7 +90,7 @@ def views(doc: bytes, budget: budgets.Budget) -> Iterator[View]:
 def _view(lines: Iterable[tuple[bytes, _Piece]], budget: budgets.Budget) -> View | None:
     texts: list[bytes] = []
     pieces: list[_Piece] = []
-    for text, piece in budget.each(lines, cost=_COST):
+    for text, piece in budget.metered(lines, cost=_COST):
         texts.append(text)
         pieces.append(piece)
     if len(pieces) < 2:
@@ -102,7 +102,7 @@ def _view(lines: Iterable[tuple[bytes, _Piece]], budget: budgets.Budget) -> View
 
 
 def _records(doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
-    for record in budget.each(_RECORD.finditer(doc), cost=_COST):
+    for record in budget.metered(_RECORD.finditer(doc), cost=_COST):
         group = 1 if record.start(1) >= 0 else 2 if record.start(2) >= 0 else 3
         text, escapes = _unescaped(record[group], record.start(group), budget)
         yield text, _Piece(record.start(group), len(text), escapes)
@@ -113,7 +113,7 @@ def _unescaped(string: bytes, start: int, budget: budgets.Budget) -> tuple[bytes
     texts: list[bytes] = []
     inside, outside = [0], [start]
     done = length = 0
-    for escape in budget.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
+    for escape in budget.metered(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
         plain = string[done : escape.start()]
         character = _SIMPLE.get(escape[0]) or _unescape(escape[0])
         texts += [plain, character]
@@ -136,7 +136,7 @@ def _unescape(escape: bytes) -> bytes:
 def _heads(doc: bytes, budget: budgets.Budget) -> list[bytes]:
     """Return the prefixes of the lines of Secrets."""
     heads: list[bytes] = []
-    for anchor in budget.each(_ANCHOR.finditer(doc), cost=_COST):
+    for anchor in budget.metered(_ANCHOR.finditer(doc), cost=_COST):
         head = anchor[1].rstrip(b" ") + b" "
         if len(head) > _LONGEST_HEAD:
             continue
@@ -152,5 +152,5 @@ def _heads(doc: bytes, budget: budgets.Budget) -> list[bytes]:
 
 
 def _behind(head: bytes, doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
-    for line in budget.each(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
+    for line in budget.metered(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
         yield line[1], _Piece(line.start(1), line.end(1) - line.start(1), None)

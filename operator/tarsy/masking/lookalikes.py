@@ -1,8 +1,8 @@
-r"""Letters that look like ASCII's, and invisible characters, in the names of secrets.
+r"""Normalisation of letters that look like ASCII, invisible characters and terminal colors.
 
-`pass\u200bword: x` and full-width letters look like a password's name to people and to models, and to no rule here:
-rules know ASCII. So a text with such letters is read a second time, without them; and without the colors of terminals,
-which loggers put between a name and its value, raw or as JSON and shells escape them (ECMA-48, section 5.4).
+`pass\u200bword: x` and full-width letters look like a password's name to people and to models, and match no rule here:
+rules are ASCII. So such a text is masked a second time, normalised. That also removes the colors that loggers put
+between a name and its value, raw or as JSON and shells escape them (ECMA-48, section 5.4).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ALIKE = {
     if (plain := unicodedata.normalize("NFKC", look)).isascii() and len(plain) == 1 and plain.isprintable()
 }
 """Full-width, mathematical, circled and small forms. Source: Unicode, compatibility decompositions."""
-_UNSEEN = (
+_INVISIBLE = (
     *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x180B, 0x180E), (0x200B, 0x200F), (0x202A, 0x202E)),
     *((0x2060, 0x206F), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xE0000, 0xE01EF)),
 )
-"""Source: Unicode, Default_Ignorable_Code_Point, but for fillers that take room."""
+"""Source: Unicode, Default_Ignorable_Code_Point, without fillers that are as wide as a letter."""
 _CONTROLS = (*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0x85), *range(0x86, 0xA0))
-"""All but the tab and what ends lines."""
+"""All control characters but the tab and line ends."""
 _SPACES = (0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)
 _TABLE: dict[int, str | None] = {
     **_ALIKE,
-    **{code: None for first, last in _UNSEEN for code in range(first, last + 1)},
+    **{code: None for first, last in _INVISIBLE for code in range(first, last + 1)},
     **dict.fromkeys(_CONTROLS),
     **dict.fromkeys(_SPACES, " "),
 }
@@ -43,9 +43,10 @@ _PASSES = 4
 
 
 def normalize(text: str) -> str:
-    """`text` with plain letters for those that look like them, and without what is not seen; twice is as once.
+    """Return `text` with plain letters for their lookalikes, and without invisible characters and colors.
 
-    Raises `budgets.BudgetExceededError` where escapes stand within escapes, more often than any program writes them.
+    Normalising twice changes nothing. Raises a `budgets.BudgetExceededError` if escapes are nested deeper than any
+    program writes them.
     """
     if not _SUSPECTS.isdisjoint(text):  # a class of them in a pattern takes a hundred times as long
         text = _SEQUENCE.sub("", text).translate(_TABLE)

@@ -1,4 +1,4 @@
-"""The masker: what every alert and every tool result goes through before it is stored or sent."""
+"""The masker, which masks every alert and every tool result before it is stored or sent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from tarsy.masking import budgets, custom_patterns, known_secrets, lookalikes, repeats, secret_patterns, structure
 
 WITHHELD = "[withheld: it could not be masked]"
-"""The replacement of a text that a masker failed at."""
+"""The replacement of a text whose masking failed."""
 _PASSES = 8
 _FREE_STEPS = 150_000
 _STEPS_A_PASS, _STEPS = 0.5, 0.65
-"""For each byte. What clusters print takes 0.1 to 0.7, two passes together; Secrets without end take the most."""
+"""Steps for each byte. Output of clusters takes 0.1 to 0.7 in two passes; nothing but Secrets takes the most."""
 _MEGABYTE = 1_000_000
 _SECONDS, _SECONDS_A_MEGABYTE = 2.0, 0.5
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Masker:
-    """Masks text: what the process was given, and Kubernetes' Secrets, always; and what the chosen patterns find."""
+    """Masks known secrets and Kubernetes' Secrets in texts, and the matches of the chosen patterns."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Masker:
         secrets: known_secrets.KnownSecrets | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Choose patterns, by groups and by names, and add one's `own`; `secrets` are the known ones.
+        """Choose patterns by groups and by names, and add `own` ones; `secrets` are the known secrets.
 
-        With `fingerprints` the markers in texts of an investigation have some (see `text`).
+        With `fingerprints` the markers in texts of an investigation have fingerprints (see `text`).
         """
         self._names = secret_patterns.chosen(groups, names)
         self._own = tuple(own)
@@ -46,15 +46,15 @@ class Masker:
     def text(self, text: str, *, investigation: str = "") -> str:
         """Return `text` with markers, such as `[MASKED:password]`, in the place of secrets.
 
-        Masking twice changes nothing. Takes any text, in time linear in its length: text that cannot be parsed is read
-        as plain text. A text that needs more work than any honest one, or more than 2 s and 0.5 s for each megabyte
-        beyond the first, is withheld: `withheld` replaces all of it. Mask more than 64 KB in a thread.
+        Masking twice changes nothing. Any text takes time linear in its length; a text that cannot be parsed is read as
+        plain text. A text that exceeds its budget, or takes more than 2 s and 0.5 s for each megabyte beyond the first,
+        is replaced by `withheld`. Mask more than 64 KB in a thread.
 
-        With the id of an `investigation` markers have fingerprints, `[MASKED:password:7f3a]`, if this masker makes any:
-        the same secret has the same one wherever this investigation meets it.
+        With the id of an `investigation`, a masker with fingerprints adds them to markers, `[MASKED:password:7f3a]`: a
+        secret has one fingerprint in all texts of an investigation.
 
-        A text with invisible letters, or letters that look like ASCII's, is searched twice, in twice the time. If only
-        the second search finds a secret, the text is returned without those letters.
+        A text with invisible letters, or lookalikes of ASCII letters, is searched twice. If only the second search
+        finds a secret, the normalised text is returned.
         """
         doc = text.encode("utf-8", "surrogatepass")
         key = self._secrets.fingerprint_key(investigation) if self._fingerprints and investigation else b""
@@ -79,10 +79,10 @@ class Masker:
             masked = self._secrets.mask_bytes(doc)
             masked = structure.mask(masked, budget, repeated)
             for custom_pattern in self._own:
-                budget.in_time()
+                budget.check_time()
                 masked = repeated.apply(masked, custom_pattern.find(masked, budget))
             masked = repeated.mask(secret_patterns.mask(masked, self._names, budget, repeated))
-            budget.in_time()
+            budget.check_time()
             if masked == doc:
                 return doc
             doc = masked
@@ -90,7 +90,7 @@ class Masker:
 
 
 def or_withheld(mask: Callable[[str], str], text: str) -> str:
-    """`text` as `mask` masks it, or WITHHELD where that fails: what is not masked goes nowhere."""
+    """Return the masked `text`, or WITHHELD if masking fails: a text that is not masked is not passed on."""
     try:
         return mask(text)
     except Exception as error:  # noqa: BLE001 - a defect of ours, of whatever kind, must not let a secret through
@@ -100,10 +100,10 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
 
 
 def withheld(size: int) -> str:
-    """Return the replacement of a text of so many bytes that was not masked in time."""
+    """Return the replacement of a text of `size` bytes that was not masked within its budget."""
     return f"[MASKED:withheld] (all {size} bytes: there was no time to look through a text like this one)"
 
 
 def is_withheld(masked: str, text: str) -> bool:
-    """Whether `masked` is what `Masker.text` makes of a `text` that it had no time for."""
+    """Whether `masked` is the replacement of a `text` that was not masked within its budget."""
     return masked == withheld(len(text.encode("utf-8", "surrogatepass")))

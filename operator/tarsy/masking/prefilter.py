@@ -1,7 +1,7 @@
-"""Words that a pattern cannot match without, all of them looked for at once.
+"""A prefilter of patterns by the words that they need, all of which are searched for at once.
 
 A pattern takes two microseconds to find nothing in a short text, and there are fifty. Most need a word that few texts
-have, so one automaton (Aho-Corasick) tells, in a microsecond, which of them are worth asking.
+have, so one automaton (Aho-Corasick) finds in a microsecond which patterns have to run.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterable
 import ahocorasick_rs
 
 _WINDOW = 4096
-"""Bytes that are looked at together, which bounds the list of words that are found."""
+"""Bytes that are searched together, which bounds the list of matches."""
 
 
 class Prefilter:
-    """The words that each pattern of a table needs."""
+    """The words that each pattern of a table needs, and the search for all of them."""
 
     def __init__(self, needs: Iterable[bytes]) -> None:
-        """Take the words of each pattern, in lower case and with `|` between: one of them is in all that it matches.
+        """`needs` has the words of each pattern, in lower case and joined by `|`: each match contains one of them.
 
-        A pattern that needs none may find something anywhere.
+        A pattern with an empty text always runs.
         """
         owners: dict[bytes, list[int]] = {}
         for number, words in enumerate(needs):
@@ -32,7 +32,7 @@ class Prefilter:
         self._longest = max(map(len, owners))
 
     def may_find(self, doc: bytes) -> frozenset[int]:
-        """The numbers of the patterns that may find something in `doc`."""
+        """Return the numbers of the patterns that may match in `doc`."""
         words = {
             word
             for start in range(0, len(doc), _WINDOW)

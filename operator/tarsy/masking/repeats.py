@@ -80,7 +80,7 @@ class Repeats:
             return changes
         return [
             change._replace(text=self._fingerprinted(change.text, doc[change.start : change.end]))
-            for change in self._budget.each(changes, cost=_FINGERPRINT_COST)
+            for change in self._budget.metered(changes, cost=_FINGERPRINT_COST)
         ]
 
     def apply(self, doc: bytes, changes: Iterable[edits.Edit]) -> bytes:
@@ -88,17 +88,17 @@ class Repeats:
         return edits.apply(doc, self.fingerprinted(doc, edits.merged(changes)))
 
     def _fingerprinted(self, marker: bytes, value: bytes) -> bytes:
-        self._budget.pay(len(value) // _BYTES_A_STEP)
+        self._budget.spend(len(value) // _BYTES_A_STEP)
         return markers.add_fingerprint(marker, value, key=self._key) if self._key else marker
 
     def note(self, doc: bytes, changes: Iterable[edits.Edit]) -> None:
         """Keep what `changes` mask in `doc`, if it has 8 characters or more and looks like no word and no name."""
-        for change in self._budget.each(changes, cost=_COST):
+        for change in self._budget.metered(changes, cost=_COST):
             marker = change.text.strip(b' \\"')
             if marker in _KINDS and change.end - change.start >= _SHORTEST:
                 text = doc[change.start : min(change.end, change.start + _READ)]
-                self._budget.pay(len(text) // _BYTES_A_STEP)
-                for value in self._budget.each(_values(text), cost=_VALUE_COST):
+                self._budget.spend(len(text) // _BYTES_A_STEP)
+                for value in self._budget.metered(_values(text), cost=_VALUE_COST):
                     self._note(value, marker)
 
     def _note(self, value: bytes, marker: bytes) -> None:
@@ -110,7 +110,7 @@ class Repeats:
             self._look_for(head, marker, is_head=True)
 
     def _look_for(self, form: bytes, marker: bytes, *, is_head: bool) -> None:
-        self._budget.pay(_FORM_COST + len(form) // 8)
+        self._budget.spend(_FORM_COST + len(form) // 8)
         if form not in self._forms and self._room >= len(form):
             self._room -= len(form)
             self._forms[form] = marker, is_head
@@ -128,7 +128,7 @@ class Repeats:
                 self._forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest
             )
         forms = list(self._forms.values())
-        for index, start, end in self._budget.each(self._automaton.find_matches_as_indexes(doc), cost=_FOUND_COST):
+        for index, start, end in self._budget.metered(self._automaton.find_matches_as_indexes(doc), cost=_FOUND_COST):
             marker, is_head = forms[index]
             if is_head and (tail := _TAIL.match(doc, end)):
                 end = tail.end()

@@ -236,7 +236,7 @@ def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, seen: repeat
     for number, finder in enumerate(FINDERS):
         if number not in may_find or (finder.name and finder.name not in names):
             continue
-        budget.in_time()
+        budget.check_time()
         if changes := edits.merged(_changes(doc, finder.find(doc, budget), wanted)):
             seen.note(doc, changes)
             doc = seen.apply(doc, changes)
@@ -254,7 +254,7 @@ def _changes(doc: bytes, edits_found: Iterable[edits.Edit], wanted: set[bytes]) 
 
 def _matches(look: _Look, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     cost = _COST if look.is_secret is None else _COST + _CHECK_COST
-    for match in budget.each(look.rule.finditer(doc), cost=cost):
+    for match in budget.metered(look.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
         if look.is_secret is None or look.is_secret(match[group]):
             yield edits.Edit(match.start(group), match.end(group), markers.marker(look.name))
@@ -266,8 +266,8 @@ _ROW = rules.rule(rb"([\w.-]+)[ \t]+(\S[^\r\n]*)")
 
 def _tables(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Vault's output: a table of keys and values."""
-    for table in budget.each(_TABLE.finditer(doc), cost=_COST):
-        for row in budget.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
+    for table in budget.metered(_TABLE.finditer(doc), cost=_COST):
+        for row in budget.metered(_ROW.finditer(doc, *table.span(1)), cost=_COST):
             kind = secret_names.kind_of(row[1])
             if kind and not secret_names.is_harmless(row[2]):
                 yield edits.Edit(row.start(2), row.end(2), markers.marker(kind))
@@ -279,18 +279,18 @@ _CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
 
 def _diffs(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind stands only in the heading."""
-    for diff in budget.each(_DIFF.finditer(doc), cost=_COST):
-        for line in budget.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
+    for diff in budget.metered(_DIFF.finditer(doc), cost=_COST):
+        for line in budget.metered(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
             if line[1].endswith(b"=") or _is_drawn(line[1]):
                 yield edits.Edit(line.start(1), line.end(1), markers.marker("token"))
 
 
 def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """PEM blocks; of one that was cut, what there is."""
-    for rest in budget.each(_PEM_REST.finditer(doc), cost=_COST):
+    for rest in budget.metered(_PEM_REST.finditer(doc), cost=_COST):
         if (name := _certified(rest[2])) is not None:
             yield edits.Edit(rest.start(1), rest.end(1), markers.marker(name))
-    blocks = list(budget.each(_PEM.finditer(doc), cost=2 * _COST))
+    blocks = list(budget.metered(_PEM.finditer(doc), cost=2 * _COST))
     end = 0
     for index, block in enumerate(blocks):
         following = blocks[index + 1].start() if index + 1 < len(blocks) else len(doc)
@@ -309,7 +309,7 @@ def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 def _encoded_pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """PEM in base64, as Secrets, kubeconfigs and webhooks carry it."""
-    for match in budget.each(_ENCODED_PEM.finditer(doc), cost=_COST):
+    for match in budget.metered(_ENCODED_PEM.finditer(doc), cost=_COST):
         label = base64.b64decode(match[2][: min(len(match[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
         if (name := _certified(label)) is not None:
             end = match.start(1) + len(match[1].rstrip(b"\\ \t\r\n"))
@@ -325,7 +325,7 @@ def _certified(label: bytes) -> str | None:
 def _emails(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     if b"@" not in doc:
         return
-    for match in budget.each(_EMAIL.finditer(doc), cost=_COST):
+    for match in budget.metered(_EMAIL.finditer(doc), cost=_COST):
         start = match.start()
         is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
         if not is_login and match[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:

@@ -71,12 +71,12 @@ def _structure(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
         for reader in (json_reader, yaml_reader):
             if not reader.may_find(doc, level=level):
                 continue
-            budget.in_time()
+            budget.check_time()
             mappings_found = mappings.Found()
             reader.find(doc, level=level, mappings_found=mappings_found, budget=budget)
-            for span in budget.each(_merged(mappings_found.data), cost=_VALUE_COST):
+            for span in budget.metered(_merged(mappings_found.data), cost=_VALUE_COST):
                 changes += reader.values(doc, span, level=level, budget=budget)
-            for span in budget.each(mappings_found.values, cost=_VALUE_COST):
+            for span in budget.metered(mappings_found.values, cost=_VALUE_COST):
                 if not secret_names.is_harmless(doc[slice(*span)]):
                     changes += reader.value(doc, span, level=level)
     return changes
@@ -95,8 +95,8 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
 def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(entry.start(1), entry.end(1), markers.marker("secret"))
-        for section in budget.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
-        for entry in budget.each(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
+        for section in budget.metered(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
+        for entry in budget.metered(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
         if not _SIZE.fullmatch(entry[1]) and not secret_names.is_empty(entry[1])
     ]
 
@@ -104,7 +104,7 @@ def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
 def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(match.start(1), match.end(1), markers.marker("secret"))
-        for match in budget.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
+        for match in budget.metered(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
         if not secret_names.is_empty(match[1])
     ]
 
@@ -113,7 +113,7 @@ def _encoded(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     """Secrets as a whole in base64."""
     return [
         edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), markers.marker("secret"))
-        for match in budget.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
+        for match in budget.metered(_ENCODED.finditer(doc), cost=_FOUND_COST)
         if _KIND.search(_decoded(match[1])) is not None
     ]
 

@@ -278,7 +278,7 @@ _SPARSE = 8
 def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """The tokens and keys of all vendors."""
     done = 0
-    for match in budget.each(_PREFIX.finditer(doc), cost=_COST):
+    for match in budget.metered(_PREFIX.finditer(doc), cost=_COST):
         start, end = match.span(1)
         if start < done:
             continue
@@ -292,7 +292,7 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
             done = end + len(token_match[0].rstrip(b"."))
             yield edits.Edit(start, done, markers.marker(token_format.kind))
             break
-    for match in budget.each(_SHAPES.finditer(doc), cost=_COST):
+    for match in budget.metered(_SHAPES.finditer(doc), cost=_COST):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
         text = match[group]
         if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):

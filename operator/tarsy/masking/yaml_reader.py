@@ -55,15 +55,15 @@ def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budg
 def _documents(doc: bytes, level: int, budget: budgets.Budget) -> Iterator[Iterable[mappings.Span]]:
     """The lines of each document: of the whole text, or of each string that has escaped newlines of this level."""
     if level == 0:
-        yield (line.span() for line in budget.each(_TEXT.finditer(doc), cost=_LINE_COST))
+        yield (line.span() for line in budget.metered(_TEXT.finditer(doc), cost=_LINE_COST))
         return
     lines: list[mappings.Span] = []
     start = 0
-    for token in budget.each(_ESCAPES.finditer(doc)):
+    for token in budget.metered(_ESCAPES.finditer(doc)):
         slashes = token.end() - token.start() - 1
         last = doc[token.end() - 1]
         if last == 0x6E and slashes % 2**level == 2 ** (level - 1):
-            budget.pay(_LINE_COST)
+            budget.spend(_LINE_COST)
             lines.append((start, token.end() - 1 - 2 ** (level - 1)))
             start = token.end()
         elif last == 0x0A or (last == 0x22 and (slashes + 1) % 2**level):
@@ -141,7 +141,7 @@ class _Reader:
             self._comments = []
 
     def _open(self, column: int) -> None:
-        self._budget.pay(_OPEN_COST)
+        self._budget.spend(_OPEN_COST)
         stack = self._stack
         stack.append(mappings.Mapping(0, parent=stack[-1] if stack else None, column=column))
         if len(stack) > _DEEPEST:
@@ -189,7 +189,7 @@ def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budge
 
     A line that is no key of it is masked whole, so that nothing passes for being written in an unusual way.
     """
-    (first, *rest) = budget.each(_lines(doc, span, level), cost=_LINE_COST)
+    (first, *rest) = budget.metered(_lines(doc, span, level), cost=_LINE_COST)
     head = doc[slice(*first)].strip()
     if head.startswith(b"{"):
         return json_reader.values(doc, span, level=level, budget=budget)
