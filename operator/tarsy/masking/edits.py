@@ -34,7 +34,7 @@ def around(doc: bytes, start: int, end: int) -> tuple[int, int] | None:
 
 
 def merged(changes: Iterable[Edit]) -> list[Edit]:
-    """`changes` in their order; of those that overlap, the first one's text stands for all of them."""
+    """Return the `changes` in order; of overlapping ones, the first one's text replaces all."""
     disjoint: list[Edit] = []
     for change in sorted(changes, key=lambda change: (change.start, -change.end)):
         if disjoint and change.start < disjoint[-1].end:
@@ -45,7 +45,7 @@ def merged(changes: Iterable[Edit]) -> list[Edit]:
 
 
 def apply(doc: bytes, changes: Iterable[Edit]) -> bytes:
-    """`doc` with all `changes`, which may overlap."""
+    """Return `doc` with all `changes`, which may overlap."""
     pieces, done = [], 0
     for change in merged(changes):
         pieces += [doc[done : change.start], change.text]

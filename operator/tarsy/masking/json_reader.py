@@ -1,9 +1,8 @@
-"""Secrets in JSON, and in what looks like it: YAML in braces, Python's and Go's prints, halves of a document.
+"""A reader of JSON and similar texts: YAML in braces, prints of Python and Go, parts of a document.
 
-A document may be a string inside another one's string, where each quote carries backslashes. Each depth of this
-nesting (`level`) is read on the document as it stands, by its own form of a quote. That needs no unescaping, so what is
-not masked stays as it was, and it needs no outer quotes either, so a line that was cut at its head is read all the
-same.
+A document may be a string inside another document's string, where each quote has backslashes. Each level of this
+nesting is read in the text as it is, by its own form of a quote. That needs no unescaping, so all that is not masked
+stays as it was. It needs no outer quotes either, so a line without its beginning is read as well.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from collections.abc import Iterator
 from tarsy.masking import budgets, edits, mappings, markers, rules, secret_names
 
 _DEEPEST = 64
-"""Mappings that are kept open; beyond, the outermost is forgotten. Kubernetes nests about 20 deep."""
+"""The maximal number of open mappings; the outermost ones beyond it are dropped. Kubernetes nests about 20."""
 _LONGEST_KEY = 256
 _QUOTES = b"\"'\\"
 _UNQUOTED = rules.rule(rb"\"(?:[^\"\n]|\\\")*\{(?:[^\"\n]|\\\")*(?:apiVersion|kind|name|env|client-key-data)'?:")
 """YAML in braces or a print of Python, inside a string."""
 _KEY = re.compile(rb"(?:\s|\\++[nrt]?+|[\"'])*+[-.\w]{1,253}+[\s\"'\\]*+")
-_SAID = rules.rule(rb"kind\\*[\"']\s*:\s*\\*[\"'][Ss]ecret|stringData\\*[\"']\s*:|%b" % mappings.TYPE)
-"""The keys of a Secret that lost its beginning."""
+_SECRET_KEYS = rules.rule(rb"kind\\*[\"']\s*:\s*\\*[\"'][Ss]ecret|stringData\\*[\"']\s*:|%b" % mappings.TYPE)
+"""Keys of a Secret without its beginning."""
 _SENTENCE = re.compile(rb"\s*+[^\s\"':]++\s++\S")
-"""How prose begins, and no end of a value."""
+"""The beginning of prose, which is no end of a value."""
 _BRACKETS = {b"{", b"["}
 _NO_KEY = {None, mappings.CUT}
 _QUOTE = re.compile(rb"\\++\"")
@@ -35,32 +34,30 @@ _TOKEN_COST, _OPEN_COST, _PAIR_COST, _VARIABLE_COST, _TORN_COST = 2, 4, 5, 8, 16
 
 
 def _quotes(level: int) -> tuple[bytes, bytes]:
-    """A backslash and a quote in a string of this level, as patterns."""
+    """Return the patterns of a backslash and of a quote in a string of this level."""
     return rb"\\" * 2**level, rb"\\" * (2**level - 1) + rb'"'
 
 
 def _string(level: int) -> bytes:
-    """Return a pattern for the rest of a string behind its first quote."""
+    """Return a pattern for the rest of a string after its first quote."""
     unit, quote = _quotes(level)
     return rb'(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (unit, quote, unit, quote)
 
 
 @functools.cache
 def _rest(level: int) -> re.Pattern[bytes]:
-    """The rest of a string whose beginning was cut off."""
+    """Return a pattern for the rest of a string whose beginning was cut off."""
     return re.compile(_string(level) + rb"(?=\s*+[,:}\]])")
 
 
 @functools.cache
 def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
-    """Return a pattern for one token.
+    """Return a pattern for one token: the text up to the next punctuation or quote of an outer string (group 1).
 
-    Everything up to the next punctuation or quote that ends an outer string (group 1).
-
-    A string ends on its line, and before something that may follow a string: else a quote in prose (5" disks) would
-    turn the rest inside out. Every byte is looked at twice at most: once in a string that turns out not to be one, once
-    beyond its quote. The last token is empty, at the end of the text: with nothing to end on the rest would be passed
-    over anew from each of its bytes. Items of a list come as one token, unless `every` one is asked for.
+    A string ends on its line, and before a character that may follow a string: else a quote in prose (5" disks) would
+    swap strings and the text between them. Every byte is read at most twice: once in an assumed string that is none,
+    and once after its quote. The last token is empty, at the end of the text, so that the rest is not read again from
+    each of its bytes. Items of a list are one token, unless `every` item is to be one.
     """
     unit, quote = _quotes(level)
     double = quote + _string(level)
@@ -77,36 +74,38 @@ def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
 
 
 def may_find(doc: bytes, *, level: int) -> bool:
-    """Whether it is worth reading `doc` at this level: whether a name that tells anything stands in quotes there."""
+    """Whether `doc` may have findings at this level: whether a relevant name stands in its quotes."""
     if level == 0:
         return b"{" in doc or b"}" in doc
     if level == 1 and b"{" in doc and _UNQUOTED.search(doc) is not None:
         return True
     quote = b"\\" * ((1 << level) - 1) + b'"'
-    return quote in doc and (any(name + quote in doc for name in mappings.TELLING) or _SAID.search(doc) is not None)
+    return quote in doc and (
+        any(name + quote in doc for name in mappings.RELEVANT) or _SECRET_KEYS.search(doc) is not None
+    )
 
 
-def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
-    """Find what is to be masked in the documents at this level."""
-    start, reader = 0, _Reader(doc, mappings_found, budget)
-    if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SAID.search(doc) is not None:
+def find(doc: bytes, *, level: int, findings: mappings.Findings, budget: budgets.Budget) -> None:
+    """Add the spans to be masked in the documents at this level to the findings."""
+    start, reader = 0, _Reader(doc, findings, budget)
+    if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SECRET_KEYS.search(doc) is not None:
         start = reader.begin_torn(level)
     reader.read(budget.metered(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
 
 
 class _Reader:
-    def __init__(self, doc: bytes, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
+    def __init__(self, doc: bytes, findings: mappings.Findings, budget: budgets.Budget) -> None:
         self._budget = budget
         self._doc = doc
-        self._found = mappings_found
+        self._findings = findings
         self._stack: list[mappings.Mapping] = []
         self._lists = 0
         self._begin = 0
-        """Where the document begins, which may be in the middle of one."""
+        """The beginning of the document, or of its part."""
         self._is_torn = False
 
     def begin_torn(self, level: int) -> int:
-        """Begin in the middle of a document, maybe within a string; what to read it from."""
+        """Begin in the middle of a document, maybe in a string; return the position to read from."""
         self._around(0).key = mappings.CUT
         rest = _rest(level).match(self._doc)
         return rest.end() if rest else 0
@@ -143,7 +142,7 @@ class _Reader:
             key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
         if mapping.is_env:
             self._budget.spend(_VARIABLE_COST)
-        if key in mappings.READ or (mapping.is_env and mapping.knows(key)):
+        if key in mappings.READ or (mapping.is_env and mapping.is_relevant_key(key)):
             mapping.key = key
         elif mapping.key == mappings.CUT:
             return
@@ -155,7 +154,7 @@ class _Reader:
         if mapping.key == mappings.CUT and _SENTENCE.match(self._doc, mapping.mark, at):
             mapping.key = b""
         if mapping.key:
-            self._found.entry(
+            self._findings.entry(
                 mapping,
                 span=(mapping.mark, at),
                 scalar=mappings.scalar(self._doc[mapping.mark : min(at, mapping.mark + 512)]),
@@ -181,17 +180,17 @@ class _Reader:
                 pass
 
     def _torn(self, at: int, *, is_list: bool) -> None:
-        """Something ends whose beginning was cut off: so was that of what it stands in, which is read from here on."""
+        """End a mapping or list whose beginning was cut off; its parent's was too, and is read from here on."""
         around = self._around(at + 1)
         if not self._is_torn and not is_list:
-            around.tell()
+            around.add_keys()
             around.cut.append((self._begin, at))
         self._is_torn = True
         while len(self._stack) > 1:
             self._pop(-1, at)
 
     def _around(self, mark: int) -> mappings.Mapping:
-        """Begin what all stands in that is under way."""
+        """Open a parent of all open mappings."""
         self._budget.spend(_TORN_COST)
         around = mappings.Mapping(mark, parent=None)
         around.is_torn = True
@@ -208,15 +207,15 @@ class _Reader:
         self._lists -= mapping.is_list
         if mapping.key:
             self._entry(mapping, at)
-        if mapping.is_telling:
-            self._found.end(mapping, parent=self._stack[-1] if self._stack and index else None)
+        if mapping.is_relevant:
+            self._findings.end(mapping, parent=self._stack[-1] if self._stack and index else None)
         return mapping
 
 
 def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budget) -> list[edits.Edit]:
-    """Mask every value of the mapping at `span`, and whatever else is in there and is no key.
+    """Mask all values of the mapping at `span`, and all other text in it that is no key.
 
-    What is no mapping is masked whole.
+    Anything but a mapping is masked whole.
     """
     start, end = trimmed(doc, span)
     if doc[start : start + 1] != b"{":
@@ -261,7 +260,7 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
 
 
 def trimmed(doc: bytes, span: mappings.Span) -> mappings.Span:
-    """`span` without the white space at its ends; behind a value in quotes also without what is escaped."""
+    """Return `span` without the white space at its ends, also without escaped white space after a quoted value."""
     text = doc[slice(*span)]
     start = span[0] + len(text) - len(text.lstrip(edits.SPACE))
     text = text.strip(edits.SPACE)

@@ -27,40 +27,40 @@ import ahocorasick_rs
 from tarsy.masking import edits, encodings, markers
 
 SHORTEST = 8
-"""Characters of a value that is looked for."""
+"""The minimal length of a value that is masked, in characters."""
 SHORTEST_COMMON = 16
-"""The same, of one that is like words or a number."""
+"""The minimal length of a value that is only words or only digits."""
 LONGEST = 8 * 1024
-"""Characters of a value that is looked for as a whole; of a longer one its beginning is, and each of its lines."""
+"""Characters of a value that are searched for; of a longer value that is its beginning, and each of its lines."""
 VALUES_MAX = 2000
-"""Values that are looked for."""
+"""The maximal number of values."""
 _COMMON = re.compile(r"[A-Za-z]*(?:[-_./: ][A-Za-z]+)*|[\d.:-]+")
 _LINE = 16
-"""Characters of a line of a value (a key in PEM has some) that is looked for by itself."""
+"""The minimal length of a line of a value, such as a key in PEM, that is masked by itself."""
 _TAIL = re.compile(rb"[A-Za-z0-9+/_-]{0,4}+={0,2}+")
 _MARKER = markers.marker("secret")
 
 
 _HEAD = 4
-"""Bytes by which it is told whether a form may begin somewhere; each has more."""
+"""The first bytes of a spelling, which tell whether one may begin at a position; each spelling is longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sought:
-    """All forms of all values, made ready to be looked for."""
+class _Search:
+    """The search for all spellings of all values."""
 
     automaton: ahocorasick_rs.BytesAhoCorasick
     are_base64: list[bool]
     forms: list[bytes]
-    """In order."""
+    """The spellings, sorted."""
     heads: frozenset[bytes]
-    """The first bytes of the secrets."""
+    """The first bytes of the spellings."""
     longest: int
-    """Bytes."""
+    """The length of the longest spelling in bytes."""
 
     @classmethod
-    def build(cls, forms: Mapping[bytes, bool]) -> _Sought:
-        """`forms`, and whether they are base64."""
+    def build(cls, forms: Mapping[bytes, bool]) -> _Search:
+        """Build the search; `forms` says of each spelling whether it is base64."""
         return cls(
             automaton=ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest),
             are_base64=list(forms.values()),
@@ -69,14 +69,14 @@ class _Sought:
             longest=max(map(len, forms)),
         )
 
-    def places(self, doc: bytes) -> Iterator[tuple[int, int]]:
-        """Where forms stand, from the beginning to the end, with what belongs to them."""
+    def spans(self, doc: bytes) -> Iterator[tuple[int, int]]:
+        """Yield the spans of the matches in order; that of base64 includes the rest of its last group."""
         for index, start, end in self.automaton.find_matches_as_indexes(doc):
             tail = _TAIL.match(doc, end) if self.are_base64[index] else None
             yield start, tail.end() if tail else end
 
-    def settled(self, doc: bytes) -> int:
-        """How much of `doc` stands whatever follows: behind it a form may have begun, or one may yet become longer."""
+    def final_length(self, doc: bytes) -> int:
+        """Return the length of the part of `doc` in which no later text can complete or extend a match."""
         at = max(0, len(doc) - self.longest)
         while at < len(doc) and not self._may_begin(doc, at):
             at += 1
@@ -85,7 +85,7 @@ class _Sought:
         return next(across, at)
 
     def _may_begin(self, doc: bytes, at: int) -> bool:
-        """Whether all that stands behind `at` is the beginning of a form, but not all of it."""
+        """Whether the rest of `doc` from `at` on is the beginning of a longer spelling."""
         if len(doc) - at >= _HEAD and doc[at : at + _HEAD] not in self.heads:
             return False
         rest = doc[at:]
@@ -94,11 +94,11 @@ class _Sought:
 
 
 class KnownSecrets:
-    """The values that this process was given, as far as they differ from common words."""
+    """The known secrets of a process, as far as they differ from common words; values can be added at any time."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: tuple[str, ...] = ()
-        self._sought: _Sought | None = None
+        self._search: _Search | None = None
         self._pepper = b""
         self.add(values)
 
@@ -108,48 +108,47 @@ class KnownSecrets:
 
     def add(self, values: Iterable[str]) -> None:
         """Mask these values too; beyond VALUES_MAX the oldest are forgotten."""
-        spellings = (spelling for value in values for spelling in _searchable(value))
-        values_kept = tuple(dict.fromkeys((*spellings, *self._values)))[:VALUES_MAX]
+        added = (text for value in values for text in _searchable(value))
+        self._values = tuple(dict.fromkeys((*added, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
-        for value in values_kept:
+        for value in self._values:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
-        self._values = values_kept
-        self._sought = _Sought.build(forms) if forms else None
+        self._search = _Search.build(forms) if forms else None
 
     def mask(self, text: str) -> str:
-        """`text` without what was given; nothing else of it is changed."""
-        if self._sought is None:
+        """Return `text` with markers in the place of known secrets."""
+        if self._search is None:
             return text
         doc = text.encode("utf-8", "surrogatepass")
         masked = self.mask_bytes(doc)
         return text if masked is doc else masked.decode("utf-8", "surrogatepass")
 
     def mask_beginning(self, text: str) -> str:
-        """The same of a text that goes on, as far as it stands whatever follows: a value may have begun at its end."""
-        if (sought := self._sought) is None:
+        """Mask the beginning of a growing text; an end that may be the beginning of a secret is left out."""
+        if (search := self._search) is None:
             return text
         doc = text.encode("utf-8", "surrogatepass")
-        return self.mask_bytes(doc[: sought.settled(doc)]).decode("utf-8", "surrogatepass")
+        return self.mask_bytes(doc[: search.final_length(doc)]).decode("utf-8", "surrogatepass")
 
     def mask_json(self, value: Any) -> Any:
-        """JSON, the same for all texts in it; `value` itself where there is nothing to mask."""
-        if self._sought is None or (text := json.dumps(value, ensure_ascii=False)) == self.mask(text):
+        """Mask all texts of a JSON value; return `value` itself if there is nothing to mask."""
+        if self._search is None or (text := json.dumps(value, ensure_ascii=False)) == self.mask(text):
             return value
-        return self._texts(value)
+        return self._mask_json(value)
 
-    def _texts(self, value: Any) -> Any:
+    def _mask_json(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
-            return {self.mask(key): self._texts(below) for key, below in value.items()}
-        return [self._texts(below) for below in value] if isinstance(value, list | tuple) else value
+            return {self.mask(key): self._mask_json(member) for key, member in value.items()}
+        return [self._mask_json(member) for member in value] if isinstance(value, list | tuple) else value
 
     def mask_bytes(self, doc: bytes) -> bytes:
-        """The same of bytes; `doc` itself where it has none."""
-        if (sought := self._sought) is None:
+        """Mask UTF-8; return `doc` itself if there is nothing to mask."""
+        if (search := self._search) is None:
             return doc
-        spans = (edits.around(doc, *span) for span in sought.places(doc))
+        spans = (edits.around(doc, *span) for span in search.spans(doc))
         changes = [edits.Edit(*span, _MARKER) for span in spans if span is not None]
         return edits.apply(doc, changes) if changes else doc
 
@@ -159,27 +158,27 @@ class KnownSecrets:
 
 
 def _searchable(value: str) -> Iterator[str]:
-    """Yield the searchable forms of a value: all of it, and each of several lines."""
+    """Yield the texts that are searched for: the value, and each of its lines if it has several."""
     value = value.strip()
-    if _can_be_told(value):
+    if _is_distinct(value):
         yield value[:LONGEST]
     lines = value.splitlines()
     if len(lines) > 1:
         long = (line for line in map(str.strip, lines) if len(line) >= _LINE and not line.startswith("-----"))
-        yield from filter(_can_be_told, long)
+        yield from filter(_is_distinct, long)
 
 
-def _can_be_told(value: str) -> bool:
+def _is_distinct(value: str) -> bool:
     if "MASKED" in value:
         return False
     return len(value) >= (SHORTEST_COMMON if _COMMON.fullmatch(value) else SHORTEST)
 
 
 def _forms(value: str) -> Iterator[tuple[bytes, bool]]:
-    """How a value may be written, and whether that is base64, which goes on behind it."""
+    """Yield the spellings of a value, each with whether it is base64, whose last group may go on after it."""
     doc = value.encode("utf-8", "surrogatepass")
-    for written in dict.fromkeys((value, *_written(value))):
-        yield written.encode("utf-8", "surrogatepass"), False
+    for spelling in dict.fromkeys((value, *_escaped(value))):
+        yield spelling.encode("utf-8", "surrogatepass"), False
     for infix in encodings.base64_infixes(doc):
         yield infix, True
         yield infix.translate(_URL_SAFE), True
@@ -190,7 +189,8 @@ def _forms(value: str) -> Iterator[tuple[bytes, bool]]:
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
-def _written(value: str) -> Iterator[str]:
+def _escaped(value: str) -> Iterator[str]:
+    """Yield a value as JSON, URLs, HTML, YAML and shells escape it."""
     in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
     in_json |= {"".join(_GO.get(character, character) for character in form) for form in in_json}
     in_json |= {form.replace("/", "\\/") for form in in_json}

@@ -1,8 +1,8 @@
-"""Texts that a log took apart: each line of a Secret in a record of its own, or behind a head of its own.
+"""Documents that a log splits: each line of a Secret in a record of its own, or after a prefix of its own.
 
-`mappings.LOGGED` knows the heads that most tools write; here is what it cannot know: JSON records, whose strings carry
-the lines, and heads that are only known by standing before a Secret's lines (a pod's name, as stern writes it). The
-lines are put together again, so that they can be read like any text, and what is found there is carried back.
+`mappings.LOGGED` matches the prefixes that most tools write. This module handles JSON and logfmt records, whose strings
+are the lines, and other prefixes that stand before a Secret's lines (a pod's name, as stern writes it). It joins the
+lines, so that they can be read like any text, and translates the edits back.
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ from typing import NamedTuple
 
 from tarsy.masking import budgets, edits, mappings, rules
 
-_TOLD = rules.rule(rb"[Ss]ecret|stringData|%b" % mappings.TYPE)
+_NEEDED = rules.rule(rb"[Ss]ecret|stringData|%b" % mappings.TYPE)
 _RECORD = rules.rule(
     rb"(?m)^(?:[^\n{]*\{(?:[^\n]*?[,{\s])??"
     rb"\"(?:log|msg|message|MESSAGE|line|text|content|body|event|output|stdout|data)\"\s*:\s*\"((?:[^\"\\\n]|\\.)*)\""
     rb"|(?:[^\n]*?\s)??(?:msg|message|log|line)=(?:\"((?:[^\"\\\n]|\\.)*)\"|([^\s\"]+)))"
 )
-"""A line that carries a string: in JSON, or as logfmt writes it."""
+"""A line with a string: in JSON or in logfmt."""
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ANCHOR = rules.rule(
     rb"(?m)^([^\n]*?\w[^\n]*? )(?:- )?"
     rb"(?:(?:apiVersion: v1|kind: [Ss]ecret(?:List)?|data:|stringData:|type: (?:%b))\r?$"
     rb"|\"kind\": ?\"[Ss]ecret|\"(?:stringD|d)ata\": ?\{)" % mappings.TYPE
 )
-_SIMPLE = {b"\\" + bytes([letter]): bytes([said]) for letter, said in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True)}
+_SIMPLE = {
+    b"\\" + bytes([letter]): bytes([character])
+    for letter, character in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True)
+}
 _LOGGED = re.compile(mappings.LOGGED)
 _VARIES = re.compile(rb"(\d++)|( ++)(?=\S)|[^\d ]++| ++")
-_HEADS, _LONGEST_HEAD = 4, 256
-"""So many heads, of so many bytes, are looked for."""
+_PREFIXES_MAX, _PREFIX_BYTES = 4, 256
+"""The maximal number of prefixes, and of bytes of each."""
 _COST, _ESCAPE_COST = 12, 4
 
 
 class View(NamedTuple):
-    """Lines of a document, put together, with what it takes to carry places in them back."""
+    """Joined lines of a document, and the position of each in the document."""
 
     text: bytes
     starts: list[int]
-    """Where in `text` each piece begins."""
+    """The beginning of each piece in `text`."""
     pieces: list[_Piece]
 
-    def back(self, changes: Iterable[edits.Edit]) -> Iterator[edits.Edit]:
-        """The same `changes` to the document: the first piece of each gets what is to stand there."""
+    def translate(self, changes: Iterable[edits.Edit]) -> Iterator[edits.Edit]:
+        """Yield the `changes` as edits of the document; the replacement of each goes to its first piece."""
         for change in changes:
             text = change.text
             index = bisect.bisect_right(self.starts, change.start) - 1
@@ -63,7 +66,7 @@ class _Piece(NamedTuple):
     start: int
     length: int
     escapes: tuple[list[int], list[int]] | None
-    """In a string: behind each escape, where that is inside and outside; None in a line."""
+    """In a string: the positions after each escape, in the decoded and in the encoded text; None in a line."""
 
     def outside(self, at: int) -> int:
         if self.escapes is None:
@@ -77,13 +80,13 @@ class _Piece(NamedTuple):
 
 
 def views(doc: bytes, budget: budgets.Budget) -> Iterator[View]:
-    """The texts that the lines of `doc` carry apart from one another, if any of them may be a Secret's."""
-    if _TOLD.search(doc) is None:
+    """Yield the joined lines of `doc`, if any of them may belong to a Secret."""
+    if _NEEDED.search(doc) is None:
         return
     if (view := _view(_records(doc, budget), budget)) is not None:
         yield view
-    for head in _heads(doc, budget):
-        if (view := _view(_behind(head, doc, budget), budget)) is not None:
+    for prefix in _prefixes(doc, budget):
+        if (view := _view(_lines_with(prefix, doc, budget), budget)) is not None:
             yield view
 
 
@@ -95,7 +98,7 @@ def _view(lines: Iterable[tuple[bytes, _Piece]], budget: budgets.Budget) -> View
         pieces.append(piece)
     if len(pieces) < 2:
         return None
-    if not any(text.endswith(b"\n") for text in texts):  # else a record without one is the first part of a long line
+    if not any(text.endswith(b"\n") for text in texts):  # else one without a line end is a part of a line
         texts = [text + b"\n" for text in texts]
     starts = list(itertools.accumulate((len(text) for text in texts[:-1]), initial=0))
     return View(b"".join(texts), starts, pieces)
@@ -109,7 +112,7 @@ def _records(doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece
 
 
 def _unescaped(string: bytes, start: int, budget: budgets.Budget) -> tuple[bytes, tuple[list[int], list[int]]]:
-    """A JSON string's text, and where it is inside and outside behind each escape."""
+    """Return a JSON string's text, and the positions after each escape, decoded and encoded."""
     texts: list[bytes] = []
     inside, outside = [0], [start]
     done = length = 0
@@ -133,24 +136,24 @@ def _unescape(escape: bytes) -> bytes:
     return character.encode("utf-8", "surrogatepass")
 
 
-def _heads(doc: bytes, budget: budgets.Budget) -> list[bytes]:
-    """Return the prefixes of the lines of Secrets."""
-    heads: list[bytes] = []
+def _prefixes(doc: bytes, budget: budgets.Budget) -> list[bytes]:
+    """Return the prefixes of the lines of Secrets, as patterns."""
+    prefixes: list[bytes] = []
     for anchor in budget.metered(_ANCHOR.finditer(doc), cost=_COST):
-        head = anchor[1].rstrip(b" ") + b" "
-        if len(head) > _LONGEST_HEAD:
+        prefix = anchor[1].rstrip(b" ") + b" "
+        if len(prefix) > _PREFIX_BYTES:
             continue
-        if head.strip(b"-+>| \t#") and _LOGGED.fullmatch(head) is None:
+        if prefix.strip(b"-+>| \t#") and _LOGGED.fullmatch(prefix) is None:
             pattern = b"".join(
-                rb"\d+" if part[1] else rb" +" if part[2] else re.escape(part[0]) for part in _VARIES.finditer(head)
+                rb"\d+" if part[1] else rb" +" if part[2] else re.escape(part[0]) for part in _VARIES.finditer(prefix)
             )
-            if pattern not in heads:
-                heads.append(pattern)
-            if len(heads) == _HEADS:
+            if pattern not in prefixes:
+                prefixes.append(pattern)
+            if len(prefixes) == _PREFIXES_MAX:
                 break
-    return heads
+    return prefixes
 
 
-def _behind(head: bytes, doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
-    for line in budget.metered(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
+def _lines_with(prefix: bytes, doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
+    for line in budget.metered(rules.rule(rb"(?m)^%b([^\n]*)$" % prefix).finditer(doc), cost=_COST):
         yield line[1], _Piece(line.start(1), line.end(1) - line.start(1), None)

@@ -1,4 +1,4 @@
-"""Kubernetes' mappings, as far as they are judged: which entries of which mapping hold a secret.
+"""Mappings of Kubernetes' objects, and the rules by which their entries hold secrets.
 
 `json_reader` and `yaml_reader` each read a text in their own way and report here. Neither builds a tree: a text is
 often cut, wrapped in prose or only nearly well-formed, and a parser that gives up would let all of it pass.
@@ -18,16 +18,16 @@ TYPE = (
     rb"Opaque|kubernetes\.io/(?:service-account-token|dockercfg|dockerconfigjson|basic-auth|ssh-auth|tls)"
     rb"|bootstrap\.kubernetes\.io/token|helm\.sh/release\.v1"
 )
-"""Types that only a Secret has: <https://kubernetes.io/docs/concepts/configuration/secret/#secret-types>."""
+"""Types of Secrets: <https://kubernetes.io/docs/concepts/configuration/secret/#secret-types>."""
 TYPE_WORDS = b"opaque|kubernetes.io/|helm.sh/release.v1"
-"""One of them is in each of these, in lower case."""
+"""Each of these types contains one of these words, in lower case."""
 _TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
 _NAMES = frozenset({b"name", b"Name", b"key", b"Key", b"path"})
 """The keys beside a value that name it: a variable, a parameter, a tag, the path of a patch."""
 _VALUES = frozenset({b"value", b"Value"})
 _PATCH = b"/stringData/"
-TELLING = (
+RELEVANT = (
     *sorted(_NAMES),
     b"apiVersion",
     b"kind",
@@ -37,16 +37,16 @@ TELLING = (
     b"client-key-data",
     b"stringData",
 )
-"""Names without one of which a text has nothing to find."""
+"""Names; a text without any of them has nothing to find."""
 READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"type", b"client-key-data", *_NAMES, *_VALUES})
 CUT = b"?"
-"""Stands for the key of what a text begins with, if that is no key."""
+"""The key of the beginning of a text, if that is no key."""
 _VARIABLE = re.compile(rb"[A-Za-z_]\w*+")
 _SCALAR = re.compile(rb"(?:[\s>|+]|\\++[nrt](?=[\s\\\"']))*+(?:!!str\s++)?\\*+[\"']?([-./\w]*+)")
 
 
 def scalar(text: bytes) -> bytes:
-    """The name that an entry's text has for its value, without quotes, escapes and comments."""
+    """Return the scalar value of an entry's text, without quotes, escapes and comments."""
     match = _SCALAR.match(text)
     return b"" if match is None else match[1]
 
@@ -64,25 +64,25 @@ LOGGED = (
 class Mapping:
     """A mapping (or, in JSON, a list) that is being read.
 
-    Most of them say nothing, and a hostile text has a million: what one does not know stays with the class.
+    A hostile text has a million irrelevant ones, so defaults are attributes of the class.
     """
 
     key: bytes | None = None
-    """The entry under way; b"" is one that says nothing."""
+    """The key of the current entry; b"" is an irrelevant one."""
     kind = name = b""
     value: Span | None = None
     data: list[Span]
     cut: list[Span]
     """The beginning of the text, if it is the end of a Secret's data whose own key was cut off."""
     orphans: list[Span]
-    """Data of mappings below that do not say what they are, as items of a SecretList need not."""
+    """The data of nested mappings without a kind, such as items of a SecretList."""
     seen: frozenset[bytes] = frozenset()
     is_variable = False
-    """Whether its name is that of a container's variable."""
-    is_telling = False
-    """Whether anything was said at all."""
+    """Whether `name` is the name of a container's variable."""
+    is_relevant = False
+    """Whether it has a relevant entry, or a nested one has."""
     is_torn = False
-    """Whether its beginning was cut off, so that it may as well be a list."""
+    """Whether its beginning was cut off, so it may be a list."""
 
     def __init__(self, mark: int, *, parent: Mapping | None, is_list: bool = False, column: int = 0) -> None:
         self.mark = mark
@@ -90,39 +90,39 @@ class Mapping:
         self.is_list = is_list
         self.is_env = parent is not None and bool(parent.key) and parent.key in _ENV
 
-    def tell(self, *keys: bytes) -> None:
-        """Keep that something was said, by an entry of this key or from below."""
-        if not self.is_telling:
-            self.is_telling, self.data, self.cut, self.orphans = True, [], [], []
+    def add_keys(self, *keys: bytes) -> None:
+        """Make it relevant, because of entries with these keys or of a nested mapping."""
+        if not self.is_relevant:
+            self.is_relevant, self.data, self.cut, self.orphans = True, [], [], []
         self.seen |= frozenset(keys)
 
-    def knows(self, key: bytes) -> bool:
-        """Whether an entry of this name says anything about this mapping."""
+    def is_relevant_key(self, key: bytes) -> bool:
+        """Whether an entry with this key is relevant for this mapping."""
         return key in READ or (
             self.is_env and _VARIABLE.fullmatch(key) is not None and secret_names.is_secret_variable(key)
         )
 
 
 def _is_secret(name: bytes, *, is_variable: bool) -> bool:
-    """Whether a pair of this name has a secret for a value."""
+    """Whether the value beside this name is a secret."""
     if is_variable or name.isupper():
         return secret_names.is_secret_variable(name)
     return name.startswith(_PATCH) or secret_names.kind_of(name) is not None
 
 
-class Found:
-    """The places that are to be masked: single values, and mappings of which every value is."""
+class Findings:
+    """The spans to be masked: single values, and mappings whose values are all masked."""
 
     def __init__(self) -> None:
         self.values: list[Span] = []
         self.data: list[Span] = []
 
     def entry(self, mapping: Mapping, *, span: Span, scalar: bytes) -> None:
-        """The entry that `mapping` was reading ends, with its value at `span`; `scalar` is that without its quotes."""
+        """End the current entry of `mapping`, whose value is at `span`; `scalar` is the value without quotes."""
         key, mapping.key = mapping.key, None
         if key is None:
             return
-        mapping.tell(key)
+        mapping.add_keys(key)
         if key in _DATA:
             mapping.data.append(span)
             if key == b"stringData":
@@ -143,13 +143,13 @@ class Found:
             self.values.append(span)
 
     def end(self, mapping: Mapping, *, parent: Mapping | None) -> None:
-        """`mapping` ends: by now it is known whether it is a Secret, or the variable of a container.
+        """End `mapping`: all its entries are read, so it is known whether it is a Secret or a container's variable.
 
         An object without a kind was cut: `data` and `items` come before `kind`, so it may have been a Secret or a list
-        of them. So was a Secret without an apiVersion, which comes first: what the text begins with may be its data. A
-        kind may be cut itself.
+        of them. A Secret without an apiVersion, which comes first, was cut too: the beginning of the text may be its
+        data. The kind may be cut itself.
         """
-        if not mapping.is_telling:
+        if not mapping.is_relevant:
             return
         if mapping.value and _is_secret(mapping.name, is_variable=mapping.is_variable):
             self.values.append(mapping.value)
@@ -162,8 +162,8 @@ class Found:
                 self.data += mapping.cut
         elif not mapping.kind and parent is not None:
             if parent.is_torn:
-                parent.tell()
+                parent.add_keys()
                 parent.orphans += mapping.orphans + mapping.data + mapping.cut
             elif parent.is_list or parent.key == b"items":
-                parent.tell()
+                parent.add_keys()
                 parent.orphans += mapping.orphans if mapping.is_list else mapping.data

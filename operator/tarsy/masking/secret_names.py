@@ -1,7 +1,7 @@
-"""Which names promise a secret, and which values hold none.
+"""Names that stand for secrets, and values that are none.
 
-Lists alone mask too much: `tokenExpirationSeconds`, `passwordPolicy` and `secretName` hold no secret. It is the last
-word of a name that says what its value is, so names are cut into words and judged by their last one.
+Lists alone mask too much: `tokenExpirationSeconds`, `passwordPolicy` and `secretName` hold no secret. The last word of
+a name says what its value is, so names are split into words and judged by their last one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Kind: TypeAlias = Literal["api_key", "aws_secret_key", "password", "private_key"
 _T = TypeVar("_T")
 
 NEAR = 512
-"""The bytes of a value that are looked at with care; a longer one is a secret, whatever it looks like."""
+"""The bytes of a value that are examined; a longer value is a secret, whatever it looks like."""
 
 _LONGEST = 128
-"""Bytes of a name, its last ones, that are looked at: what is remembered of names is bounded by that."""
+"""The last bytes of a name, by which it is judged; they bound the caches."""
 _CACHED = 4096
 _CREDENTIALS = {b"credential", b"credentials", b"creds"}
 _LONGEST_WORD = 32
@@ -51,10 +51,10 @@ _TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt", 
 _BLOB_HEADS = {
     *(b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"login", b"secret"),
 }
-"""Heads that are too common to go by, unless the value looks like a key itself."""
+"""Heads that are too common, unless the value looks like a key itself."""
 _PLURALS = (b"passwords", b"tokens", b"secrets", b"apikeys")
 _BARE = {b"pass", b"secret"}
-"""Heads that say too little alone: `pass: 5`, `secret: db`."""
+"""Heads that are no secret's name alone: `pass: 5`, `secret: db`."""
 _KEYS: dict[bytes, Kind] = {
     **dict.fromkeys((b"ssh", b"private", b"host"), "private_key"),
     **dict.fromkeys(
@@ -88,12 +88,12 @@ _OTHER_SECRETS = {
 }
 """The words before `secret` in the name of an object: `existingSecret: db`."""
 _REFERENCES = {b"secretKey"}
-"""Names that Kubernetes' objects give a key within a Secret: `secretKey: password` of an ExternalSecret."""
+"""Fields of Kubernetes' objects that name a key of a Secret: `secretKey: password` of an ExternalSecret."""
 _SUFFIXES = {
     *(b"b64", b"base", b"current", b"data", b"dev", b"live", b"new", b"old", b"plain", b"plaintext", b"previous"),
     *(b"prod", b"production", b"raw", b"secondary", b"staging", b"stage", b"test", b"value"),
 }
-"""Last words that say which one it is, not what it is: PASSWORD_PROD, token_value."""
+"""Last words that are ignored: PASSWORD_PROD, token_value."""
 
 _OTHERS = {
     *(
@@ -118,7 +118,7 @@ _OTHERS = {
     *(b"suffix", b"template", b"time", b"total", b"ttl", b"type", b"updated", b"uri", b"url", b"usage", b"used"),
     *(b"user", b"username", b"version", b"volume"),
 }
-"""Words behind a secret's that make a name one of something else: `tokenExpirationSeconds`, `passwordPolicy`."""
+"""Words after a secret's word that change the meaning of a name: `tokenExpirationSeconds`, `passwordPolicy`."""
 
 _EMPTY = {b"", b"~", b"null", b"{}", b"[]", b'""', b"''", b"|", b"|-", b">", b">-"}
 _WORDS = frozenset(
@@ -145,7 +145,7 @@ def _cached(judge: Callable[[bytes], _T]) -> Callable[[bytes], _T]:
 
 @_cached
 def kind_of(name: bytes) -> Kind | None:
-    """The kind of secret that a key of this name holds, whatever its value looks like."""
+    """Return the kind of secret that a key of this name holds; None if it holds none."""
     return None if name in _REFERENCES else _promise(_words(name))
 
 
@@ -153,7 +153,7 @@ def kind_of(name: bytes) -> Kind | None:
 def is_secret_variable(name: bytes) -> bool:
     """Whether an environment variable of this name holds a secret.
 
-    Wider than `kind_of`: these names are chosen to tell, and every KEY is taken that is not known to be another.
+    It accepts more than `kind_of`: names of variables are descriptive, so each KEY counts that is no known other key.
     """
     words = _words(name)
     if not words:
@@ -166,14 +166,14 @@ def is_secret_variable(name: bytes) -> bool:
 
 @_cached
 def may_name_blob(name: bytes) -> bool:
-    """Whether a key of this name holds a secret when its value looks like one."""
+    """Whether a key of this name holds a secret if its value looks like one."""
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
 
 
 @_cached
 def mentioned_kind(name: bytes) -> Kind | None:
-    """The kind of secret that any word of this name speaks of, if no word behind it says that it is something else."""
+    """Return the kind of secret that any word of this name mentions, unless a later word changes the meaning."""
     words = _words(name)
     for index in range(len(words), 0, -1):
         word = words[index - 1].removesuffix(b"s") if words[index - 1].endswith(_PLURALS) else words[index - 1]
@@ -188,15 +188,15 @@ def mentioned_kind(name: bytes) -> Kind | None:
 
 
 def looks_random(value: bytes) -> bool:
-    """Whether it may be drawn by chance: 8 characters or more, with letters and digits, and no name or number."""
-    if len(value) < _LEAST_DRAWN or _DRAWN.fullmatch(value) is None:
+    """Whether a value looks random: 8 characters or more, with letters and digits, and no name or number."""
+    if len(value) < _RANDOM_MIN or _MIXED.fullmatch(value) is None:
         return False
     return _NAMED.fullmatch(value) is None or _IDENTIFIER.fullmatch(value) is not None
 
 
-_LEAST_DRAWN = 8
+_RANDOM_MIN = 8
 _IDENTIFIER = rules.rule(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_DRAWN = rules.rule(rb"[!-~]*(?:[A-Za-z][!-~]*[0-9]|[0-9][!-~]*[A-Za-z])[!-~]*")
+_MIXED = rules.rule(rb"[!-~]*(?:[A-Za-z][!-~]*[0-9]|[0-9][!-~]*[A-Za-z])[!-~]*")
 _NAMED = rules.rule(
     rb"[a-z]+[0-9]*(?:[-.][a-z0-9]+)+|[a-z][a-z-]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%]{0,3}|0x[0-9a-f]+|[0-9-]{10}T[0-9:.Z+-]+"
     rb"|(?:https?|tcp|grpc)://[^@]*|.*[/({<].*"
@@ -204,14 +204,14 @@ _NAMED = rules.rule(
 
 
 def is_empty(value: bytes) -> bool:
-    """Whether there is nothing to mask, because it is nothing or a marker."""
+    """Whether a value is empty, null or a marker."""
     value = value.strip()
     bare = value.strip(b"\\\"'")
     return value in _EMPTY or not bare or markers.marker_end(bare, 0) == len(bare)
 
 
 def is_harmless(value: bytes) -> bool:
-    """Whether the value of a secret's name is no secret: empty, a reference, a path, a yes or no, and short."""
+    """Whether the value of a secret's name is no secret: it is short, and empty, a reference, a path or a flag."""
     return len(value) <= NEAR and _is_harmless(value)
 
 
@@ -224,12 +224,12 @@ def _is_harmless(value: bytes) -> bool:
 
 
 def is_prose(value: bytes) -> bool:
-    """Whether it is a plain word, such as follows a colon in an error message."""
+    """Whether a value is a plain word, as after a colon in an error message."""
     return len(value) <= _LONGEST_WORD and _PROSE.fullmatch(value) is not None
 
 
 def is_blob(value: bytes) -> bool:
-    """Whether it looks like a key itself: 20 characters or more of base64 or 32 of hex, and no name."""
+    """Whether a value looks like a key: 20 characters or more of base64 or 32 of hex, and no name."""
     if len(value) < 20 or _BASE64.fullmatch(value) is None:
         return False
     if len(value) >= 32 and _HEX.fullmatch(value):
@@ -238,7 +238,7 @@ def is_blob(value: bytes) -> bool:
 
 
 def may_be_blob(head: bytes) -> bool:
-    """Whether what begins with `head` may be one."""
+    """Whether a value that begins with `head` may look like a key."""
     return _BASE64.fullmatch(head) is not None
 
 

@@ -229,7 +229,7 @@ def chosen(groups: Iterable[Group], names: Iterable[Name]) -> frozenset[str]:
     return frozenset(named.union(*(_NARROWER.get(name, ()) for name in named)))
 
 
-def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, seen: repeats.Repeats) -> bytes:
+def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, repeated: repeats.Repeats) -> bytes:
     """`doc` without what the patterns of these names find; raises nothing but a BudgetExceededError."""
     wanted = {markers.marker(name) for name in names}
     may_find: Container[int] = _PREFILTER.may_find(doc)
@@ -238,8 +238,8 @@ def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, seen: repeat
             continue
         budget.check_time()
         if changes := edits.merged(_changes(doc, finder.find(doc, budget), wanted)):
-            seen.note(doc, changes)
-            doc = seen.apply(doc, changes)
+            repeated.add(doc, changes)
+            doc = repeated.apply(doc, changes)
             may_find = _ALL  # it is another text now
     return doc
 

@@ -1,9 +1,9 @@
-"""Kubernetes' secrets, found by structure: what needs no guess is masked without one.
+"""Kubernetes' secrets, found by the structure of objects.
 
-Masked are the values of `data` and `stringData` of every Secret, alone, in a list, in an annotation or a log line; the
+It masks the values of `data` and `stringData` of every Secret, alone, in a list, in an annotation or a log line; the
 literal values of environment variables whose names promise a secret; the keys of a kubeconfig's users; and what
-`kubectl describe` and Go print of these. Each value is masked by itself and its key stays: that a key is missing,
-misspelt or empty is why many a pod does not start.
+`kubectl describe` and Go print of these. Each value is masked by itself and its key stays: many a pod
+does not start because a key is missing, misspelt or empty.
 
 Everything is read twice, as braces (`json_reader`) and as lines (`yaml_reader`), at each depth of JSON strings in JSON
 strings.
@@ -29,15 +29,15 @@ from tarsy.masking import (
 )
 
 _LEVELS = 5
-"""How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
-_TELLING = rules.rule(
+"""The levels of JSON strings in JSON strings that are read: five times what a log line in an alert needs."""
+_NEEDED = rules.rule(
     rb"apiVersion|stringData|%b|(?i:pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt)" % mappings.TYPE
 )
-"""Without one of these a text has nothing that is found by structure."""
+"""A text without any of these words has no secret that structure can find."""
 _DESCRIBED = rules.rule(rb"(?m)^Data\r?\n====\r?\n((?:[-\w.]+:[ \t]+\S[^\n]*(?:\n|\z))+)")
 _DESCRIBED_ENTRY = rules.rule(rb"(?m)^[-\w.]+:[ \t]+(\S[^\r\n]*)")
 _SIZE = rules.rule(rb"\d+ bytes\s*")
-_FOUND_COST = 10
+_MATCH_COST = 10
 _VALUE_COST = 15
 _GO_BYTES = rules.rule(rb"(?:map\[string\]\[\]byte|StringData:map\[string\]string)\{([^{}\n]+)\}")
 
@@ -50,21 +50,21 @@ _ENCODED = rules.rule(
 _KIND = rules.rule(rb"kind\\*[\"']?\s*:\s*\\*[\"']?Secret")
 
 
-def mask(doc: bytes, budget: budgets.Budget, seen: repeats.Repeats) -> bytes:
-    """`doc` without Kubernetes' secrets; raises nothing but a BudgetExceededError, whatever `doc` is."""
+def mask(doc: bytes, budget: budgets.Budget, repeated: repeats.Repeats) -> bytes:
+    """Return any `doc` with Kubernetes' secrets masked; raises only a BudgetExceededError."""
     may_find = _PREFILTER.may_find(doc)
     changes = [change for number, find in enumerate(FINDERS) if number in may_find for change in find(doc, budget)]
     for view in log_lines.views(doc, budget) if _STRUCTURE in may_find else ():
         structural_edits = edits.merged(_structure(view.text, budget))
-        seen.note(view.text, structural_edits)
-        changes += view.back(seen.fingerprinted(view.text, structural_edits))
+        repeated.add(view.text, structural_edits)
+        changes += view.translate(repeated.fingerprinted(view.text, structural_edits))
     changes = edits.merged(changes)
-    seen.note(doc, changes)
-    return seen.apply(doc, changes)
+    repeated.add(doc, changes)
+    return repeated.apply(doc, changes)
 
 
 def _structure(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
-    if _TELLING.search(doc) is None:
+    if _NEEDED.search(doc) is None:
         return []
     changes: list[edits.Edit] = []
     for level in range(_LEVELS):
@@ -72,11 +72,11 @@ def _structure(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
             if not reader.may_find(doc, level=level):
                 continue
             budget.check_time()
-            mappings_found = mappings.Found()
-            reader.find(doc, level=level, mappings_found=mappings_found, budget=budget)
-            for span in budget.metered(_merged(mappings_found.data), cost=_VALUE_COST):
+            findings = mappings.Findings()
+            reader.find(doc, level=level, findings=findings, budget=budget)
+            for span in budget.metered(_merged(findings.data), cost=_VALUE_COST):
                 changes += reader.values(doc, span, level=level, budget=budget)
-            for span in budget.metered(mappings_found.values, cost=_VALUE_COST):
+            for span in budget.metered(findings.values, cost=_VALUE_COST):
                 if not secret_names.is_harmless(doc[slice(*span)]):
                     changes += reader.value(doc, span, level=level)
     return changes
@@ -95,8 +95,8 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
 def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(entry.start(1), entry.end(1), markers.marker("secret"))
-        for section in budget.metered(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
-        for entry in budget.metered(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
+        for section in budget.metered(_DESCRIBED.finditer(doc), cost=_MATCH_COST)
+        for entry in budget.metered(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_MATCH_COST)
         if not _SIZE.fullmatch(entry[1]) and not secret_names.is_empty(entry[1])
     ]
 
@@ -104,22 +104,22 @@ def _described(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
 def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
     return [
         edits.Edit(match.start(1), match.end(1), markers.marker("secret"))
-        for match in budget.metered(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
+        for match in budget.metered(_GO_BYTES.finditer(doc), cost=_MATCH_COST)
         if not secret_names.is_empty(match[1])
     ]
 
 
 def _encoded(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
-    """Secrets as a whole in base64."""
+    """Return the edits of whole Secrets in base64."""
     return [
         edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), markers.marker("secret"))
-        for match in budget.metered(_ENCODED.finditer(doc), cost=_FOUND_COST)
+        for match in budget.metered(_ENCODED.finditer(doc), cost=_MATCH_COST)
         if _KIND.search(_decoded(match[1])) is not None
     ]
 
 
 def _decoded(text: bytes) -> bytes:
-    """Return the decoded base64, as far as it goes: it may have been cut."""
+    """Decode base64 that may have been cut."""
     text = text.translate(None, edits.SPACE + b"=")
     return base64.b64decode(text[: len(text) // 4 * 4])
 
@@ -130,6 +130,6 @@ FINDERS: dict[Callable[[bytes, budgets.Budget], list[edits.Edit]], bytes] = {
     _printed: b"map[string]",
     _encoded: b"u2vjcmv0|nly3jld|tzwnyzx",
 }
-"""The searches, and the words that each needs, in the form of `prefilter`."""
+"""The finders, and the words that each needs (see `prefilter`)."""
 _STRUCTURE = 0
 _PREFILTER = prefilter.Prefilter(FINDERS.values())

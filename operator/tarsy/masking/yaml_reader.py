@@ -1,10 +1,10 @@
-"""Secrets in YAML's block style, and in what `kubectl describe` prints, which reads the same way.
+"""A reader of YAML in block style, and of the similar output of `kubectl describe`.
 
-Lines are told apart by their columns alone: a mapping is the keys that stand in one column with nothing further left
-between them. That is enough for what Kubernetes' tools print, it survives prose, fences and cuts around it, and what
-stands in a block scalar (a manifest in a ConfigMap) is read like everything else.
+Lines are distinguished by their columns alone: a mapping is the keys in one column with nothing further left between
+them. That is enough for the output of Kubernetes' tools, and works with prose, code blocks and cuts around it. The text
+of a block scalar (a manifest in a ConfigMap) is read like all other text.
 
-As in `json_reader`, a document inside a JSON string is read as it stands: there a line ends at an escaped newline.
+As in `json_reader`, a document inside a JSON string is read as it is: there a line ends at an escaped newline.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _TEXT = re.compile(rb"[^\r\n]++")
 
 
 def may_find(doc: bytes, *, level: int) -> bool:
-    """Whether it is worth reading `doc` at this level: whether it has lines there, and a name that tells anything."""
+    """Whether `doc` may have findings at this level: whether it has lines there, and a relevant name."""
     newline = b"\\" * (1 << (level - 1)) + b"n" if level else b""
     return newline in doc and _NAME.search(doc) is not None
 
 
-def find(doc: bytes, *, level: int, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
-    """Find what is to be masked in the documents at this level."""
+def find(doc: bytes, *, level: int, findings: mappings.Findings, budget: budgets.Budget) -> None:
+    """Add the spans to be masked in the documents at this level to the findings."""
     for lines in _documents(doc, level, budget):
-        _Reader(doc, mappings_found, budget).read(lines)
+        _Reader(doc, findings, budget).read(lines)
 
 
 def _documents(doc: bytes, level: int, budget: budgets.Budget) -> Iterator[Iterable[mappings.Span]]:
-    """The lines of each document: of the whole text, or of each string that has escaped newlines of this level."""
+    """Yield the lines of each document: of the text, or of each string with escaped newlines of this level."""
     if level == 0:
         yield (line.span() for line in budget.metered(_TEXT.finditer(doc), cost=_LINE_COST))
         return
@@ -75,21 +75,21 @@ def _documents(doc: bytes, level: int, budget: budgets.Budget) -> Iterator[Itera
 
 
 class _Reader:
-    def __init__(self, doc: bytes, mappings_found: mappings.Found, budget: budgets.Budget) -> None:
+    def __init__(self, doc: bytes, findings: mappings.Findings, budget: budgets.Budget) -> None:
         self._budget = budget
         self._doc = doc
-        self._found = mappings_found
+        self._findings = findings
         self._stack: list[mappings.Mapping] = []
         self._last = 0
-        """Where the last line ends that had anything on it but a comment."""
+        """The end of the last line that was no comment."""
         self._comments: list[mappings.Span] = []
-        """The columns and ends of the comments since; in a block scalar they belong to a value."""
+        """The columns and ends of the comments since that line; in a block scalar they belong to a value."""
         self._begin: int | None = None
-        """Where the document begins, which may be in the middle of one."""
+        """The beginning of the document, or of its part; None before its first line."""
         self._leftmost: int | None = None
-        """The column of the leftmost key since."""
+        """The column of the document's leftmost key."""
         self._torn: list[mappings.Span] = []
-        """The data of what stood furthest left until now, if it turns out to have stood in a list of Secrets."""
+        """The data of the outermost mappings so far, which may turn out to be in a list of Secrets."""
 
     def read(self, lines: Iterable[mappings.Span]) -> None:
         for start, end in lines:
@@ -99,7 +99,7 @@ class _Reader:
         self._end(column=-1)
 
     def _line(self, line: re.Match[bytes], at: int, end: int) -> None:
-        """Read what begins at `at`, behind the indent and the dashes of a `line`."""
+        """Read a `line` from `at` on, after its indent and dashes."""
         stack, key = self._stack, line["key"]
         start, indented = line.span("indent")
         left, column = indented - start, at - start
@@ -107,7 +107,7 @@ class _Reader:
             self._begin = start
             if key and key not in mappings.READ:
                 self._leftmost = _FAR  # the line may have lost its head, so it says nothing of columns
-                self._went_on(end)
+                self._end_line(end)
                 return
         if key is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):
             if self._doc[at] == _HASH:
@@ -119,7 +119,7 @@ class _Reader:
                 self._end(column=left)
                 if column == left and stack and stack[-1].column == column:
                     self._entry(stack[-1])
-                self._went_on(end)
+                self._end_line(end)
             return
         self._end(column=left)
         if stack and stack[-1].column == column and left == column:
@@ -131,11 +131,11 @@ class _Reader:
             if len(stack) == 1 and not line["quote"]:
                 self._first(stack[0], (self._begin, start))
         mapping = stack[-1]
-        mapping.key = key if mapping.knows(key) else b""
+        mapping.key = key if mapping.is_relevant_key(key) else b""
         mapping.mark = line.end()
-        self._went_on(end)
+        self._end_line(end)
 
-    def _went_on(self, end: int) -> None:
+    def _end_line(self, end: int) -> None:
         self._last = end
         if self._comments:
             self._comments = []
@@ -146,48 +146,48 @@ class _Reader:
         stack.append(mappings.Mapping(0, parent=stack[-1] if stack else None, column=column))
         if len(stack) > _DEEPEST:
             self._entry(stack[0])
-            self._found.end(stack.pop(0), parent=None)
+            self._findings.end(stack.pop(0), parent=None)
 
     def _first(self, mapping: mappings.Mapping, before: mappings.Span) -> None:
-        """`mapping` is the first that stands so far left: if any stood `before` it, its own beginning was cut off."""
+        """Begin the mapping that is furthest left so far: after a text `before` it, its own beginning was cut off."""
         if self._leftmost is None:
             if _FRAGMENT.fullmatch(self._doc, *before):
-                mapping.tell()
+                mapping.add_keys()
                 mapping.cut.append(before)
             self._leftmost = mapping.column
         elif mapping.column < self._leftmost:
             if _HEADING.fullmatch(self._doc, *before):
                 self._leftmost = mapping.column
                 return
-            mapping.tell()
+            mapping.add_keys()
             mapping.is_torn = True
             mapping.cut.append(before)
             mapping.orphans += self._torn
             self._leftmost, self._torn = mapping.column, []
 
     def _end(self, *, column: int) -> None:
-        """End the mappings that stand further right than `column`."""
+        """End the mappings whose column is greater than `column`."""
         while self._stack and self._stack[-1].column > column:
             mapping = self._stack.pop()
             self._entry(mapping)
-            self._found.end(mapping, parent=self._stack[-1] if self._stack else None)
-            if not self._stack and mapping.is_telling and not mapping.kind:
+            self._findings.end(mapping, parent=self._stack[-1] if self._stack else None)
+            if not self._stack and mapping.is_relevant and not mapping.kind:
                 self._torn += mapping.orphans + mapping.data + mapping.cut
 
     def _entry(self, mapping: mappings.Mapping) -> None:
         if mapping.key:
             comments = itertools.takewhile(lambda comment: comment[0] > mapping.column, self._comments)
             span = (mapping.mark, max(mapping.mark, self._last, *(end for _, end in comments)))
-            self._found.entry(
+            self._findings.entry(
                 mapping, span=span, scalar=mappings.scalar(self._doc[span[0] : min(span[1], span[0] + 512)])
             )
         mapping.key = None
 
 
 def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budget) -> list[edits.Edit]:
-    """Mask every value of the mapping whose text is `span`, from behind the colon of its own key.
+    """Mask all values of the mapping at `span`, which begins after the colon of the mapping's own key.
 
-    A line that is no key of it is masked whole, so that nothing passes for being written in an unusual way.
+    A line that is no key of the mapping is masked whole, so that unusual spellings are masked as well.
     """
     (first, *rest) = budget.metered(_lines(doc, span, level), cost=_LINE_COST)
     head = doc[slice(*first)].strip()
@@ -196,30 +196,30 @@ def values(doc: bytes, span: mappings.Span, *, level: int, budget: budgets.Budge
     if head and not head.startswith((b"#", b"&", b"!")):
         return value(doc, span, level=level)
     changes: list[edits.Edit] = []
-    column, under_way = -1, None
+    column, entry_span = -1, None
     for start, end in rest:
         line = _LINE.match(doc, start, end)
         if line is None or line.end("dashes") == end:
             continue
         here = line.end("dashes") - line.start("indent")
         column = here if column < 0 else column
-        if here > column and under_way:
-            under_way = (under_way[0], end)
+        if here > column and entry_span:
+            entry_span = (entry_span[0], end)
             continue
-        if under_way:
-            changes += value(doc, under_way, level=level)
-            under_way = None
+        if entry_span:
+            changes += value(doc, entry_span, level=level)
+            entry_span = None
         if here == column and line["key"] and not line["dashes"]:
-            under_way = (line.end(), end)
+            entry_span = (line.end(), end)
         else:
             changes += value(doc, (line.end("indent"), end), level=level)
-    if under_way:
-        changes += value(doc, under_way, level=level)
+    if entry_span:
+        changes += value(doc, entry_span, level=level)
     return changes
 
 
 def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
-    """Mask the one value at `span`, with the lines that it goes on for, unless it is empty."""
+    """Mask the value at `span`, with its further lines, unless it is empty."""
     text = doc[slice(*span)]
     start = span[0] + len(text) - len(text.lstrip(b" \t"))
     if secret_names.is_empty(text):

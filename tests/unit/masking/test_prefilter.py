@@ -16,7 +16,7 @@ RULES: dict[Callable[..., Any], list[rules.Rule]] = {
     secret_patterns._tables: [secret_patterns._TABLE],
     secret_patterns._diffs: [secret_patterns._DIFF],
     assignments.find: [assignments._LINE, assignments._FLAG, assignments._OTHERWISE],
-    structure._structure: [structure._TELLING, log_lines._TOLD],
+    structure._structure: [structure._NEEDED, log_lines._NEEDED],
     structure._described: [structure._DESCRIBED],
     structure._printed: [structure._GO_BYTES],
     structure._encoded: [structure._ENCODED],
