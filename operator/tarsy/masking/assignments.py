@@ -1,8 +1,7 @@
-"""A name that promises a secret, and the value behind it: `DB_PASSWORD=...`, `"token": "..."`, `--api-key ...`.
+"""Assignments of secrets: a secret's name and its value, `DB_PASSWORD=...`, `"token": "..."`, `--api-key ...`.
 
-One rule finds all names that could; what the name promises and where its value ends is decided here, step by step. The
-value is looked at only as far as it takes to decide, and text that was looked through to its end is not read again:
-that keeps it linear.
+One rule finds all candidate names. The functions here decide step by step whether a name stands for a secret and where
+its value ends. They read a value only as far as needed, and no text twice, which keeps the time linear.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Iterator
 from tarsy.masking import budgets, edits, markers, rules, secret_names
 
 WORDS = b"pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login"
-"""One of them is in each name that promises a secret."""
+"""Each name of a secret contains one of these words."""
 _WORDS = rb"(?:%b)" % WORDS
 _LINE = rules.rule(rb"(?i)[^\n]*" + _WORDS + rb"[^\n]*")
 _NAME = re.compile(
     rb"(?i)(?<![\w.-])([\w.-]++)(?:\\*+[\"'])?+\]?+"
     rb"[ \t]*+(?:value[ \t]*+|:?+[ \t]*+str(?:ing)?+[ \t]*+)?+(=>|->|:{1,3}=|\\?+[?+.]?=|[:>,])[ \t]*+"
 )
-"""A name and its sign: also `key="..." value=`, with a type before the sign, and as the first of two arguments."""
+"""A name and its sign; also `key="..." value=`, a type before the sign, and the first of two arguments."""
 _WRAP = re.compile(
     rb"(?:Some|Just|Ok|Secret(?:Str(?:ing)?+)?+|SecureString|String|Password|Token|Sensitive|Protected)\((?=\\*+[\"'])"
     rb"|[bBuU](?=[\"'])|\s*+string\(\d++\)[ ](?=\")|(?<=[ \t])(?:&[\w-]++|!!?+\w++)[ \t]++"
@@ -36,7 +35,7 @@ _FLAG = rules.rule(
     rb"|(?:\r?\n|\\+n)([ \t]+))"
 )
 _NAMED = rb"([\w./-]*" + _WORDS + rb"[\w.-]*)"
-_OTHERWISE = rules.rule(
+_OTHER_QUOTES = rules.rule(
     rb"(?i)"
     + rb"|".join(
         (
@@ -49,7 +48,7 @@ _OTHERWISE = rules.rule(
         )
     )
 )
-"""Names and values in other quotes, JSON's, HTML's and URLs', and in elements with attributes and of pairs."""
+"""Names and values in quotes of JSON, HTML and URLs, and in XML elements."""
 _OPENING = re.compile(rb"\[?+(\\*+)([\"'`])")
 _UNEXPECTED = rules.rule(rb"(?is).*\b(?:unexpected|illegal|bad|invalid|next|end)[ \t]+")
 _UNEXPECTED_MAX = 24
@@ -61,7 +60,7 @@ _BARE_END = rules.rule(
 _PLAIN_VALUE = re.compile(rb"[\w.+/=~%@!$*?^|-]++(?=[\s\"'`]|\Z)")
 """The form of most values, and their end."""
 _FAR_END = rules.rule(rb"[\s\"'`\\]")
-"""The end of a value that is so long that it must be a blob."""
+"""The end of a long value."""
 _ITEM_END = rules.rule(rb"[\s\"'`\\,;)\]}]")
 _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
 _BREAK = rb"(?:\r?\n|(?:\\++r)?+\\++n)"
@@ -74,11 +73,11 @@ _NEXT_LINE = re.compile(
     rb"(?:(?P<quote>\\*+[\"'`])(?P<quoted>[^\"'`\\\r\n]++)(?:(?P=quote)[,;]?+|\Z)|(?P<bare>[^\s\"'`\\]++))"
     rb"[ \t]*+(?:[\r\n\"'\\]|\Z)"
 )
-"""A value that stands alone on the line behind its name's, or on the one behind that which opens a block of code.
+"""A value alone on the line after its name, or after a line that opens a code block.
 
-Behind the name may be a tag and a comment (YAML 1.2.2, sections 6.6 and 6.9)."""
+A tag and a comment may follow the name (YAML 1.2.2, sections 6.6 and 6.9)."""
 _KEY_LIKE = re.compile(rb"[\w./-]++(?::|=(?!=*\Z))|.*+(?<=[:{[(,])\Z|-++\Z|[-+*#<]")
-"""The beginning of a line of another kind, or all of it: a name with its sign, a list item, a heading, an element."""
+"""The beginning of a line that is no value: a name with its sign, a list item, a heading, an element."""
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
 _CODE = rules.rule(
     rb"[A-Za-z_][\w.]*[(\[](?:[^)\]]|[)\]]+(?:[^)\]\w]|\z))*|[A-Z]\w*<.*>,?"
@@ -92,12 +91,11 @@ _PLAIN = rules.rule(rb"\[?(?:\\*[\"'])?([\w.~+/=-]+)")
 """A token without a scheme."""
 _SCHEME_END = rules.rule(rb"[\s\"'\\\],]")
 _PARAMETERS_END = rules.rule(rb"[\"\n]")
-_MARKER = b"[MASKED:"
 _REST = re.compile(rb"[\w+/=~%@.-]++")
 """Further characters of a secret whose vendor-specific part is masked already."""
 _SPACE = re.compile(rb"\s*+")
 _SEPARATORS = {b"{", b",", b"[", b"&", b"?", b";"}
-"""The characters before a name that is no word of a sentence."""
+"""Characters before a name; a name after one is no word of a sentence."""
 _LEAD = 80
 _LEADS = {b"", b"export", b"ENV", b"ARG", b"set", b"declare", b"env:"}
 _NO_VALUES = (b"{", b"(", b"<", b"=", b"//", b"&", b"*")
@@ -112,11 +110,11 @@ _BLOB_HEAD = 20
 
 
 def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    """The values of all names in `doc` that promise a secret."""
+    """Yield the edits of the values of all secrets' names in `doc`."""
     for named, read in (
         (_names(doc, budget), _assigned),
         (_FLAG.finditer(doc), _flagged),
-        (_OTHERWISE.finditer(doc), _otherwise),
+        (_OTHER_QUOTES.finditer(doc), _otherwise),
     ):
         done = 0
         for match in budget.metered(named, cost=_COST):
@@ -127,21 +125,21 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 
 def _names(doc: bytes, budget: budgets.Budget) -> Iterator[rules.Match]:
-    """The names that could promise a secret."""
+    """Yield the candidate names."""
     for line in budget.metered(_LINE.finditer(doc), cost=_LINE_COST):
         for match in budget.metered(_NAME.finditer(doc, *line.span())):
-            if _could(match[1][-_LONGEST:]):
+            if _is_candidate(match[1][-_LONGEST:]):
                 yield match
 
 
 @functools.lru_cache(maxsize=_CACHED)
-def _could(name: bytes) -> bool:
+def _is_candidate(name: bytes) -> bool:
     return _WORD.search(name) is not None
 
 
 def _assigned(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
     name, sign, at = match[1], match[2], match.end()
-    if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and not _is_tag(doc, start)):
+    if doc[max(0, start - len(markers.PREFIX)) : start] == markers.PREFIX or (sign == b">" and not _is_tag(doc, start)):
         return None
     if (marked := markers.marker_end(doc, at)) >= 0:
         return _rest(doc, at, marked, kind=secret_names.kind_of(name))
@@ -153,7 +151,7 @@ def _assigned(doc: bytes, start: int, match: rules.Match, budget: budgets.Budget
     mention = secret_names.mentioned_kind(name) if kind is None else None
     wrapped = _WRAP.match(doc, at) if kind else None
     at = wrapped.end() if wrapped else at
-    if not (kind or mention or secret_names.may_name_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
+    if not (kind or mention or secret_names.may_name_blob(name)) or doc.startswith((*_NO_VALUES, markers.PREFIX), at):
         return None
     if doc[max(0, start - len(_CHECKSUM)) : start] == _CHECKSUM:
         return None
@@ -179,7 +177,7 @@ def _quoted(
     is_sure: bool,
     budget: budgets.Budget,
 ) -> edits.Edit | None:
-    """The value behind the quote that opens it; or the new one behind an old one that is masked already."""
+    """Return the edit of a quoted value; or of the new value after a former one that is masked already."""
     if not (kind or mention) and not secret_names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
         return None
     end = _closing(doc, opening, budget)
@@ -193,9 +191,9 @@ def _quoted(
 
 
 def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: secret_names.Kind) -> edits.Edit | None:
-    """The value on the line behind that of the name at `start`.
+    """Return the edit of a value on the line after the name at `start`.
 
-    A plain word is one only if it stands further right than a name that begins its line, as in YAML.
+    A plain word is a value only if its indent is greater than that of a name that begins its line, as in YAML.
     """
     group = "quoted" if below["quote"] else "bare"
     value, (at, end) = below[group], below.span(group)
@@ -208,14 +206,14 @@ def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: secret_names
 
 
 def _indent(doc: bytes, at: int) -> int:
-    """How many bytes stand before `at` on its line, of the last ones."""
+    """Return the number of bytes before `at` on its line, at most `_LEAD`."""
     before = doc[max(0, at - _LEAD) : at]
     escaped = before.rfind(b"\\n")
     return len(before) - 1 - max(before.rfind(b"\n"), escaped + 1 if escaped >= 0 else -1)
 
 
 def _is_tag(doc: bytes, start: int) -> bool:
-    """Whether the name at `start` is that of an element, or an attribute of one."""
+    """Whether the name at `start` is the name of an element, or in its attribute."""
     return doc[start - 1 : start] == b"<" or doc[max(0, start - 6) : start - 1] in {b"name=", b" key="}
 
 
@@ -227,7 +225,7 @@ def _rest(doc: bytes, at: int, marked: int, *, kind: secret_names.Kind | None) -
 
 
 def _argument(doc: bytes, match: rules.Match, budget: budgets.Budget) -> edits.Edit | None:
-    """The value behind a name and a comma, as in `setenv("TOKEN", "...")`: it has to look like a secret itself."""
+    """Return the edit of an argument after a name, `setenv("TOKEN", "...")`, whose value looks like a secret."""
     at, kind = match.end(), secret_names.kind_of(match[1]) or secret_names.mentioned_kind(match[1])
     if kind is None:
         return None
@@ -250,7 +248,7 @@ def _bare(
     kind: secret_names.Kind | None,
     mention: secret_names.Kind | None,
 ) -> edits.Edit | None:
-    """The value at `at`, which has no quotes, of the name at `start`."""
+    """Return the edit of the unquoted value at `at` of the name at `start`."""
     sign = match[2]
     at += doc.startswith(b"[", at)
     if sign == b">" and (space := _SPACE.match(doc, at, at + secret_names.NEAR)):
@@ -276,7 +274,7 @@ def _bare(
 
 
 def _is_random(value: bytes, mention: secret_names.Kind | None) -> bool:
-    """Whether the value of a name that promises nothing is a secret all the same."""
+    """Whether a value is a secret although its name is no secret's."""
     return secret_names.is_blob(value) or (
         mention is not None and secret_names.looks_random(value) and not secret_names.is_harmless(value)
     )
@@ -314,7 +312,7 @@ def _otherwise(_doc: bytes, _start: int, match: rules.Match, _budget: budgets.Bu
 
 
 def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
-    """Whether the flag at `start` and its value, which ends at `end`, stand alone on lines that begin with `indent`."""
+    """Whether the flag at `start` and its value up to `end` are alone on lines that begin with `indent`."""
     before = doc[max(0, start - len(indent) - 2) : start]
     return before.endswith((b"\n" + indent, b"\\n" + indent)) and doc[end : end + 1] in {b"", b"\r", b"\n", b"\\"}
 
@@ -338,14 +336,14 @@ def _authorization(doc: bytes, at: int) -> edits.Edit | None:
 
 
 def _begins_line(doc: bytes, at: int) -> bool:
-    """Whether nothing stands before a name but what a line begins with, also one inside a JSON string."""
+    """Whether a name begins its line, which may be in a JSON string, apart from indent, quotes and keywords."""
     before = b"\n" * (at <= _LEAD) + doc[max(0, at - _LEAD) : at]
     newline = max(before.rfind(b"\n"), before.rfind(b"\\n") + 1)
     return newline >= 0 and before[newline + 1 :].strip(b" \t-+>|\"'\\") in _LEADS
 
 
 def _near_end(near: bytes, ending: rules.Rule) -> int:
-    """Where a value ends that begins `near`; -1 where it may go on beyond."""
+    """Return the end of the value at the beginning of `near`; -1 if it may be longer than `near`."""
     if ending is not _LINE_END and (plain := _PLAIN_VALUE.match(near)) and plain.end() < secret_names.NEAR:
         return plain.end()
     end_match = ending.search(near)
@@ -360,7 +358,7 @@ def _far_end(doc: bytes, at: int) -> int:
 
 
 def _closing(doc: bytes, opening: re.Match[bytes], budget: budgets.Budget) -> int:
-    """Where a quoted value ends: at a quote with no more backslashes, or at the end of its line."""
+    """Return the end of a quoted value: a quote with no more backslashes, or the end of its line."""
     level = _level(len(opening[1]))
     for quote in budget.metered(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
         if quote[1] is None:
@@ -372,7 +370,7 @@ def _closing(doc: bytes, opening: re.Match[bytes], budget: budgets.Budget) -> in
 
 
 def _level(slashes: int) -> int:
-    """In how many strings a quote stands that has so many backslashes before it."""
+    """Return the nesting level of a quote with this number of backslashes before it."""
     return ((slashes + 1) & -(slashes + 1)).bit_length() - 1
 
 
@@ -387,7 +385,7 @@ def _block(doc: bytes, block: rules.Match, kind: str, budget: budgets.Budget) ->
 
 
 def _is_other(value: bytes, *, kind: str | None, in_prose: bool) -> bool:
-    """Whether a bare value is something else than a secret: an expression, the number of tokens, a word of prose."""
+    """Whether an unquoted value is no secret but an expression, a count of tokens or a word of prose."""
     is_count = kind == "token" and value.isdigit() and len(value) <= _COUNT_DIGITS
     return (
         is_count

@@ -1,4 +1,4 @@
-"""Secrets in free text, found by how they look or by the name before them: the second line, behind structure.
+"""Patterns of secrets in free text, the layer after structure: by their own form or by the name before them.
 
 Patterns alone are weak: they miss what looks like nothing and hit what only looks like a secret. So a name is judged by
 its words and a value by what it is (`names`), not by one long expression; and where a line of prose is as likely as an
@@ -31,7 +31,7 @@ Name: TypeAlias = Literal[
     "ssh_key",
     "token",
 ]
-"""The names of patterns, which markers show."""
+"""The names of patterns, which are also those of markers."""
 Group: TypeAlias = Literal["all", "basic", "cloud", "kubernetes", "secrets", "security"]
 NAMES: tuple[Name, ...] = get_args(Name)
 GROUPS: Mapping[Group, tuple[Name, ...]] = MappingProxyType(
@@ -50,9 +50,9 @@ _NARROWER: Mapping[str, tuple[Name, ...]] = {
     "secret_key": ("aws_secret_key",),
     "token": ("github_token", "slack_token"),
 }
-"""The patterns that a name includes: a token of Slack's is a token."""
+"""The narrower patterns that a name includes."""
 RESERVED = frozenset({*NAMES, "kubernetes_secret", "secret", "withheld"})
-"""Names that no pattern of one's own may have: what stands in a marker says what found it."""
+"""Names that no custom pattern may have: a marker says which pattern matched."""
 
 _PEM = rules.rule(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _PEM_BODY = rules.rule(
@@ -71,39 +71,39 @@ _NO_DOMAINS = {b"cluster", b"internal", b"local", b"mount", b"scope", b"service"
 
 
 _COST, _CHECK_COST = 14, 10
-"""Steps that a place costs that RE2 finds, and what it costs more to look at the value."""
+"""Steps of a match of RE2, and further steps to examine its value."""
 
 
-class _Look(NamedTuple):
-    """A secret that is known by its own look: what the first group matches is masked, or the first that took part."""
+class _Pattern(NamedTuple):
+    """A pattern of a secret's own form: the first group that takes part in a match is masked."""
 
     name: str
     needs: bytes
-    """Words, as `prefilter` takes them."""
+    """Words (see `prefilter`)."""
     rule: rules.Rule
     is_secret: Callable[[bytes], bool] | None = None
     """A further test of the value."""
 
 
-def _is_drawn(value: bytes) -> bool:
-    """Whether it looks drawn by chance; base64 has slashes, as paths do, and `name=value` is no value."""
+def _is_random(value: bytes) -> bool:
+    """Whether a value looks random; paths have slashes like base64, and `name=value` is no value."""
     if _NAMED_VALUE.match(value):
         return False
     return secret_names.looks_random(value) or (secret_names.is_blob(value) and not value.startswith(b"/"))
 
 
-def _is_given(value: bytes) -> bool:
-    """Whether it is a value at all, and no variable or place-holder."""
+def _is_value(value: bytes) -> bool:
+    """Whether it is a value, and no variable or place-holder."""
     return not secret_names.is_harmless(value)
 
 
 _NAMED_VALUE = re.compile(rb"[A-Za-z][A-Za-z_.-]*+[=:][^=]")
 _VALUE = rb"([^\s\"'`<>\\]*[^\s\"'`<>\\.,;:)])"
-"""A whole word, but for what ends a sentence."""
+"""A word without the punctuation after it."""
 _COMMAND = rb"\b(?:%b)\b[^\n|;]*?[\s\"',](?:%b)([^\s\"'\\]{4,})"
 """A secret among the arguments of a command, on one line."""
 _ARGUMENT = rb"\b(?:%b)\b[^\n|;]*?[\s\"',](?:%b)[\s\"',=]*([^\s\"'\\-][^\s\"'\\]{3,})"
-"""The same, which may be an argument of its own."""
+"""A secret among the arguments of a command, which may be an argument of its own."""
 _CURL = (
     rb"\bcurl\b(?:[^\n|;]|\\\r?\n)*?[\s\"',](?:-u|--user|--proxy-user|-U)[\s=\"',]*"
     rb"(?:[^\s:\"'$<\[{]*:[\"']?([^\s\"'\\$<\[{}]{4,})|([^\s:\"'$<\[{\\]{8,}):[\"'\s])"
@@ -111,17 +111,17 @@ _CURL = (
 """A user's password, or a token in the place of the user; no variable and no place-holder."""
 _ENV = rb"(?m)^(?:ENV|setenv|set[ \t]+-[A-Za-z]+)[ \t]+\w*(?:PASSWORD|TOKEN|SECRET|API_?KEY)[ \t]+([^\s\"'=]+)"
 _SPOKEN = rb"(?i)\bpassword(?:(?:[ \t]+(?:for|of)(?:[ \t]+[\w.'\"-]+){1,3})?[ \t]+(?:is|was):?)?[ \t]+[\"'`]?" + _VALUE
-"""A password in a sentence, and in files that put names and values side by side."""
+"""A password in a sentence, or a name and a value in one line."""
 _DIRECTIVE = (
     rb"(?im)(?:^|\\n)[ \t]*(?:(?:proxy_set_header|add_header|fastcgi_param|Setenv|RequestHeader[ \t]+set)[ \t]+)?"
     rb"[\w.-]*(?:pass|password|passwd|secret|token|api[_-]?key)[ \t]+" + _VALUE + rb";?[ \t]*(?:\r?$|\\+n)"
 )
-"""A name and a value side by side, alone on their line."""
+"""A name and a value alone in one line."""
 _TERRAFORM = (
     rb"(?i)\bvariable[ \t]+\\*\"[\w-]*(?:password|passwd|secret|token|api_?key)\\*\"[ \t]*\{"
     rb"[^{}]*?\bdefault[ \t]*=[ \t]*\\*\"([^\"\n\\]+)"
 )
-"""The kind of a Terraform variable without a type."""
+"""The default value of a Terraform variable."""
 _PGPASS = (
     rb"(?m)^(?:[\w.-]*[A-Za-z.][\w.-]*|\*|\[[0-9a-f:]+\]):(?:\d{4,5}|\*)"
     rb":[A-Za-z_*][^\s:]*:[A-Za-z_*][^\s:]*:([^\s:]+)\r?$"
@@ -136,101 +136,108 @@ _URL = (
 _SIDE_BY_SIDE = b"|".join(
     word + space for word in (b"pass", b"password", b"passwd", b"secret", b"token", b"key") for space in (b" ", b"\t")
 )
-_LOOKS = (
-    _Look(
+_PATTERNS = (
+    _Pattern(
         "certificate_authority_data",
         b"certificate-authority-data",
         rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})"),
     ),
-    _Look(
+    _Pattern(
         "ssh_key",
         b"ssh-|ecdsa-sha2-nistp",
         rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})"),
     ),
-    _Look("token", b"eyj", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
-    _Look("token", b"bearer", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
-    _Look("password", b"://|jdbc:oracle:", rules.rule(_URL)),
-    _Look("password", b"curl", rules.rule(_CURL)),
-    _Look("password", b"mysql|7z", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?|7z[ar]?", rb"-p"))),
-    _Look(
+    _Pattern("token", b"eyj", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
+    _Pattern("token", b"bearer", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
+    _Pattern("password", b"://|jdbc:oracle:", rules.rule(_URL)),
+    _Pattern("password", b"curl", rules.rule(_CURL)),
+    _Pattern("password", b"mysql|7z", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?|7z[ar]?", rb"-p"))),
+    _Pattern(
         "password",
         b"sshpass|docker login|podman login|registry login",
         rules.rule(_COMMAND % (rb"sshpass|(?:docker|podman|registry) login", rb"-p[ \t]?")),
     ),
-    _Look(
-        "password", b"mongo", rules.rule(_ARGUMENT % (rb"mongo(?:sh|dump|restore|export|import)?", rb"-p")), _is_given
+    _Pattern(
+        "password", b"mongo", rules.rule(_ARGUMENT % (rb"mongo(?:sh|dump|restore|export|import)?", rb"-p")), _is_value
     ),
-    _Look("password", b"redis-cli", rules.rule(_ARGUMENT % (rb"redis-cli", rb"-a")), _is_given),
-    _Look(
+    _Pattern("password", b"redis-cli", rules.rule(_ARGUMENT % (rb"redis-cli", rb"-a")), _is_value),
+    _Pattern(
         "password",
         b"ldap",
         rules.rule(_ARGUMENT % (rb"ldap(?:search|modify|add|delete|whoami|passwd)", rb"-w")),
-        _is_given,
+        _is_value,
     ),
-    _Look("password", b"ipmitool|zip", rules.rule(_ARGUMENT % (rb"ipmitool|unzip|zip", rb"-P")), _is_given),
-    _Look(
+    _Pattern("password", b"ipmitool|zip", rules.rule(_ARGUMENT % (rb"ipmitool|unzip|zip", rb"-P")), _is_value),
+    _Pattern(
         "password",
         b"keytool|jarsigner",
         rules.rule(_ARGUMENT % (rb"keytool|jarsigner", rb"-(?:store|key|deststore|srcstore)pass")),
-        _is_given,
+        _is_value,
     ),
-    _Look(
+    _Pattern(
         "password",
         b"mc alias set|mc config host add",
         rules.rule(rb"\bmc (?:alias set|config host add)[ \t]+\S+[ \t]+https?://\S+[ \t]+\S+[ \t]+([^\s\"'\\]{4,})"),
-        _is_given,
+        _is_value,
     ),
-    _Look(
+    _Pattern(
         "password",
         b"requirepass|masterauth|stats auth",
         rules.rule(
             rb"(?:^|[\s\"'])(?:--(?:requirepass|masterauth)[\s\"',=]+([^\s\"'\\-][^\s\"'\\]*)|stats auth [^\s:]+:(\S+))"
         ),
-        _is_given,
+        _is_value,
     ),
-    _Look(
+    _Pattern(
         "password",
         b"requirepass|masterauth",
         rules.rule(rb"(?m)^[ \t]*(?:requirepass|masterauth)[ \t]+([^\s\"'\\]+)[ \t]*\r?$"),
-        _is_given,
+        _is_value,
     ),
-    _Look("password", b'"auth" "', rules.rule(rb"\] \"(?i:auth)\" (?:\"[^\"\n]*\" )?\"([^\"\n]+)\""), _is_given),
-    _Look("password", b"--from-literal", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
-    _Look("password", b"env |env\t|set |set\t", rules.rule(_ENV)),
-    _Look("password", b"password", rules.rule(_SPOKEN), _is_drawn),
-    _Look("password", b"value: ", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_drawn),
-    _Look("password", _SIDE_BY_SIDE, rules.rule(_DIRECTIVE), _is_drawn),
-    _Look("password", b"", rules.rule(_PGPASS), _is_given),
-    _Look("token", b"cookie", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_drawn),
-    _Look("token", b"://", rules.rule(rb"https?://([0-9a-f]{32})@")),
-    _Look("token", b"sig=", rules.rule(rb"[?&]sig=([^\s&\"'\\<>]{8,})"), _is_given),
-    _Look(
+    _Pattern("password", b'"auth" "', rules.rule(rb"\] \"(?i:auth)\" (?:\"[^\"\n]*\" )?\"([^\"\n]+)\""), _is_value),
+    _Pattern("password", b"--from-literal", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
+    _Pattern("password", b"env |env\t|set |set\t", rules.rule(_ENV)),
+    _Pattern("password", b"password", rules.rule(_SPOKEN), _is_random),
+    _Pattern(
+        "password", b"value: ", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_random
+    ),
+    _Pattern("password", _SIDE_BY_SIDE, rules.rule(_DIRECTIVE), _is_random),
+    _Pattern("password", b"", rules.rule(_PGPASS), _is_value),
+    _Pattern(
+        "token", b"cookie", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_random
+    ),
+    _Pattern("token", b"://", rules.rule(rb"https?://([0-9a-f]{32})@")),
+    _Pattern("token", b"sig=", rules.rule(rb"[?&]sig=([^\s&\"'\\<>]{8,})"), _is_value),
+    _Pattern(
         "token",
         b"unseal key|recovery key",
         rules.rule(rb"(?i)\b(?:unseal|recovery) key(?: \d+)?:[ \t]+([^\s\"'\\]+)"),
-        _is_given,
+        _is_value,
     ),
-    _Look(
-        "private_key", b"--certificate-key", rules.rule(rb"--certificate-key[ \t=]+([^\s\"'\\-][^\s\"'\\]*)"), _is_drawn
+    _Pattern(
+        "private_key",
+        b"--certificate-key",
+        rules.rule(rb"--certificate-key[ \t=]+([^\s\"'\\-][^\s\"'\\]*)"),
+        _is_random,
     ),
-    _Look(
+    _Pattern(
         "password",
         b"auth |auth\t",
         rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})"),
     ),
-    _Look("password", b"variable", rules.rule(_TERRAFORM), _is_given),
-    _Look("password", b"password|identified by", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
+    _Pattern("password", b"variable", rules.rule(_TERRAFORM), _is_value),
+    _Pattern("password", b"password|identified by", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
 
 
 def chosen(groups: Iterable[Group], names: Iterable[Name]) -> frozenset[str]:
-    """All names that are meant by these groups and names."""
+    """Return the names of all patterns of these groups and names."""
     named = {*names, *(name for group in groups for name in GROUPS[group])}
     return frozenset(named.union(*(_NARROWER.get(name, ()) for name in named)))
 
 
 def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, repeated: repeats.Repeats) -> bytes:
-    """`doc` without what the patterns of these names find; raises nothing but a BudgetExceededError."""
+    """Return `doc` with the matches of these patterns masked; raises only a BudgetExceededError."""
     wanted = {markers.marker(name) for name in names}
     may_find: Container[int] = _PREFILTER.may_find(doc)
     for number, finder in enumerate(FINDERS):
@@ -245,19 +252,19 @@ def mask(doc: bytes, names: frozenset[str], budget: budgets.Budget, repeated: re
 
 
 def _changes(doc: bytes, edits_found: Iterable[edits.Edit], wanted: set[bytes]) -> Iterator[edits.Edit]:
-    """Yield the edits of the wanted patterns, and never a part of a marker."""
+    """Yield the edits of the wanted patterns, but none within a marker."""
     for change in edits_found:
         start = change.start - (change.start > 0 and markers.marker_end(doc, change.start - 1) >= 0)
         if change.text in wanted and markers.marker_end(doc, start) < change.end:
             yield change._replace(start=start)
 
 
-def _matches(look: _Look, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    cost = _COST if look.is_secret is None else _COST + _CHECK_COST
-    for match in budget.metered(look.rule.finditer(doc), cost=cost):
+def _matches(pattern: _Pattern, doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
+    cost = _COST if pattern.is_secret is None else _COST + _CHECK_COST
+    for match in budget.metered(pattern.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
-        if look.is_secret is None or look.is_secret(match[group]):
-            yield edits.Edit(match.start(group), match.end(group), markers.marker(look.name))
+        if pattern.is_secret is None or pattern.is_secret(match[group]):
+            yield edits.Edit(match.start(group), match.end(group), markers.marker(pattern.name))
 
 
 _TABLE = rules.rule(rb"(?m)^Key[ \t]+Value[ \t]*\r?\n-+[ \t]+-+[ \t]*((?:\r?\n[\w.-]+[ \t]+\S[^\r\n]*)+)")
@@ -281,12 +288,12 @@ def _diffs(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
     """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind stands only in the heading."""
     for diff in budget.metered(_DIFF.finditer(doc), cost=_COST):
         for line in budget.metered(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
-            if line[1].endswith(b"=") or _is_drawn(line[1]):
+            if line[1].endswith(b"=") or _is_random(line[1]):
                 yield edits.Edit(line.start(1), line.end(1), markers.marker("token"))
 
 
 def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    """PEM blocks; of one that was cut, what there is."""
+    """Yield the edits of PEM blocks, also of parts of them."""
     for rest in budget.metered(_PEM_REST.finditer(doc), cost=_COST):
         if (name := _certified(rest[2])) is not None:
             yield edits.Edit(rest.start(1), rest.end(1), markers.marker(name))
@@ -308,7 +315,7 @@ def _pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 
 def _encoded_pem(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    """PEM in base64, as Secrets, kubeconfigs and webhooks carry it."""
+    """Yield the edits of PEM in base64, as in Secrets, kubeconfigs and webhooks."""
     for match in budget.metered(_ENCODED_PEM.finditer(doc), cost=_COST):
         label = base64.b64decode(match[2][: min(len(match[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
         if (name := _certified(label)) is not None:
@@ -333,19 +340,19 @@ def _emails(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 
 class Finder(NamedTuple):
-    """One kind of secret, and how it is found."""
+    """A search for one kind of secret."""
 
     name: str | None
-    """The pattern that must be asked for; None: always searched, and masked if its own pattern is asked for."""
+    """The pattern that has to be chosen; None: it always runs, and its edits count if their patterns are chosen."""
     needs: bytes
-    """Words, as `prefilter` takes them."""
+    """Words (see `prefilter`)."""
     find: Callable[[bytes, budgets.Budget], Iterable[edits.Edit]]
 
 
 FINDERS = (
     Finder(None, b"-----begin |-----end ", _pem),
     Finder(None, b"", vendors.find),
-    *(Finder(look.name, look.needs, functools.partial(_matches, look)) for look in _LOOKS),
+    *(Finder(pattern.name, pattern.needs, functools.partial(_matches, pattern)) for pattern in _PATTERNS),
     Finder(None, b"ls0tls1crudjti", _encoded_pem),
     Finder(None, b"key |key\t", _tables),
     Finder(None, b"secret ", _diffs),

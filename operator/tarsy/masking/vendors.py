@@ -1,9 +1,9 @@
-"""Tokens that vendors give a look of their own, as a table of facts.
+"""Tokens of vendors, by a table of their formats.
 
-A prefix is what a text is searched for, all of them at once; only where one stands is it looked whether a token
-follows. That costs no more than one pattern, where a pattern for each vendor costs a hundred.
+A text is searched for all prefixes at once, and only after a match for the rest of a token. That costs as much as one
+pattern; a pattern for each vendor would cost a hundred times as much.
 
-Facts only, each with its source: `gitleaks` (config/gitleaks.toml) or `betterleaks`, its successor, `detect-secrets`
+Each row has its source: `gitleaks` (config/gitleaks.toml) or `betterleaks`, its successor, `detect-secrets`
 (its plugins), else the vendor's own documentation. A length is the least one known, or less where the prefix alone is
 unmistakable, so that a token that was cut is found as well. Where a prefix is short the token has to look random.
 """
@@ -230,7 +230,7 @@ TOKEN_FORMATS = (
 )  # fmt: skip
 
 _LONGEST = 1024
-"""Bytes of a token that are looked at before it is known to be one."""
+"""Bytes of a token that are examined."""
 _FOLLOWING = {name: re.compile(unit + rb"++") for name, unit in _ALPHABETS.items()}
 _FORMATS_BY_PREFIX: dict[bytes, list[Token]] = {}
 for _format in TOKEN_FORMATS:
@@ -240,7 +240,7 @@ _PREFIX = rules.rule(
     rb"(?:^|[^A-Za-z0-9]|\\[nrt]|\\u00[0-9A-Fa-f]{2}|%%[0-9A-Fa-f]{2}|\[[0-9;]{0,8}m)(%b)[\w+/=-]"
     % b"|".join(re.escape(prefix) for prefix in sorted(_FORMATS_BY_PREFIX, key=len, reverse=True))
 )
-"""A prefix at a word's beginning, also behind what is escaped in JSON, a URL or a coloured line."""
+"""A prefix at the beginning of a word, also after an escape of JSON, a URL or a coloured line."""
 _SHAPES = rules.rule(
     rb"\b(A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|pat[A-Za-z0-9]{14}\.[0-9a-f]{50,}"
     rb"|(?:sc|ext|scauth|authress)_[A-Za-z0-9]{5,30}\.[A-Za-z0-9]{4,6}\.acc[_-][A-Za-z0-9-]{10,32}\.[\w+/=-]{30,120}"
@@ -254,29 +254,29 @@ _SHAPES = rules.rule(
 """1Password, Airtable, Authress, ClickUp, Discord, Fly.io, LaunchDarkly, Mailchimp, Mailgun, Mapbox, MaxMind,
 New Relic, Terraform; Telegram and Facebook, behind a number; Entra ID."""
 _NUMBERED = 2
-"""The group of what stands behind a number, which any text may."""
+"""The group of tokens after a number."""
 _NUMBER = re.compile(rb"\d++[:|]")
 _COST = 14
 _SURE = 5
-"""Characters of a prefix that is no word's beginning by chance."""
+"""The length from which a prefix begins no other words."""
 _WORDS = {b"api_org_", b"live_", b"oauth:", b"pubkey-", b"secret_", b"test_"}
-"""Prefixes of more that begin other words as well."""
+"""Longer prefixes that also begin other words."""
 _SHORT = 2
 _HEAD = 64
-"""Bytes of a token that tell whether it looks random."""
+"""The first bytes of a token, by which randomness is judged."""
 _DIGEST = re.compile(rb"[0-9a-f]++(?:-[0-9a-f]++)*+")
 _PART = rb"(?:[A-Z]?+[a-z]++[0-9]{0,2}+|[A-Z]++|[0-9]++)"
 _NAME = re.compile(_PART + rb"(?:[-_.]" + _PART + rb")++")
 _DIGIT = re.compile(rb"[0-9]")
 _NUMBERS = 2
-"""Digits at the end of a name, which tell nothing."""
+"""Digits at the end of a name, which are ignored."""
 _CASE = re.compile(rb"[a-z]++|[A-Z]++")
 _SPARSE = 8
-"""There is at most one separator among so many characters, and two more."""
+"""A random token has at most one separator in so many characters, and two more."""
 
 
 def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    """The tokens and keys of all vendors."""
+    """Yield the edits of the tokens and keys of all vendors."""
     done = 0
     for match in budget.metered(_PREFIX.finditer(doc), cost=_COST):
         start, end = match.span(1)
@@ -300,7 +300,7 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 
 def _is_token(text: bytes, token_format: Token, *, prefix: bytes) -> bool:
-    """Whether what follows a prefix is a token, not a name and no dummy."""
+    """Whether the text after a prefix is the rest of a token, and no name or dummy."""
     if len(text) < token_format.length or _is_dummy(text):
         return False
     if len(prefix) >= _SURE and prefix not in _WORDS:
@@ -316,7 +316,7 @@ def _is_dummy(text: bytes) -> bool:
 
 
 def _looks_random(text: bytes) -> bool:
-    """Whether it may be drawn by chance: no words with separators, no words in camel case, no digest."""
+    """Whether a text looks random: no words with separators or in camel case, and no digest."""
     separators = sum(text.count(separator) for separator in (b"-", b"_", b"."))
     if separators > len(text) // _SPARSE + 2 or _DIGEST.fullmatch(text) or _NAME.fullmatch(text):
         return False

@@ -15,7 +15,7 @@ RULES: dict[Callable[..., Any], list[rules.Rule]] = {
     secret_patterns._encoded_pem: [secret_patterns._ENCODED_PEM],
     secret_patterns._tables: [secret_patterns._TABLE],
     secret_patterns._diffs: [secret_patterns._DIFF],
-    assignments.find: [assignments._LINE, assignments._FLAG, assignments._OTHERWISE],
+    assignments.find: [assignments._LINE, assignments._FLAG, assignments._OTHER_QUOTES],
     structure._structure: [structure._NEEDED, log_lines._NEEDED],
     structure._described: [structure._DESCRIBED],
     structure._printed: [structure._GO_BYTES],
