@@ -67,7 +67,7 @@ def command(
     """Run an operator process."""
     secrets = known_secrets.KnownSecrets()
     logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=secrets.mask)
-    hardening.close_to_others()
+    hardening.make_undumpable()
     try:
         process_settings = settings.operator(
             environment=os.environ,

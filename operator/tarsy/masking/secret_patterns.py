@@ -1,8 +1,8 @@
 """Patterns of secrets in free text, the layer after structure: by their own form or by the name before them.
 
-Patterns alone are weak: they miss what looks like nothing and hit what only looks like a secret. So a name is judged by
-its words and a value by what it is (`names`), not by one long expression; and where a line of prose is as likely as an
-assignment (`failed to get token: timeout`), a value must look like more than a word.
+Patterns alone are weak: they miss secrets without a form of their own, and match other texts. So a name is judged by
+its words and a value by its form (`secret_names`), not by one long expression; and where a line of prose is as likely
+as an assignment (`failed to get token: timeout`), a value must look like more than a word.
 """
 
 from __future__ import annotations

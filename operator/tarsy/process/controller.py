@@ -1,4 +1,4 @@
-"""The controller role: it admits what appears in the cluster, and shows there what the store knows."""
+"""The controller role: it admits investigations from the cluster and writes statuses from the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarsy.controller import chains, duties, investigations, projector, unserved
 from tarsy.kube import client, watch
 from tarsy.probes import checks
 from tarsy.process import supervision
-from tarsy.process.shared import Shared
+from tarsy.process.context import Context
 from tarsy.resources import base
 from tarsy.store.base import notify
 
@@ -19,7 +19,7 @@ RECONCILERS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """The parts of the role, and what the other roles of the process use of it."""
+    """The parts of the role."""
 
     roles: list[supervision.Part]
     watching: asyncio.Event
@@ -27,40 +27,40 @@ class Controller:
     admitted: Callable[[base.ObjectMeta], None]
 
 
-def build(shared: Shared, cluster: client.Cluster) -> Controller:
+def build(context: Context, cluster: client.Cluster) -> Controller:
     """Build the role."""
     reconciler = investigations.Reconciler(
         cluster=cluster,
-        database=shared.database,
-        index=shared.in_force.index,
-        mask=shared.masking.mask_alert,
+        database=context.database,
+        index=context.in_force.index,
+        mask=context.masking.mask_alert,
         workers=RECONCILERS,
     )
     conditions = chains.Reconciler(
-        cluster=cluster, database=shared.database, index=shared.in_force.index, owner=shared.owner
+        cluster=cluster, database=context.database, index=context.in_force.index, owner=context.owner
     )
 
     def check_again() -> None:
         for namespace in cluster.served:
             conditions.check_again(namespace)
 
-    shared.in_force.follow(check_again)
+    context.in_force.follow(check_again)
     watcher = watch.Watcher(
         cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
     )
-    shared.early.readiness.add(checks.Watch(watcher))
-    shared.kept.hear(watcher.facts)
-    projection = projector.Projector(cluster=cluster, database=shared.database)
+    context.early.readiness.add(checks.Watch(watcher))
+    context.process_reporter.hear(watcher.facts)
+    projection = projector.Projector(cluster=cluster, database=context.database)
     due = duties.Duties(
         cluster=cluster,
-        database=shared.database,
+        database=context.database,
         reconciler=reconciler,
-        owner=shared.owner,
-        dedup_window=lambda: shared.in_force.platform.ingest.dedup_window,
+        owner=context.owner,
+        dedup_window=lambda: context.in_force.platform.ingest.dedup_window,
         watch_lists=lambda: watcher.lists,
-        post_unserved=_unserved_events(shared, cluster).post if shared.options.deployment else None,
+        post_unserved=_unserved_events(context, cluster).post if context.options.deployment else None,
     )
-    shared.channels.listen({notify.STATUS: projection.hint})
+    context.channels.listen({notify.STATUS: projection.hint})
     return Controller(
         roles=[reconciler.run, conditions.run, watcher.run, projection.run, due.run],
         watching=watcher.opened,
@@ -68,11 +68,11 @@ def build(shared: Shared, cluster: client.Cluster) -> Controller:
     )
 
 
-def _unserved_events(shared: Shared, cluster: client.Cluster) -> unserved_events.UnservedEvents:
+def _unserved_events(context: Context, cluster: client.Cluster) -> unserved_events.UnservedEvents:
     return unserved_events.UnservedEvents(
         cluster=cluster,
-        database=shared.database,
-        deployment=shared.options.deployment,
-        index=shared.in_force.index,
-        ingest=lambda: shared.in_force.platform.ingest,
+        database=context.database,
+        deployment=context.options.deployment,
+        index=context.in_force.index,
+        ingest=lambda: context.in_force.platform.ingest,
     )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class StartError(Exception):
-    """The process cannot start as it was told to; the message says why."""
+    """The process cannot start with its settings; the message says why."""

@@ -16,25 +16,21 @@ _PR_SET_DUMPABLE = 4
 log = logging.getLogger(__name__)
 
 
-def close_to_others() -> None:
-    """Make this process undumpable: others of the same user read neither its environment nor its memory in /proc.
+def make_undumpable() -> None:
+    """Make this process undumpable: others of the same user cannot read its environment and memory in /proc.
 
-    To be called before the first child is started. Where it cannot be done a log line says so. Root, and who else may
-    trace any process, reads on.
+    Call it before the first child is started. A log line says if it fails. Root and other users with the right to trace
+    processes can still read them.
     """
-    problem = _set_undumpable()
+    problem = ""
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None, use_errno=True)
+        arguments = [ctypes.c_ulong(argument) for argument in (0, 0, 0, 0)]
+        if libc.prctl(ctypes.c_int(_PR_SET_DUMPABLE), *arguments) != 0:
+            problem = f"prctl failed: {os.strerror(ctypes.get_errno())}"
+    else:
+        problem = f"{sys.platform} has no prctl"
     if problem:
         log.warning(
             "MCP servers that TARSy starts can read its environment: %s", problem, extra={"action": "not_hardened"}
         )
-
-
-def _set_undumpable() -> str:
-    """Make the process undumpable; return the problem, or ""."""
-    if not sys.platform.startswith("linux"):
-        return f"{sys.platform} has no prctl"
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = [ctypes.c_ulong(argument) for argument in (0, 0, 0, 0)]
-    if libc.prctl(ctypes.c_int(_PR_SET_DUMPABLE), *arguments) == 0:
-        return ""
-    return f"prctl failed: {os.strerror(ctypes.get_errno())}"

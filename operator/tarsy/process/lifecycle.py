@@ -1,4 +1,4 @@
-"""One operator process: answer, wait for what is needed, build the parts, start them, supervise them, stop them.
+"""One operator process: answer, wait for dependencies, build the parts, supervise them, stop them.
 
 Two groups of tasks: the ground (database hints, leases, tools) and the roles that stand on it (controller, worker,
 api). Roles stop first, so that runs can still give their claims back.
@@ -20,9 +20,9 @@ from tarsy.config.load import reload, settings
 from tarsy.config.redact import secret_values
 from tarsy.llm import registry
 from tarsy.masking import known_secrets
-from tarsy.process import api, controller, garbage, startup, supervision, worker
+from tarsy.process import api, controller, garbage_collection, startup, supervision, worker
+from tarsy.process.context import Context
 from tarsy.process.runtime import masking, platform_file
-from tarsy.process.shared import Shared
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
 from tarsy.telemetry import details
@@ -56,7 +56,7 @@ def _stop(running: asyncio.Task[None]) -> None:
 async def _run(process: settings.Settings, watched: reload.Watch, process_masking: masking.Masking) -> None:
     process_masking.adopt(watched.loaded.platform)
     async with AsyncExitStack() as stack:
-        # Keys and packages may be the workers' alone: no other process looks for them.
+        # Only workers need keys and packages, so only they check them.
         judge = functools.partial(registry.unusable, environment=os.environ)
         in_force = platform_file.PlatformFile(watched, unusable=judge if process.serves("worker") else lambda _: {})
         channels = hints.Channels()
@@ -67,13 +67,13 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             )
             database, token = await startup.wait(process, early, stack, channels=channels)
             served.cancel()
-        await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that were waited for
+        await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that it has waited for
         process_masking.secrets.set_pepper(await asyncio.to_thread(secret_values.pepper, os.environ))
         in_force.prepare(process_masking.prepare)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
         owner = uuid.uuid4()
-        shared = Shared(
+        context = Context(
             options=process,
             in_force=in_force,
             masking=process_masking,
@@ -82,37 +82,37 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             early=early,
             stack=stack,
             owner=owner,
-            kept=_keeper(process, in_force, process_masking, database=database, owner=owner),
+            process_reporter=_keeper(process, in_force, process_masking, database=database, owner=owner),
         )
-        await _serve(shared, token=token)
+        await _serve(context, token=token)
 
 
-async def _serve(shared: Shared, *, token: str | None) -> None:
+async def _serve(context: Context, *, token: str | None) -> None:
     """Build the roles, and run all parts until cancelled."""
-    process, cluster, database = shared.options, shared.early.cluster, shared.database
+    process, cluster, database = context.options, context.early.cluster, context.database
     ground: list[supervision.Part] = []
-    roles: list[supervision.Part] = [lambda: supervision.stand_for(shared.early.serving)]
+    roles: list[supervision.Part] = [lambda: supervision.stand_for(context.early.serving)]
     has_clients: asyncio.Event | None = None
-    controlling = controller.build(shared, cluster) if cluster and process.serves("controller") else None
+    controlling = controller.build(context, cluster) if cluster and process.serves("controller") else None
     if process.serves("worker"):
-        working = worker.build(shared, watching=controlling.watching if controlling else None)
+        working = worker.build(context, watching=controlling.watching if controlling else None)
         ground, has_clients = working.ground, working.has_clients
         roles += working.roles
     if controlling:
         roles += controlling.roles
     if cluster and process.serves("api"):
-        roles += api.build(shared, cluster, token=token, admitted=controlling.admitted if controlling else None)
+        roles += api.build(context, cluster, token=token, admitted=controlling.admitted if controlling else None)
     if has_clients is None:
-        garbage.keep_for_good()
+        garbage_collection.freeze()
 
     async def renew() -> None:
-        if has_clients is not None:  # before, there is nothing that could be exchanged
+        if has_clients is not None:  # before, there is nothing to exchange
             await has_clients.wait()
-        await shared.in_force.run()
+        await context.in_force.run()
 
-    listener = notify.Listener(database.url, shared.channels)
-    shared.early.readiness.start()
-    await supervision.supervise(ground=[listener.run, shared.kept.run, renew, *ground], roles=roles)
+    listener = notify.Listener(database.url, context.channels)
+    context.early.readiness.start()
+    await supervision.supervise(ground=[listener.run, context.process_reporter.run, renew, *ground], roles=roles)
 
 
 def _tell_unusable(now: platform_file.PlatformFile) -> None:

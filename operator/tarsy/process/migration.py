@@ -1,4 +1,4 @@
-"""`tarsy migrate`: the database brought to the newest schema, once it is there."""
+"""`tarsy migrate`: migrate the database to the newest schema, once it can be reached."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tarsy.config.load import settings
 from tarsy.process import errors
 from tarsy.store.base import databases, schema
 
-MIGRATE_SECONDS = 1.0
-"""Between two looks at a database that is to be migrated and is not there yet."""
+RETRY_SECONDS = 1.0
+"""Seconds between two attempts to migrate."""
 _NOT_YET = (settings.SecretError, databases.StoreDownError)
 
 
 async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str], None]) -> str:
-    """Bring the database at `url` to the newest schema; a StartError says why it cannot be done.
+    """Migrate the database at `url` to the newest schema; raises a StartError.
 
-    A newer version's that serves this one, too, stays as it is, and its revision is returned; else "". For `patience`
-    seconds what is not there yet is waited for: the file with the URL, the server, the database and the way into it.
-    `waits` is told what that is, whenever it is something else.
+    A newer schema that also serves this version is not changed, and its revision is returned; else "". For `patience`
+    seconds, a missing file with the URL and a database that cannot be reached are waited for. `waits` is called with
+    each new reason.
     """
     until = time.monotonic() + patience
     last_problem = ""
@@ -34,7 +34,7 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
             if why != last_problem:
                 last_problem = why
                 waits(last_problem)
-        await asyncio.sleep(MIGRATE_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _migrate(url: settings.Secret) -> str:

@@ -1,4 +1,4 @@
-"""`tarsy config check --servers`: the MCP servers of a platform file, each tried once."""
+"""`tarsy config check --servers`: connect once to each MCP server of a platform file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tarsy.telemetry import details, standing
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReport:
-    """An MCP server that was tried once."""
+    """The result of one connection to an MCP server."""
 
     name: str
     problem: str
-    """Why it cannot be used, or what is missing of its tools; "" where nothing is."""
+    """The reason why it cannot be used, or its missing tools; "" if there is no problem."""
     is_connected: bool
     tools: tuple[str, ...]
     not_offered: tuple[str, ...]
-    """A sentence for each group of tools that no agent is offered."""
+    """A sentence for each group of tools that no agent gets."""
     warnings: tuple[str, ...] = ()
     """The conflicts between the platform file and the tools: changed ones, and missing ones."""
 
 
 async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[str]]:
-    """Connect to each MCP server of the platform file once, as a worker does, and list its tools.
+    """Connect once to each MCP server of the platform file, as a worker does, and list its tools.
 
-    Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
+    Return the reports, and a sentence for each tool selection of the file's agents that matches no tool.
     """
     from tarsy.tools.servers import pool
 

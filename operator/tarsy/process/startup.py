@@ -1,7 +1,7 @@
-"""The start of a process: it answers HTTP before anything else is there, and waits for what it needs.
+"""The start of a process: it answers HTTP at once, and waits for its dependencies.
 
-What it waits for is told by `/readyz`. The database and the secrets have to be there before the roles are built; the
-roles themselves wait for the rest.
+`/readyz` lists the missing ones. The database and the secrets have to be there before the roles are built; the roles
+wait for the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def start_errors() -> Iterator[None]:
-    """Raise what configuration and files are wrong with as a StartError."""
+    """Raise errors of the configuration and of files as a StartError."""
     try:
         yield
     except (loader.ConfigError, client.ConfigError, OSError) as error:
@@ -43,7 +43,7 @@ class Early:
     front: front.Front
     serving: asyncio.Task[None]
     cluster: client.Cluster | None
-    """None where no role of the process asks an API server."""
+    """None if no role of the process needs an API server."""
 
 
 async def answer(
@@ -53,7 +53,7 @@ async def answer(
     *,
     secrets: known_secrets.KnownSecrets,
 ) -> Early:
-    """Begin to answer whether the process lives, and whether it is ready, which it is not."""
+    """Begin to answer `/healthz` and `/readyz`; the process is not ready yet."""
     readiness = health.Readiness(process.roles, notes=in_force.notes)
     cluster = None
     if process.serves("controller") or process.serves("api"):

@@ -13,7 +13,7 @@ Part = Callable[[], Coroutine[Any, Any, None]]
 
 
 class PartEndedError(Exception):
-    """A part of the process has ended, which none may."""
+    """A part of the process has ended by itself."""
 
 
 async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:
@@ -36,5 +36,5 @@ async def endless(part: Part) -> None:
 
 
 async def stand_for(task: asyncio.Future[None]) -> None:
-    """Stand for that task: it ends with its caller, and its end ends the caller."""
+    """Wait for `task`: its end ends the caller, and a cancelled caller cancels it."""
     await task

@@ -68,6 +68,6 @@ def test_a_child_of_a_process_that_is_not_closed_reads_its_secrets() -> None:
 def test_what_cannot_be_closed_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with caplog.at_level(logging.WARNING):
-        hardening.close_to_others()
+        hardening.make_undumpable()
     assert caplog.messages == ["MCP servers that TARSy starts can read its environment: darwin has no prctl"]
     assert vars(caplog.records[0])["action"] == "not_hardened"

@@ -103,7 +103,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     (fact,) = now.facts()
     assert isinstance(fact.detail, details.Configuration)
     messages = [one.message for one in fact.detail.problems]
-    assert len(messages) == platform_file.TOLD_MAX + 1
+    assert len(messages) == platform_file.PROBLEMS_MAX + 1
     assert f"{file}:1: " in messages[0]
     assert messages[-1].endswith("and 10 more: tarsy config check tells all")
     (told,) = (one for one in caplog.messages if "not in force" in one)

@@ -1,16 +1,15 @@
-"""The models and tools of a process that works: built once the process is there, and anew for another platform file.
+"""The models and tools of a worker: built after its start, and for each new platform file.
 
-What a new file says as before stays what it was: SDK clients, connections to servers, and who waits for a turn. The
-rest is built beside it, and exchanged all at once.
+Unchanged parts of a new file keep their SDK clients, connections and waiting callers. The others are built beside the
+former ones, and all are exchanged at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ import aiohttp
 from tarsy.config.model import platforms
 from tarsy.llm import registry
 from tarsy.masking import known_secrets
+from tarsy.process import garbage_collection
 from tarsy.process.runtime import platform_file, versions
 from tarsy.store.fleet import pins, rate_limits
 from tarsy.telemetry import standing
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from tarsy.tools.servers import pool as pools
 
 SETTLE_SECONDS = 10.0
-"""How long servers are waited for that are new in the platform file, before it is in force."""
+"""Seconds to wait for new servers of a platform file before it is in force."""
 
 
 @dataclass(kw_only=True)
 class Clients:
-    """The models and tools of this process, as the platform file in force wants them."""
+    """The models and tools of this process, by the platform file in force."""
 
     in_force: platform_file.PlatformFile
     throttle: rate_limits.RateLimits
@@ -61,7 +61,7 @@ class Clients:
         )
 
     async def begin(self, stack: AsyncExitStack) -> None:
-        """Build them; what is in force now has to be so until they are there."""
+        """Build them; the platform file in force must not change until they are built."""
         now = self.in_force
         self.http = await stack.enter_async_context(registry.session())
         self.direct = await stack.enter_async_context(client.session(loopback=self.loopback))
@@ -105,24 +105,24 @@ class Clients:
         return platform_file.Prepared(exchange=exchange, drop=lambda: self.living.release(version))
 
     async def _settled(self, tools: pools.Tools) -> None:
-        with suppress(TimeoutError):  # one that is away is in force as well
+        with suppress(TimeoutError):  # a server that is away is in force as well
             await asyncio.wait_for(tools.wait_tried(), SETTLE_SECONDS)
 
     def facts(self) -> Iterator[standing.Fact]:
-        """How those in force stand."""
+        """Yield the states of the models and tools in force."""
         yield from self.pool.facts()
         yield from self.models.facts(self.in_force.unusable)
         yield from self.eligible.facts()
 
     def _models(self, platform: platforms.Platform, *, before: registry.Models | None) -> registry.Models:
         throttle = self.throttle.renewed(platform.llm_providers)
-        with _without_collecting():
+        with garbage_collection.paused():
             return registry.build(
                 platform, environment=os.environ, http=self.http, secrets=self.secrets, throttle=throttle, before=before
             )
 
     def _pool(self, platform: platforms.Platform) -> pools.Pool:
-        with _without_collecting():
+        with garbage_collection.paused():
             from tarsy.tools.servers import pool
 
             return pool.Pool(platform, secrets=self.secrets, pin_store=self.pins)
@@ -154,13 +154,3 @@ class Clients:
             is_usable=lambda name: name not in unusable,
             secrets=self.secrets,
         )
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """For imports: SDKs take a second, for which nothing else of the process has to wait."""
-    gc.disable()  # as while a command is imported; for everybody, but not for long
-    try:
-        yield
-    finally:
-        gc.enable()

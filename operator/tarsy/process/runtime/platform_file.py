@@ -1,7 +1,7 @@
-"""The platform that is in force in this process, and what is to be said of it.
+"""The platform file in force in this process, and its problems.
 
-A valid file is in force all at once: what takes time (SDKs, connections to servers) is prepared beside what is there,
-and then everything is exchanged in one turn of the loop. What is not valid changes nothing but what is told.
+A valid file comes into force all at once: slow parts (SDKs, connections to servers) are prepared beside the former
+ones, and then everything is exchanged without an await. An invalid file changes only the reported problem.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tarsy.resources import chains
 from tarsy.telemetry import details, standing
 
 LOOK_SECONDS = 1.0
-"""How often the file is looked at; what has changed is in force after two looks."""
-TOLD_MAX = 20
-"""Problems of a file that are told, of however many; `tarsy config check` tells all."""
+"""Seconds between two checks of the file; a change is in force after two checks."""
+PROBLEMS_MAX = 20
+"""The maximal number of problems that are reported; `tarsy config check` lists all."""
 STARTED_WITH = ("queue", "api")
-"""Sections that hold until the process ends: leases and slots are promised to others, callers' places are counted."""
+"""Sections that change only at a restart: other processes rely on leases and slots."""
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +39,16 @@ Unusable: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """The parts that were built for another platform."""
+    """The parts that were built for the next platform."""
 
     exchange: Callable[[], None]
-    """Puts it in the place of what there is."""
+    """Puts them in force."""
     drop: Callable[[], None] = lambda: None
-    """Lets go of it instead."""
+    """Discards them instead."""
 
 
 Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Prepared]]
-"""Makes what a platform needs."""
+"""Builds the parts for a platform."""
 
 
 class PlatformFile:
@@ -60,9 +60,9 @@ class PlatformFile:
         self.unusable = unusable(self.platform)
         self.shown = _redacted(watch.loaded)
         self.number = 0
-        """How often it has changed."""
+        """The number of changes so far."""
         self.needs_restart: Sequence[str] = ()
-        """The keys of the file that hold from the next start on."""
+        """The changed keys that need a restart."""
         self.problem = ""
         """The problem of the present file; see `reload.Watch.problem`."""
         self._watch = watch
@@ -80,21 +80,21 @@ class PlatformFile:
         return chain_index.ChainIndex(listed, platform=self.platform, unusable_providers=unusable_providers)
 
     def prepare(self, prepare: Prepare) -> None:
-        """Have `prepare` asked before another platform is in force."""
+        """Add a callback that builds the parts for a new platform before it is in force."""
         self._prepared_by.append(prepare)
 
     def follow(self, follow: Callable[[], None]) -> None:
-        """Have `follow` called once another platform is in force."""
+        """Add a callback for each new platform in force."""
         self._followers.append(follow)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check the file at intervals until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Look at the file once, and put in force what is new there."""
+        """Check the file once, and put a new one in force."""
         if not await asyncio.to_thread(self._watch.changed):
             return
         if self._watch.problem != self.problem:
@@ -102,7 +102,7 @@ class PlatformFile:
         if self._watch.loaded != self._loaded or self._watch.keys != self._keys:
             try:
                 await self._renew(self._watch.loaded, self._watch.keys)
-            except Exception as error:  # whatever it is: who works by the file of before goes on
+            except Exception as error:  # of any kind: work goes on with the former file
                 log.warning(
                     "a valid platform file was not put in force", exc_info=True, extra={"action": "not_renewed"}
                 )
@@ -147,7 +147,7 @@ class PlatformFile:
             log.info("the platform file is valid again", extra={"action": "platform_mended"})
 
     def notes(self) -> list[str]:
-        """Return the public problems of the file: of its content only the names of keys."""
+        """Return the public problems of the file; they quote only names of keys."""
         remarks = []
         if self.problem:
             where = "the log and /api/v1/system/warnings say why"
@@ -157,7 +157,7 @@ class PlatformFile:
         return remarks
 
     def facts(self) -> Iterable[standing.Fact]:
-        """The file as it is in force, and what is wrong with it."""
+        """Yield the state of the configuration: the redacted file in force, and its problems."""
         problems = [
             {"message": f"the platform file is not in force as it stands now: {problem}", "since": self._problem_since}
             for problem in _first(self.problem)
@@ -179,7 +179,7 @@ class PlatformFile:
 
 
 def files_beside(loaded: platforms.Platform) -> set[Path]:
-    """The files that a platform file names, and that are looked at with it."""
+    """Return the files that a platform file names and that are checked with it."""
     token = loaded.runbooks.token_file
     return credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
 
@@ -189,10 +189,10 @@ def _redacted(loaded: loader.Loaded) -> view.Shown:
 
 
 def _first(problem: str) -> list[str]:
-    """The problems, as many as are told."""
+    """Return the first problems."""
     lines = problem.splitlines()
-    more = len(lines) - TOLD_MAX
-    return [*lines[:TOLD_MAX], *([f"and {more} more: tarsy config check tells all"] if more > 0 else [])]
+    more = len(lines) - PROBLEMS_MAX
+    return [*lines[:PROBLEMS_MAX], *([f"and {more} more: tarsy config check tells all"] if more > 0 else [])]
 
 
 def _of_restart(keys: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _of_restart(keys: Sequence[str]) -> str:
 
 
 def _differing(current: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
-    """The keys of the sections that hold until the process ends, and of which the two say different things."""
+    """Yield the keys in which two platforms differ, of the sections that need a restart."""
     for section in STARTED_WITH:
         mine, others = getattr(current, section), getattr(other, section)
         for key in type(mine).model_fields:

@@ -34,12 +34,12 @@ class Version:
     """The executions that use it, and one while it is prepared or in force."""
 
     def has(self, client: Client) -> bool:
-        """Whether `client` is one of its own."""
+        """Whether `client` belongs to this version."""
         return any(own is client for own in self.clients)
 
 
 class Versions:
-    """The configuration versions of a process that live."""
+    """The living configuration versions of a process."""
 
     def __init__(self, runtime: ports.Runtime, clients: Iterable[Client]) -> None:
         """`runtime`, which is made of `clients`, is in force."""
@@ -56,7 +56,7 @@ class Versions:
 
     @contextmanager
     def held(self) -> Iterator[ports.Runtime]:
-        """The runtime that is in force now, kept for as long as this is entered."""
+        """Hold the runtime in force while this context is entered."""
         version = self._in_force
         version.users += 1
         try:
@@ -65,13 +65,13 @@ class Versions:
             self.release(version)
 
     def exchange(self, version: Version, runtime: ports.Runtime) -> None:
-        """Have a prepared version in force from now on."""
+        """Put a prepared version in force."""
         version.runtime = runtime
         former, self._in_force = self._in_force, version
         self.release(former)
 
     def release(self, version: Version) -> None:
-        """Have one user less."""
+        """Remove one user of a version."""
         version.users -= 1
         if not version.users:
             self._unused.put_nowait(version)
@@ -82,7 +82,7 @@ class Versions:
             await self._end(await self._unused.get())
 
     async def close(self) -> None:
-        """End all versions, once no execution works any more."""
+        """End all versions, after all executions have ended."""
         while self._living:
             await self._end(self._living[-1])
 

@@ -1,4 +1,4 @@
-"""The parts of a process that all its roles share."""
+"""The context of a process: the parts that its roles are built with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tarsy.store.fleet import reporter
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared:
-    """The parts that roles are built with."""
+class Context:
+    """The common parts of all roles of a process."""
 
     options: settings.Settings
     in_force: platform_file.PlatformFile
@@ -26,5 +26,5 @@ class Shared:
     early: startup.Early
     stack: AsyncExitStack
     owner: uuid.UUID
-    """This process, to the leases; random, because a pod's name may be used again."""
-    kept: reporter.Reporter
+    """The random id of this process for leases; a pod's name may be used again."""
+    process_reporter: reporter.Reporter
