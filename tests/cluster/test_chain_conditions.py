@@ -18,7 +18,7 @@ from tarsy.controller import chains, workqueue
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy_dev.controlplane import ControlPlane
 
 GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
@@ -150,10 +150,12 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
 
     async def say(process: int, state: str, problem: str = "") -> None:
         now = datetime.now(UTC)
-        detail = details.Server(problem=problem, tools=3)
+        detail = component_states.Server(problem=problem, tools=3)
         facts = [
-            standing.Fact(kind="process", name=f"pod-{process}", state="running", since=now, detail=details.Process()),
-            standing.Fact(kind="server", name="k8s", state=state, since=now, detail=detail),
+            component_states.ComponentState(
+                kind="process", name=f"pod-{process}", state="running", since=now, detail=component_states.Process()
+            ),
+            component_states.ComponentState(kind="server", name="k8s", state=state, since=now, detail=detail),
         ]
         await catalogue.write(database, UUID(int=process), facts)
 

@@ -22,7 +22,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.queue import work
 from tarsy.store.reads import log_entries, stage_rows, transcript_pages
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
 
@@ -266,8 +266,8 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.worked([*collected(), *analysed()[:5]], runbookURL="https://example.com/rb.md", author="ann")
-    worker = standing.Fact(
-        kind="process", name="tarsy-worker-5d9f-x2x7q", state="running", since=AT, detail=details.Process()
+    worker = component_states.ComponentState(
+        kind="process", name="tarsy-worker-5d9f-x2x7q", state="running", since=AT, detail=component_states.Process()
     )
     await catalogue.write(database, queue.OWNER, [worker])
     session = await api.get(f"/api/v1/sessions/{identity}")

@@ -18,7 +18,7 @@ from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import pins
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -29,12 +29,14 @@ ACCEPT = "/api/v1/system/mcp-servers/kube/accept"
 
 async def told(database: databases.Database, host: str, **stopped: str) -> None:
     """A worker says that these tools of `kube`, pinned at A, are something else now, and that `fine` is what it was."""
-    places = tuple(details.StoppedTool(tool=tool, pinned=A, offered=offered) for tool, offered in stopped.items())
-    detail = details.Server(missing="has tools", tools=1, stopped=places)
-    tools = details.Tools(tools=(details.OfferedTool(name="fine", read_only=True, hash=C),))
+    places = tuple(
+        component_states.StoppedTool(tool=tool, pinned=A, offered=offered) for tool, offered in stopped.items()
+    )
+    detail = component_states.Server(missing="has tools", tools=1, stopped=places)
+    tools = component_states.Tools(tools=(component_states.OfferedTool(name="fine", read_only=True, hash=C),))
     facts = [
-        standing.Fact(kind="server", name="kube", state="connected", since=NOON, detail=detail),
-        standing.Fact(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
+        component_states.ComponentState(kind="server", name="kube", state="connected", since=NOON, detail=detail),
+        component_states.ComponentState(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
     ]
     kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
     kept.hear(lambda: facts)

@@ -19,7 +19,7 @@ from tarsy.probes import health
 from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.queue import work
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
@@ -45,27 +45,37 @@ async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -
         return answer
 
 
-def fact(kind: standing.Kind, name: str, state: str, *, minute: int = 0, **detail: Any) -> standing.Fact:
-    return standing.Fact(
-        kind=kind, name=name, state=state, since=NOON + timedelta(minutes=minute), detail=details.decode(kind, detail)
+def fact(
+    kind: component_states.Kind, name: str, state: str, *, minute: int = 0, **detail: Any
+) -> component_states.ComponentState:
+    return component_states.ComponentState(
+        kind=kind,
+        name=name,
+        state=state,
+        since=NOON + timedelta(minutes=minute),
+        detail=component_states.decode(kind, detail),
     )
 
 
-def server(name: str, state: str, *, minute: int = 0, problem: str = "", missing: str = "") -> standing.Fact:
+def server(
+    name: str, state: str, *, minute: int = 0, problem: str = "", missing: str = ""
+) -> component_states.ComponentState:
     return fact("server", name, state, minute=minute, problem=problem, missing=missing, tools=1)
 
 
-def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> standing.Fact:
+def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> component_states.ComponentState:
     limits = {"requests_per_minute": 5, "tokens_per_minute": None, "context_tokens": None}
     known = {"type": "openai", "model": "m", "base_url": "http://m.example", "price": {"input": 1, "output": 2}}
     told = {**known, "limits": limits, "named": True, "problem": "", "failure": None, **detail}
     return fact("provider", name, state, minute=minute, **told)
 
 
-def process(database: databases.Database, host: str, *facts: standing.Fact, slots: int = 0) -> reporter.Reporter:
+def process(
+    database: databases.Database, host: str, *facts: component_states.ComponentState, slots: int = 0
+) -> reporter.Reporter:
     kept = apis.keeping(database, host=host, slots=slots)
 
-    def said() -> Iterator[standing.Fact]:
+    def said() -> Iterator[component_states.ComponentState]:
         yield from facts
 
     kept.hear(said)
@@ -124,7 +134,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             "prom": ("unreachable", "12:02"),
             "spare": ("connected", "12:00"),
         }
-        assert servers["kube"]["tools"] == list(details.encode(tools.detail)["tools"])
+        assert servers["kube"]["tools"] == list(component_states.encode(tools.detail)["tools"])
         assert [one["host"] for one in servers["kube"]["processes"]] == ["a", "b"]
         providers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/providers"))["items"]}
         assert {name: (one["state"], one["since"][11:16]) for name, one in providers.items()} == {

@@ -12,24 +12,28 @@ import pytest
 from support import apis, queue
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def fact(kind: standing.Kind = "server", name: str = "tools", state: str = "connected", **detail: Any) -> standing.Fact:
-    return standing.Fact(kind=kind, name=name, state=state, since=NOON, detail=details.decode(kind, detail))
+def fact(
+    kind: component_states.Kind = "server", name: str = "tools", state: str = "connected", **detail: Any
+) -> component_states.ComponentState:
+    return component_states.ComponentState(
+        kind=kind, name=name, state=state, since=NOON, detail=component_states.decode(kind, detail)
+    )
 
 
 class Part:
     """A part of a process that says what the test has it say."""
 
-    def __init__(self, *facts: standing.Fact) -> None:
+    def __init__(self, *facts: component_states.ComponentState) -> None:
         self.facts = list(facts)
 
-    def __call__(self) -> Iterator[standing.Fact]:
+    def __call__(self) -> Iterator[component_states.ComponentState]:
         yield from self.facts
 
 
@@ -39,7 +43,7 @@ def heard(database: databases.Database, part: Part, *, host: str = "here", slots
     return kept
 
 
-async def told(database: databases.Database, *kinds: standing.Kind) -> list[tuple[str, str, str]]:
+async def told(database: databases.Database, *kinds: component_states.Kind) -> list[tuple[str, str, str]]:
     return [(one.host, one.name, one.state) for one in await catalogue.read(database, *kinds)]
 
 
@@ -63,7 +67,7 @@ async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_aga
     await kept.report()
     (server,) = await catalogue.read(database, "server")
     assert (server.process, server.host, server.state, server.since) == (kept.process, "here", "connected", NOON)
-    assert server.detail == details.Server()
+    assert server.detail == component_states.Server()
 
     first = await written(database)
     await kept.report()
@@ -123,14 +127,14 @@ async def test_a_process_whose_rows_were_deleted_says_everything_again(
 
 
 async def test_the_tools_of_a_server_are_told_once_as_the_last_process_saw_them(database: databases.Database) -> None:
-    def offers(name: str, minute: int) -> standing.Fact:
+    def offers(name: str, minute: int) -> component_states.ComponentState:
         since = NOON + timedelta(minutes=minute)
-        return standing.Fact(
+        return component_states.ComponentState(
             kind="tools",
             name="tools",
             state="listed",
             since=since,
-            detail=details.Tools(tools=(details.OfferedTool(name=name),)),
+            detail=component_states.Tools(tools=(component_states.OfferedTool(name=name),)),
         )
 
     for host, (name, minute) in {"a": ("old", 1), "b": ("new", 2), "c": ("older", 0)}.items():

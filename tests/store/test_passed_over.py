@@ -15,7 +15,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, passed_over, reporter
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.transcript import entries
 from tarsy.worker import eligibility
 
@@ -49,7 +49,7 @@ class Worker:
             database,
             process=UUID(int=number),
             host=f"worker-{number}",
-            detail=details.Process(roles=("worker",), slots=1, version="0", build=queue.BUILD),
+            detail=component_states.Process(roles=("worker",), slots=1, version="0", build=queue.BUILD),
             mask=str,
         )
         self._kept.hear(self.eligible.facts)
@@ -232,7 +232,7 @@ async def test_a_worker_judges_again_when_its_platform_file_or_a_key_changes(
     worker = Worker(database)
     assert await worker.claim() is None, "its platform file does not have the provider yet"
     (fact,) = worker.eligible.facts()
-    assert isinstance(fact.detail, details.Passed)
+    assert isinstance(fact.detail, component_states.Passed)
     assert fact.detail.agents[0].problem.endswith(f"LLM provider 'new' cannot be used: {eligibility.ABSENT}")
     worker.platform, worker.unusable = new, {"new": KEY}
     assert await worker.claim() is None
@@ -275,7 +275,7 @@ async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
     worker = Worker(database)
     assert await worker.claim() is None
     (fact,) = worker.eligible.facts()
-    assert isinstance(fact.detail, details.Passed)
+    assert isinstance(fact.detail, component_states.Passed)
     problem = fact.detail.agents[0].problem
     assert problem.startswith("stage '")
     assert f"references unknown {missing}" in problem

@@ -26,7 +26,7 @@ from tarsy.serve import http_server
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
 from tarsy.store.live import text_streams
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 
 SEND_BUFFER = 128 * 1024
 """Bytes of an answer that the system takes. Its own choice differs from machine to machine, up to megabytes."""
@@ -123,5 +123,5 @@ def keeping(
     database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
 ) -> reporter.Reporter:
     """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
-    detail = details.Process(roles=("api",), version="1", build="b", slots=slots)
+    detail = component_states.Process(roles=("api",), version="1", build="b", slots=slots)
     return reporter.Reporter(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 
 async def report(
@@ -17,17 +17,19 @@ async def report(
     """Have process `number` report why it cannot use each of these providers, "" if it can."""
     now = datetime.now(UTC)
     facts = [
-        standing.Fact(
+        component_states.ComponentState(
             kind="provider",
             name=name,
             state="unusable" if why else "usable",
             since=now,
-            detail=details.Provider(problem=why),
+            detail=component_states.Provider(problem=why),
         )
         for name, why in problems.items()
     ]
-    detail = details.Process(roles=tuple(roles))
-    process = standing.Fact(kind="process", name=f"pod-{number}", state="running", since=now, detail=detail)
+    detail = component_states.Process(roles=tuple(roles))
+    process = component_states.ComponentState(
+        kind="process", name=f"pod-{number}", state="running", since=now, detail=detail
+    )
     await catalogue.write(database, UUID(int=number), [process, *facts])
 
 

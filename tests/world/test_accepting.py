@@ -14,7 +14,7 @@ from uuid import UUID
 from click.testing import CliRunner
 from tarsy.cli.main import main
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.views import system_warnings
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
@@ -100,10 +100,10 @@ def test_of_a_server_that_is_not_connected_nothing_is_known() -> None:
 def test_the_warning_says_whose_a_tool_is_to_change() -> None:
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
     stopped = (
-        details.StoppedTool(tool="get", pinned=A, offered=B, written=KEY),
-        details.StoppedTool(tool="list", pinned=A, offered=C),
+        component_states.StoppedTool(tool="get", pinned=A, offered=B, written=KEY),
+        component_states.StoppedTool(tool="list", pinned=A, offered=C),
     )
-    detail = details.Server(stopped=stopped)
+    detail = component_states.Server(stopped=stopped)
     said = catalogue.AnyReport(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )

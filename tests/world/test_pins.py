@@ -15,7 +15,7 @@ from support import leases
 from support.masking import NO_SECRETS
 from tarsy import errors, slots
 from tarsy.config.model import platforms
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.servers import connection, listing, pool, toolbox
 from tarsy.transcript import messages, ports
@@ -108,8 +108,8 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             (problem,) = box.problems
             assert problem.endswith(f": say (pinned {pinned['odd', 'say'][:19]}, now {now[:19]})")
             fact = next(server.facts())
-            told = details.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
-            assert isinstance(fact.detail, details.Server)
+            told = component_states.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
+            assert isinstance(fact.detail, component_states.Server)
             assert fact.detail.stopped == (told,)
             assert (fact.state, fact.detail.missing) == ("connected", server.tools_problem)
 

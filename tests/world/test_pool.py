@@ -16,7 +16,7 @@ from support import leases, spoken, waiting
 from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.tools.servers import connection, health, listing, pool, toolbox
 from tarsy.tools.transports import remote
 from tarsy.tools.transports import stdio as child
@@ -154,8 +154,8 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
         )
         async with owned(server):
             (connected, offered) = server.facts()
-            assert isinstance(connected.detail, details.Server)
-            assert isinstance(offered.detail, details.Tools)
+            assert isinstance(connected.detail, component_states.Server)
+            assert isinstance(offered.detail, component_states.Tools)
             assert (connected.state, connected.detail.problem) == ("connected", "")
             reads = {tool.name: tool.read_only for tool in offered.detail.tools}
             assert (reads["lookup"], reads["restart"], reads["unannotated"]) == (True, False, False)

@@ -30,7 +30,7 @@ import kopf
 
 from tarsy.kube import client, discovery, objects
 from tarsy.resources import base, chains, investigations
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
@@ -118,7 +118,7 @@ class Watcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopping = False
-        self._standing = standing.Standing("opening")
+        self._standing = component_states.StateTracker("opening")
 
     async def run(self) -> None:
         """Watch until cancelled. Raises WatchError when kopf ends by itself."""
@@ -158,19 +158,19 @@ class Watcher:
         """Whether the watch is interrupted, for longer than the pause between two watches."""
         return self.cut_for() >= CUT_SECONDS
 
-    def facts(self) -> Iterator[standing.Fact]:
+    def facts(self) -> Iterator[component_states.ComponentState]:
         """Yield the state of the watch: opening, open or cut."""
         if not self.is_cut():
-            self._standing.be("open")
+            self._standing.change("open")
         elif self._standing.state == "open":
-            self._standing.be("cut")
+            self._standing.change("cut")
             self._standing.since -= timedelta(seconds=self.cut_for())
-        yield standing.Fact(
+        yield component_states.ComponentState(
             kind="watch",
             name=self._namespace,
             state=self._standing.state,
             since=self._standing.since,
-            detail=details.Watch(),
+            detail=component_states.Watch(),
         )
 
     def _on_main(self, call: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from tarsy import slots
 from tarsy.config.model import platforms, providers
 from tarsy.llm import answers, provider
 from tarsy.masking import known_secrets
-from tarsy.telemetry import standing
+from tarsy.telemetry import component_states
 from tarsy.transcript import entries, messages, ports, token_estimate
 
 ATTEMPTS = 8
@@ -135,7 +135,7 @@ class _Attempts:
             await self.scope.on_retry(retry)
 
 
-class CallState(standing.Standing):
+class CallState(component_states.StateTracker):
     """The state of a provider: usable before the first call, then answering or failing as the last call ended."""
 
     failure: messages.Failure | None = None
@@ -176,10 +176,10 @@ class LimitedModel:
             answer = await self._ask(request, scope)
         except ports.ModelError as error:
             self.state.failure = error.failure
-            self.state.be("failing")
+            self.state.change("failing")
             raise
         self.state.failure = None
-        self.state.be("answering")
+        self.state.change("answering")
         return answer
 
     async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:

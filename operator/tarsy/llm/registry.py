@@ -19,7 +19,7 @@ from tarsy.config.model import platforms, providers
 from tarsy.config.redact import view
 from tarsy.llm import credentials, limited_model, provider
 from tarsy.masking import known_secrets
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy.transcript import ports
 
 
@@ -134,20 +134,22 @@ class Models:
             if name not in self._models or self._models[name].state.state != "answering"
         }
 
-    def facts(self, problems: Mapping[str, str]) -> Iterator[standing.Fact]:
+    def facts(self, problems: Mapping[str, str]) -> Iterator[component_states.ComponentState]:
         """The states of the providers; `problems` are those of unusable providers, found when the file was read."""
         problems = self.unusable(problems)
         for name, limited in self._models.items():
             problem = problems.get(name, "")
             failed = limited.state.failure
             is_word = failed and re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", failed.code)  # providers may send any text
-            failure = details.Failure(kind=failed.kind, code=failed.code if is_word else "") if failed else None
-            yield standing.Fact(
+            failure = (
+                component_states.Failure(kind=failed.kind, code=failed.code if is_word else "") if failed else None
+            )
+            yield component_states.ComponentState(
                 kind="provider",
                 name=name,
                 state="unusable" if problem else limited.state.state,
                 since=limited.state.since,
-                detail=details.Provider(**self._details[name], problem=problem, failure=failure),
+                detail=component_states.Provider(**self._details[name], problem=problem, failure=failure),
             )
 
 

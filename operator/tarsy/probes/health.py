@@ -30,7 +30,7 @@ from tarsy.probes import checks
 from tarsy.serve import problems, strict
 from tarsy.store.base import databases, schema
 from tarsy.store.fleet import catalogue, reporter
-from tarsy.telemetry import standing
+from tarsy.telemetry import component_states
 from tarsy.views import system_warnings
 
 FRESH_SECONDS = 1.0
@@ -171,7 +171,7 @@ class Health:
     def __init__(self, database: databases.Database, process_reporter: reporter.Reporter) -> None:
         self._database = database
         self._reporter = process_reporter
-        self._workers = standing.Standing("absent")
+        self._workers = component_states.StateTracker("absent")
         self._lock = asyncio.Lock()
         self._latest: Report | None = None
         self._checked_at = 0.0
@@ -191,15 +191,15 @@ class Health:
                     self._database, "process", "watch", "server", "provider"
                 )
         except (errors.TemporaryError, TimeoutError):
-            self._reporter.database.be("away")
+            self._reporter.database.change("away")
             facts = self._reporter.facts()
         else:
-            self._reporter.database.be("answering")
+            self._reporter.database.change("answering")
         return self._report(facts)
 
     def _report(self, facts: Sequence[system_warnings.ProcessFact]) -> Report:
         live = [fact for fact in facts if fact.kind == "process" and fact.detail.slots]
-        self._workers.be("present" if live else "absent")
+        self._workers.change("present" if live else "absent")
         since = min((fact.since for fact in live), default=self._workers.since)
         watches = [fact for fact in facts if fact.kind == "watch"]
         report = Report(

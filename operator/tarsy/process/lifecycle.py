@@ -25,7 +25,7 @@ from tarsy.process.context import Context
 from tarsy.process.runtime import masking, platform_file
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.transcript import record
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _keeper(
     owner: uuid.UUID,
 ) -> reporter.Reporter:
     """Return the reporter of this process and its configuration."""
-    detail = details.Process(
+    detail = component_states.Process(
         roles=tuple(process.roles),
         version=metadata.version("tarsy"),
         build=record.build(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tarsy.config.model import platforms, tool_filters
 from tarsy.config.tool_selection import grants, ineffective
 from tarsy.masking import known_secrets
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +43,17 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
     tools_by_server = {
         fact.name: tool_filters.tools_from_detail(fact.detail)
         for fact in facts
-        if isinstance(fact.detail, details.Tools)
+        if isinstance(fact.detail, component_states.Tools)
     }
     of_servers = (fact for fact in facts if fact.kind == "server")
     reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
     return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
 
 
-def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer) -> ServerReport:
-    assert isinstance(fact.detail, details.Server)  # noqa: S101 - its kind
+def _report(
+    fact: component_states.ComponentState, tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer
+) -> ServerReport:
+    assert isinstance(fact.detail, component_states.Server)  # noqa: S101 - its kind
     stopped, is_connected = fact.detail.stopped, fact.state == "connected"
     names = {*(tool.name for tool in tools), *(stopped_tool.tool for stopped_tool in stopped)}
     differing = (

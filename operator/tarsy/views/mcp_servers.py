@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.views import system, system_warnings
 
 
@@ -79,7 +79,7 @@ def _server(name: str, facts: Sequence[catalogue.AnyReport], tools: catalogue.An
             "name": name,
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**details.encode(fact.detail), **system.process_state(fact)} for fact in facts],
-            "tools": details.encode(tools.detail)["tools"] if tools else [],
+            "processes": [{**component_states.encode(fact.detail), **system.process_state(fact)} for fact in facts],
+            "tools": component_states.encode(tools.detail)["tools"] if tools else [],
         }
     )

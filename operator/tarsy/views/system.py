@@ -18,7 +18,7 @@ from tarsy.config.model import platforms
 from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.reads import queue_counts
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.views import system_warnings
 
 ITEMS_MAX = 1000
@@ -269,7 +269,9 @@ def _provider(name: str, facts: Sequence[catalogue.AnyReport]) -> Provider:
         )
         for fact in facts
     ]
-    settings = {key: details.encode(newest)[key] for key in ("type", "model", "base_url", "price", "limits", "named")}
+    settings = {
+        key: component_states.encode(newest)[key] for key in ("type", "model", "base_url", "price", "limits", "named")
+    }
     return Provider.model_validate(
         {"name": name, **settings, "state": worst.state, "since": worst.since, "processes": places}
     )

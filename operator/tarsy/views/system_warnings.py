@@ -18,7 +18,7 @@ from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
 from tarsy.store.reads import queue_counts
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 
 MESSAGE_MAX = 1024
 TOOLS_NAMED = 20
@@ -136,7 +136,7 @@ def process_warnings(facts: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
             message = f"{fact.host}: it cannot be used: {fact.detail.problem}"
             yield warning("provider", fact.name, message, since=fact.since)
         elif fact.state == "failing":
-            failure = fact.detail.failure or details.Failure()
+            failure = fact.detail.failure or component_states.Failure()
             failure_text = ", ".join(filter(None, (failure.kind, failure.code)))
             message = f"{fact.host}: the last call to it failed ({failure_text})"
             yield warning("provider", fact.name, message, since=fact.since)
@@ -161,7 +161,7 @@ def _differences(
 
 def _stopped_tools(servers: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
     """Yield the tools that differ from their pins, each once: as a rule all processes see the same."""
-    stopped: dict[tuple[str, details.StoppedTool], list[str]] = {}
+    stopped: dict[tuple[str, component_states.StoppedTool], list[str]] = {}
     for fact in servers:
         for tool in fact.detail.stopped:
             stopped.setdefault((fact.name, tool), []).append(fact.host)

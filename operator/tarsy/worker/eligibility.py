@@ -18,7 +18,7 @@ from tarsy.config.model import platforms
 from tarsy.store.base import databases
 from tarsy.store.fleet import passed_over
 from tarsy.store.queue import claim_filter, work
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 ABSENT = "the worker's platform file does not have it"
 """The problem of a provider that the platform file lacks."""
@@ -36,7 +36,7 @@ class _Verdict:
     """The agents of a snapshot that this worker cannot run, and the time since when."""
 
     snapshot: passed_over.Snapshot
-    agents: Sequence[details.UnrunnableAgent]
+    agents: Sequence[component_states.UnrunnableAgent]
     since: datetime
 
 
@@ -87,13 +87,15 @@ class Eligibility:
         ]
         return claim_filter.ClaimFilter(judged=tuple(self._verdicts), passed=passed)
 
-    def facts(self) -> Iterator[standing.Fact]:
+    def facts(self) -> Iterator[component_states.ComponentState]:
         """Yield a fact for each snapshot of which this worker cannot run all agents."""
         self._renew()
         for name, verdict in self._verdicts.items():
             if verdict.agents:
-                detail = details.Passed(agents=tuple(verdict.agents))
-                yield standing.Fact(kind="passed", name=name, state="passed", since=verdict.since, detail=detail)
+                detail = component_states.Passed(agents=tuple(verdict.agents))
+                yield component_states.ComponentState(
+                    kind="passed", name=name, state="passed", since=verdict.since, detail=detail
+                )
 
     def _renew(self) -> None:
         """Check all snapshots again if the platform file or the unusable providers have changed."""
@@ -108,7 +110,7 @@ class Eligibility:
         since = former.since if former and former.agents == agents else datetime.now(UTC)
         return _Verdict(snapshot=snapshot, agents=agents, since=since)
 
-    def _cannot_run(self, snapshot: passed_over.Snapshot) -> Iterator[details.UnrunnableAgent]:
+    def _cannot_run(self, snapshot: passed_over.Snapshot) -> Iterator[component_states.UnrunnableAgent]:
         assert self._checked_by and snapshot.spec  # noqa: S101, PT018 - both callers have checked
         platform, unusable = self._checked_by
         for number, stage in enumerate(snapshot.spec.stages):
@@ -117,12 +119,12 @@ class Eligibility:
                 problem = unusable.get(name, "") if name in platform.llm_providers else ABSENT
                 if name is not None and problem:
                     problem = f"stage '{stage.name}': LLM provider '{name}' cannot be used: {problem}"
-                    yield details.UnrunnableAgent(stage=number, index=index, reason=PROVIDER, problem=problem)
+                    yield component_states.UnrunnableAgent(stage=number, index=index, reason=PROVIDER, problem=problem)
                     continue
                 try:
                     resolve.agent_for(platform, chain_name="", chain=snapshot.spec, stage=stage, member=member)
                 except resolve.UnresolvedError as error:
                     problem = str(error)
-                    yield details.UnrunnableAgent(
+                    yield component_states.UnrunnableAgent(
                         stage=number, index=index, reason=REFERENCE, problem=problem, only_to_start=True
                     )

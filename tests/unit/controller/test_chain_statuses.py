@@ -16,7 +16,7 @@ from tarsy.masking import known_secrets
 from tarsy.resources import base
 from tarsy.resources import chains as kind
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.views import system_warnings
 
 by_server = chain_statuses.group_by_server
@@ -157,7 +157,7 @@ def test_the_hash_changes_with_the_spec_alone() -> None:
 
 
 def said(name: str, state: str, problem: str = "") -> catalogue.AnyReport:
-    detail = details.Server(problem=problem, tools=3)
+    detail = component_states.Server(problem=problem, tools=3)
     return catalogue.AnyReport(
         process=UUID(int=0), host="pod", kind="server", name=name, state=state, since=NOW, detail=detail
     )
@@ -201,7 +201,7 @@ def test_all_servers_that_are_down_are_told() -> None:
 
 
 def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothing_from_being_reached() -> None:
-    stopped = details.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
+    stopped = component_states.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
     changed = replace(UP, detail=replace(UP.detail, stopped=(stopped,)))
     told = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
     servers = by_server([changed, changed])

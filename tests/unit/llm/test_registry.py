@@ -20,7 +20,7 @@ from tarsy.config.load import loader
 from tarsy.config.model import platforms, providers
 from tarsy.llm import credentials, provider, registry, vertexai
 from tarsy.process.runtime import versions
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 from tarsy.transcript import messages, ports
 from tarsy_dev.model import tokens
 
@@ -402,19 +402,23 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
         "x" * 65: "",
     }
     for code, told in codes.items():
-        models["own"].state.be("failing")
+        models["own"].state.change("failing")
         models["own"].state.failure = messages.Failure(kind="fatal", text="canary", code=code)
         own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
-        assert isinstance(own.detail, details.Provider)
-        assert isinstance(lost.detail, details.Provider)
-        assert (own.name, own.state, own.detail.failure) == ("own", "failing", details.Failure(kind="fatal", code=told))
-    assert isinstance(own.detail, details.Provider)
-    assert isinstance(lost.detail, details.Provider)
+        assert isinstance(own.detail, component_states.Provider)
+        assert isinstance(lost.detail, component_states.Provider)
+        assert (own.name, own.state, own.detail.failure) == (
+            "own",
+            "failing",
+            component_states.Failure(kind="fatal", code=told),
+        )
+    assert isinstance(own.detail, component_states.Provider)
+    assert isinstance(lost.detail, component_states.Provider)
     assert own.detail.base_url == "https://llm.example/v1?[MASKED]"
     assert (own.detail.price, own.detail.limits["requests_per_minute"]) == ({"input": 1.0, "output": 2.0}, 9)
     assert (lost.state, lost.detail.problem) == ("unusable", "environment variable GOOGLE_API_KEY is not set")
     assert "canary" not in f"{own} {lost}"
-    models["lost"].state.be("answering")  # the key came later
+    models["lost"].state.change("answering")  # the key came later
     assert [fact.state for fact in models.facts({"lost": "no key"})] == ["failing", "answering"]
 
 

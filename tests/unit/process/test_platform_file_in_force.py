@@ -9,7 +9,7 @@ from support import queue
 from tarsy.config.load import reload
 from tarsy.config.model import platforms
 from tarsy.process.runtime import platform_file
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 
 CANARY = "canary-7f3a9b2c41"
 
@@ -80,7 +80,7 @@ async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
     assert caplog.messages.count(told) == 1
     assert (now.platform.queue.slots, now.platform.api.burst, "mine" in now.platform.agents) == (50, 2000, True)
     (fact,) = now.facts()
-    assert isinstance(fact.detail, details.Configuration)
+    assert isinstance(fact.detail, component_states.Configuration)
     assert [one.message for one in fact.detail.problems] == [told]
     write(file, "agents: {mine: {}}\n")
     await settle(now)
@@ -101,7 +101,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     assert "/api/v1/system/warnings" in note
     assert str(file) not in note, "the answer is for everybody"
     (fact,) = now.facts()
-    assert isinstance(fact.detail, details.Configuration)
+    assert isinstance(fact.detail, component_states.Configuration)
     messages = [one.message for one in fact.detail.problems]
     assert len(messages) == platform_file.PROBLEMS_MAX + 1
     assert f"{file}:1: " in messages[0]
@@ -138,7 +138,7 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
     assert story == ["dropped"]
     assert (now.platform, now.number) == (before, 0)
     (fact,) = now.facts()
-    assert isinstance(fact.detail, details.Configuration)
+    assert isinstance(fact.detail, component_states.Configuration)
     (problem,) = fact.detail.problems
     assert problem.message == (
         "the platform file is not in force as it stands now: it is valid, and could not be put in force: LookupError; "
@@ -171,11 +171,11 @@ async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are
     write(file, "runbooks: {token_env: T_KEN}\n")
     await settle(now)
     (fact,) = now.facts()
-    assert isinstance(fact.detail, details.Configuration)
+    assert isinstance(fact.detail, component_states.Configuration)
     (problem,) = fact.detail.problems
     assert problem.message.startswith("runbooks.token_repositories is empty: the token is sent nowhere")
     write(file, "runbooks: {token_env: T_KEN, token_repositories: [o/*]}\n")
     await settle(now)
     (fact,) = now.facts()
-    assert isinstance(fact.detail, details.Configuration)
+    assert isinstance(fact.detail, component_states.Configuration)
     assert fact.detail.problems == ()

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from tarsy.config.model import platforms
 from tarsy.resources import chains, investigations
-from tarsy.telemetry import details
+from tarsy.telemetry import component_states
 
 _WILDCARD = re.compile(r"[*?\[]")
 NAMES_MAX = 20
@@ -51,7 +51,7 @@ class Filter:
         return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
 
 
-def tools_from_detail(detail: details.Tools) -> list[Tool]:
+def tools_from_detail(detail: component_states.Tools) -> list[Tool]:
     """The tools of a server, by what a process says of it (its `standing.Fact` of kind tools)."""
     return [Tool(name=tool.name, read_only=tool.read_only) for tool in detail.tools]
 

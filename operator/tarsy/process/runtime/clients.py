@@ -21,7 +21,7 @@ from tarsy.masking import known_secrets
 from tarsy.process import garbage_collection
 from tarsy.process.runtime import platform_file, versions
 from tarsy.store.fleet import pins, rate_limits
-from tarsy.telemetry import standing
+from tarsy.telemetry import component_states
 from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
 from tarsy.worker import eligibility
@@ -108,7 +108,7 @@ class Clients:
         with suppress(TimeoutError):  # a server that is away is in force as well
             await asyncio.wait_for(tools.wait_tried(), SETTLE_SECONDS)
 
-    def facts(self) -> Iterator[standing.Fact]:
+    def facts(self) -> Iterator[component_states.ComponentState]:
         """Yield the states of the models and tools in force."""
         yield from self.pool.facts()
         yield from self.models.facts(self.in_force.unusable)

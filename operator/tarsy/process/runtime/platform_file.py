@@ -22,7 +22,7 @@ from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.llm import credentials
 from tarsy.resources import chains
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change is in force after two checks."""
@@ -156,7 +156,7 @@ class PlatformFile:
             remarks.append(_of_restart(self.needs_restart))
         return remarks
 
-    def facts(self) -> Iterable[standing.Fact]:
+    def facts(self) -> Iterable[component_states.ComponentState]:
         """Yield the state of the configuration: the redacted file in force, and its problems."""
         problems = [
             {"message": f"the platform file is not in force as it stands now: {problem}", "since": self._problem_since}
@@ -166,15 +166,15 @@ class PlatformFile:
             problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
         problems += [{"message": problem, "since": self._since} for problem in self.platform.runbooks.warnings]
         rendered = [
-            details.Remark(message=str(problem["message"]), since=f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}")
+            component_states.Remark(message=str(problem["message"]), since=f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}")
             for problem in problems
         ]
-        yield standing.Fact(
+        yield component_states.ComponentState(
             kind="configuration",
             name="platform",
             state=self.shown.digest,
             since=self._since,
-            detail=details.Configuration(written=self.shown.written, problems=tuple(rendered)),
+            detail=component_states.Configuration(written=self.shown.written, problems=tuple(rendered)),
         )
 
 

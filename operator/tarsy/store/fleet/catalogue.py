@@ -19,7 +19,7 @@ from sqlalchemy import text
 from tarsy.config.check import worker_reports
 from tarsy.config.model import tool_filters
 from tarsy.store.base import databases
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 
 FRESH = timedelta(seconds=30)
 """A process that has not been seen for so long is not there."""
@@ -40,7 +40,9 @@ _WRITE = text("""
 """)
 
 
-async def write(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> bool:
+async def write(
+    database: databases.Database, process: UUID, facts: Collection[component_states.ComponentState]
+) -> bool:
     """Keep what a process says of itself, its fact of kind `process` among it; return whether it was not known."""
     values = [
         {
@@ -48,7 +50,7 @@ async def write(database: databases.Database, process: UUID, facts: Collection[s
             "name": fact.name,
             "state": fact.state,
             "since": fact.since.isoformat(),
-            "detail": details.encode(fact.detail),
+            "detail": component_states.encode(fact.detail),
         }
         for fact in facts
     ]
@@ -65,7 +67,9 @@ _KEEP_ONLY = text("""
 """)
 
 
-async def keep_only(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> None:
+async def keep_only(
+    database: databases.Database, process: UUID, facts: Collection[component_states.ComponentState]
+) -> None:
     """Forget what a process has said of all but these: a server that its platform file has lost is none any more."""
     keys = [{"kind": fact.kind, "name": fact.name} for fact in facts]
     await database.run(_KEEP_ONLY, process=process, known=json.dumps(keys))
@@ -122,7 +126,9 @@ _READ = text("""
 """)
 
 
-async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[AnyReport]:
+async def read(
+    database: databases.Database, *kinds: component_states.Kind, within: timedelta = FRESH
+) -> Sequence[AnyReport]:
     """Return the facts of the processes seen `within` that time, by kind, name and host; at most ROWS_MAX."""
     rows = await database.run(_READ, kinds=list(kinds), within=within, limit=ROWS_MAX)
     return [_from_row(row) for row in rows]
@@ -140,7 +146,7 @@ _TOOLS = text("""
 
 async def tools(
     database: databases.Database, *, limit: int, within: timedelta = FRESH
-) -> Sequence[Report[details.Tools]]:
+) -> Sequence[Report[component_states.Tools]]:
     """Return the tools of each MCP server, by name, as reported most recently; at most `limit` servers."""
     return [_from_row(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
@@ -192,5 +198,5 @@ def _from_row(row: databases.Row) -> AnyReport:
         name=row.name,
         state=row.state,
         since=row.since,
-        detail=details.decode(row.kind, json.loads(row.detail)),
+        detail=component_states.decode(row.kind, json.loads(row.detail)),
     )

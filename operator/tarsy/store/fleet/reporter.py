@@ -18,7 +18,7 @@ from uuid import UUID
 from tarsy import errors
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy.transcript import messages
 
 LOOK_SECONDS = 1.0
@@ -29,7 +29,7 @@ LEAVE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
-Source = Callable[[], Iterable[standing.Fact]]
+Source = Callable[[], Iterable[component_states.ComponentState]]
 """Says what is so now; asked often, so it has to be cheap."""
 
 
@@ -42,18 +42,20 @@ class Reporter:
         *,
         process: UUID,
         host: str,
-        detail: details.Process,
+        detail: component_states.Process,
         mask: Callable[[str], str],
     ) -> None:
         """`detail` is said of the process itself, which runs on `host`; `mask` is applied to all text that is kept."""
         self.process = process
-        self.database = standing.Standing("unknown")
+        self.database = component_states.StateTracker("unknown")
         """Answering or away, as far as this process knows."""
         self._store = database
         self._mask = mask
         self._sources: list[Source] = []
-        self._self = standing.Fact(kind="process", name=host, state="running", since=datetime.now(UTC), detail=detail)
-        self._kept: dict[tuple[str, str], standing.Fact] = {}
+        self._self = component_states.ComponentState(
+            kind="process", name=host, state="running", since=datetime.now(UTC), detail=detail
+        )
+        self._kept: dict[tuple[str, str], component_states.ComponentState] = {}
         """The facts in the catalogue, as they were reported."""
         self._is_told = True
         """Whether the last try to tell others worked, for the log; `database` is the word of others, too."""
@@ -64,7 +66,7 @@ class Reporter:
         """Have told what `source` says, from now on."""
         self._sources.append(source)
 
-    def facts(self) -> Sequence[standing.Fact]:
+    def facts(self) -> Sequence[component_states.ComponentState]:
         """All that is so now, as it is said: not masked."""
         return [self._self, *(fact for source in self._sources for fact in source())]
 
@@ -79,7 +81,9 @@ class Reporter:
 
     async def report(self) -> None:
         """Tell what has changed, or that nothing has, if it is time to."""
-        current: dict[tuple[str, str], standing.Fact] = {(fact.kind, fact.name): fact for fact in self.facts()}
+        current: dict[tuple[str, str], component_states.ComponentState] = {
+            (fact.kind, fact.name): fact for fact in self.facts()
+        }
         is_less = not self._kept.keys() <= current.keys()
         changed = {key: fact for key, fact in current.items() if is_less or self._kept.get(key) != fact}
         if time.monotonic() < self._due and not (changed and self.database.state == "answering"):
@@ -88,16 +92,16 @@ class Reporter:
             await self._write(changed, is_all=is_less)
         except errors.TemporaryError as error:
             self._due = time.monotonic() + AGAIN_SECONDS
-            self.database.be("away")
+            self.database.change("away")
             if self._is_told:
                 log.warning("nobody is told of this process: %s", error, extra={"action": "catalogue_lost"})
             self._is_told = False
         else:
             self._due = time.monotonic() + RENEW_SECONDS
-            self.database.be("answering")
+            self.database.change("answering")
             self._is_told = True
 
-    async def _write(self, changed: Mapping[tuple[str, str], standing.Fact], *, is_all: bool) -> None:
+    async def _write(self, changed: Mapping[tuple[str, str], component_states.ComponentState], *, is_all: bool) -> None:
         """Write what has changed; where that `is_all` there is, forget what else was said."""
         prepared = await asyncio.to_thread(self._prepared, list(changed.values())) if changed else []
         others = [fact for fact in prepared if fact.kind != "process"]
@@ -109,13 +113,13 @@ class Reporter:
             await catalogue.forget(self._store)
             self._forget_at = time.monotonic() + FORGET_SECONDS
 
-    def _prepared(self, facts: Iterable[standing.Fact]) -> list[standing.Fact]:
+    def _prepared(self, facts: Iterable[component_states.ComponentState]) -> list[component_states.ComponentState]:
         """As they can be kept."""
         masked_facts = {}
         for fact in facts:
             name = messages.storable(self._mask(fact.name))
-            masked = messages.storable_json(self._masked(details.encode(fact.detail)))
-            masked_facts[fact.kind, name] = replace(fact, name=name, detail=details.decode(fact.kind, masked))
+            masked = messages.storable_json(self._masked(component_states.encode(fact.detail)))
+            masked_facts[fact.kind, name] = replace(fact, name=name, detail=component_states.decode(fact.kind, masked))
         return list(masked_facts.values())
 
     def _masked(self, value: Any) -> Any:

@@ -22,7 +22,7 @@ from tarsy.config.load import secret_files
 from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.masking import known_secrets, masker
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.servers import health, listing
 from tarsy.tools.transports import progress, sse, stderr, stdio, streamable, wire
@@ -82,7 +82,7 @@ class Server:
         """Its tools that differ from their pins, by name."""
         self.problem = "is not connected yet"
         """The reason why it cannot be called now; "" if it can."""
-        self.state = standing.Standing("connecting")
+        self.state = component_states.StateTracker("connecting")
         """Connecting, connected or unreachable."""
         self.timeout = (
             settings.transport.timeout.total_seconds()
@@ -114,7 +114,7 @@ class Server:
         self._pins = pins.ServerPins(name, store=self._pin_store, configured=settings.tool_hashes)
         self._relist_requested = asyncio.Event()
         """Set if its tools or pins may have changed."""
-        self._tools_fact: standing.Fact | None = None
+        self._tools_fact: component_states.ComponentState | None = None
         self._closed = asyncio.Event()
         self._start = start
 
@@ -189,7 +189,7 @@ class Server:
     def _record_loss(self, error: Exception) -> None:
         reason = masker.or_withheld(self.mask, self._redact(wire.error_text(error)[:PROBLEM_READ]))
         self.problem = f"cannot be reached: {wire.on_one_line(reason)}"[:PROBLEM_MAX]
-        if self.state.be("unreachable"):  # logged once, not at each attempt
+        if self.state.change("unreachable"):  # logged once, not at each attempt
             log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
 
     async def client(self) -> mcp.Client:
@@ -212,7 +212,7 @@ class Server:
         """Withdraw a broken client at once, because its closing takes a while and further calls would be in doubt."""
         if client is self._client:
             self._client, self.problem = None, "lost its connection"
-            self.state.be("connecting")
+            self.state.change("connecting")
             self._broken.set()
 
     def _on_end(self) -> None:
@@ -328,15 +328,15 @@ class Server:
         if isinstance(message, types.ToolListChangedNotification):
             self.relist()
 
-    def facts(self) -> Iterator[standing.Fact]:
+    def facts(self) -> Iterator[component_states.ComponentState]:
         """Its state, and its tools."""
-        detail = details.Server(
+        detail = component_states.Server(
             problem=self.problem,
             missing=self.tools_problem,
             tools=len(self.tools),
-            stopped=tuple(details.StoppedTool(**asdict(tool)) for tool in self.stopped.values()),
+            stopped=tuple(component_states.StoppedTool(**asdict(tool)) for tool in self.stopped.values()),
         )
-        yield standing.Fact(
+        yield component_states.ComponentState(
             kind="server", name=self.name, state=self.state.state, since=self.state.since, detail=detail
         )
         if self._tools_fact is not None:
@@ -357,7 +357,7 @@ class Server:
         """Make the client available to callers."""
         async with self._changed:
             self._client, self.problem = client, ""
-            self.state.be("connected")
+            self.state.change("connected")
             self._changed.notify_all()
         log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(self.tools)})
 

@@ -14,7 +14,7 @@ from mcp import types
 
 from tarsy.config.model import platforms, tool_filters
 from tarsy.masking import masker
-from tarsy.telemetry import details, standing
+from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.transports import wire
 from tarsy.transcript import messages, ports
@@ -110,10 +110,12 @@ async def list_tools(server: str, client: mcp.Client, *, mask: Callable[[str], s
     return listed
 
 
-def tools_fact(server: str, listed: ToolList, *, before: standing.Fact | None) -> standing.Fact:
+def tools_fact(
+    server: str, listed: ToolList, *, before: component_states.ComponentState | None
+) -> component_states.ComponentState:
     """The tools of a server as a fact: `before`, if they have not changed."""
     tools = tuple(
-        details.OfferedTool(
+        component_states.OfferedTool(
             name=tool.name,
             description=(tool.description or "")[:SHOWN_DESCRIPTION_MAX],
             read_only=is_read_only(tool),
@@ -121,10 +123,10 @@ def tools_fact(server: str, listed: ToolList, *, before: standing.Fact | None) -
         )
         for tool in listed.tools
     )
-    if before is not None and before.detail == details.Tools(tools=tools):
+    if before is not None and before.detail == component_states.Tools(tools=tools):
         return before
-    return standing.Fact(
-        kind="tools", name=server, state="listed", since=datetime.now(UTC), detail=details.Tools(tools=tools)
+    return component_states.ComponentState(
+        kind="tools", name=server, state="listed", since=datetime.now(UTC), detail=component_states.Tools(tools=tools)
     )
 
 

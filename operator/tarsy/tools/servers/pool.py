@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.masking import known_secrets
-from tarsy.telemetry import standing
+from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.servers import connection, listing, toolbox
 from tarsy.transcript import ports
@@ -88,7 +88,7 @@ class Pool:
                 self._begin(server)
             await asyncio.Event().wait()
 
-    def facts(self) -> Iterator[standing.Fact]:
+    def facts(self) -> Iterator[component_states.ComponentState]:
         """The states and tools of the servers in force."""
         for server in self.tools.servers.values():
             yield from server.facts()

@@ -1,12 +1,15 @@
-"""The details of component states, a shape for each kind; they are stored as JSON with these keys.
+"""Component states: what a process reports of its parts, each with a state, its time and details.
 
-What a process of an earlier version does not report has a default here; what one of a later version adds is left out.
+Modules of all rooms report them, and `store.fleet.reporter` passes them on, also to the API. They must hold nothing
+secret; they are masked all the same before they are stored. Details are stored as JSON, in one shape for each kind.
+Fields that a process of an earlier version does not report have defaults; those of a later version are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -21,9 +24,9 @@ class Process:
     roles: tuple[str, ...] = ()
     version: str = ""
     build: str = ""
-    """The log that it can read (`record.build`)."""
+    """The versions of the log that it can read (`record.build`)."""
     slots: int = 0
-    """The investigations that it runs at once; 0 if it is no worker."""
+    """The investigations that it can run at once; 0 if it is no worker."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class Server:
     problem: str = ""
     missing: str = ""
     tools: int = 0
-    """How many it offers."""
+    """The number of tools that it offers."""
     stopped: tuple[StoppedTool, ...] = ()
 
 
@@ -72,7 +75,7 @@ class OfferedTool:
     name: str
     description: str = ""
     read_only: bool = False
-    """Whether it says that it only reads."""
+    """Whether its server declares it read-only."""
     hash: str = ""
 
 
@@ -101,7 +104,7 @@ class Provider:
     price: Any = None
     limits: Any = None
     named: bool = False
-    """Whether it is worth telling."""
+    """Whether the configuration names it."""
     problem: str = ""
     failure: Failure | None = None
 
@@ -129,7 +132,7 @@ class Passed:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """A watch of the cluster: its state says all."""
+    """A watch of the cluster, without details."""
 
 
 Detail = Process | Configuration | Server | Tools | Provider | Passed | Watch
@@ -151,5 +154,34 @@ def encode(detail: Detail) -> dict[str, Any]:
 
 
 def decode(kind: Kind, stored: Mapping[str, Any]) -> Any:
-    """Return the detail of a fact of this kind, from JSON."""
+    """Return the detail of a component state of this kind, from JSON."""
     return _ADAPTERS[kind].validate_python(stored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComponentState:
+    """The state of one component."""
+
+    kind: Kind
+    name: str
+    """The component among those of its kind."""
+    state: str
+    since: datetime
+    """The time at which the state began."""
+    detail: Detail
+    """The details, in the shape of this kind."""
+
+
+class StateTracker:
+    """The present state of a component, and its time."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.since = datetime.now(UTC)
+
+    def change(self, state: str) -> bool:
+        """Change to `state`; return whether that is another state."""
+        changed = state != self.state
+        if changed:
+            self.state, self.since = state, datetime.now(UTC)
+        return changed
