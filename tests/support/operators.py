@@ -55,7 +55,7 @@ class Process:
         """
         port = await self._until(lambda: _LISTENING.search(self.log), what="the line that names its port")
         self.url = f"http://127.0.0.1:{port[1]}"
-        path, status = ("/healthz", 200) if waits else ("/", 404)
+        path, status = ("/healthz", 200) if waits else ("/no-such-page", 404)
         await self._until(lambda: _status(int(port[1]), path) == status, what=path)
 
     async def kill(self) -> None:
