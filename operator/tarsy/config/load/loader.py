@@ -1,6 +1,6 @@
-"""Reads the platform file; what is wrong is said with file, line, place and, where there is a choice, what there is.
+"""Loads the platform file; each problem has its file, line, place and, for a choice, the alternatives.
 
-Never with the value that is wrong: it may be a key that was written into the wrong field, and errors are logged.
+No problem quotes the wrong value: it may be a key in the wrong field, and errors are logged.
 
 Strings of the file may name variables of the environment, `{{.NAME}}`. `${NAME}` stays text: shells, queries and
 instructions are full of it.
@@ -40,9 +40,9 @@ class Loaded:
 
     platform: platforms.Platform
     written: Mapping[str, Any] = field(repr=False)
-    """The content of the file, before defaults and variables. It may hold secrets (see `shown`)."""
+    """The content of the file, before defaults and variables. It may hold secrets (see `redact.view`)."""
     used: Mapping[str, Any] = field(repr=False)
-    """The same with its variables put in, which makes secrets of more of it."""
+    """The content with its variables filled in, which may be further secrets."""
 
 
 def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platforms.Platform:

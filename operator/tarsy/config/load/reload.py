@@ -24,14 +24,14 @@ from tarsy.resources import files
 
 @dataclass(frozen=True)
 class _Unreadable:
-    """A file that cannot be read, and why."""
+    """The reason why a file cannot be read."""
 
     problem: str
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """The result of one look; None stands for a file that was written to meanwhile."""
+    """The result of one check; the content is None if the file was written meanwhile."""
 
     content: bytes | _Unreadable | None
     keys: secret_files.Digests
@@ -47,10 +47,10 @@ class Watch:
         environment: Mapping[str, str],
         beside: Callable[[platforms.Platform], Iterable[Path]] = lambda _: (),
     ) -> None:
-        """Load what is there; a ConfigError lists everything that is wrong with it.
+        """Load the file; raises a ConfigError that lists all problems.
 
-        `path` None is what is built in; `beside` names the other files that a platform says are to be read. What can be
-        read only once, such as a pipe, is.
+        Without a `path` the built-in platform is loaded. `beside` returns the other files that a platform names. A pipe
+        is read once.
         """
         self._path = path
         self._environment = environment
@@ -62,15 +62,15 @@ class Watch:
         except files.FileError as error:
             raise loader.ConfigError(str(error)) from error
         self.problem = ""
-        """The problems of the present file, one a line; "" if it is loaded."""
+        """The problems of the present file, one in each line; "" if it is loaded."""
         self.keys = self._keys()
-        """The files beside it."""
+        """The digests of the other files."""
         self._is_looked_at = is_file
         self._loaded_of = content
         self._judged = self._before = _Seen(content, self.keys)
 
     def changed(self) -> bool:
-        """Look once; whether `loaded`, `problem` or `keys` have changed. It may take a while: not for the loop."""
+        """Check once whether `loaded`, `problem` or `keys` have changed. It blocks: call it in a thread."""
         seen = _Seen(self._content(), self._keys())
         is_settled, self._before = seen == self._before, seen
         if seen.content is None or not is_settled or seen == self._judged:
@@ -86,7 +86,7 @@ class Watch:
             self.problem = ""
         except files.FileError as error:
             self.problem = str(error)
-        self.keys = keys if self.loaded is before[0] else self._keys()  # another file may name others
+        self.keys = keys if self.loaded is before[0] else self._keys()  # another platform file may name other files
         self._judged = self._before = _Seen(content, self.keys)
         return (self.loaded, self.problem, self.keys) != before
 
@@ -102,7 +102,7 @@ class Watch:
             return self._loaded_of
         try:
             before = self._path.stat()
-            if stat.S_ISFIFO(before.st_mode):  # to open one waits for who writes
+            if stat.S_ISFIFO(before.st_mode):  # opening one waits for a writer
                 return _Unreadable("a pipe, which cannot be read again")
             content = loader.contents(self._path)
             after = self._path.stat()

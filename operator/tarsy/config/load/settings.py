@@ -1,4 +1,4 @@
-"""Settings of one process: what environment and flags say, as opposed to the platform file."""
+"""Settings of one process: from its environment and flags, not from the platform file."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _URL_LOOKS = "it should look like postgresql://user:password@host:5432/tarsy"
 
 
 class SecretError(loader.ConfigError):
-    """The file of a secret does not have it, or not yet; the message says of which variable, and nothing of either."""
+    """The file of a secret does not have it, or not yet; the message names only the variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """A secret of the environment, or of a file, which may be there later than the process."""
+    """A secret of the environment, or of a file, which may appear after the start of the process."""
 
     variable: str
     value: str = field(default="", repr=False)
-    """"" where it is in a file."""
+    """"" if it is in a file."""
     file: Path | None = None
     check: Callable[[str], str] = str
-    """Returns what it is given, or raises a load.ConfigError."""
+    """Returns its argument, or raises a loader.ConfigError."""
 
     def read(self) -> str:
-        """The secret as it is now; a SecretError where its file does not have it."""
+        """Return the present secret; raises a SecretError if its file does not have it."""
         if self.file is None:
             return self.value
         named = f"{self.variable}{FILE}: the file that it names"
@@ -60,26 +60,26 @@ class Settings:
 
     database_url: Secret
     platform_file: Path | None
-    """None: what is built in."""
+    """None: the built-in platform."""
     kubeconfig: Path | None
     """None: the cluster that the process runs in, or the default kubeconfig."""
     listen_host: str
     listen_port: int
     role: Role
     webhook_token: Secret | None
-    """None only with `--insecure-dev`, and where the API is not served."""
+    """None only with `--insecure-dev`, and if the API is not served."""
     deployment: str = ""
-    """The Deployment that the process belongs to, as the chart says; "" is none, and no event is told of one."""
+    """The Deployment of the process, set by the chart; "" if there is none, which then gets no events."""
     insecure_dev: bool = False
     """Whether runbooks may also be read from this machine's loopback (`tools.runbooks.client`)."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that this process plays."""
+        """The roles of this process."""
         return ("api", "controller", "worker") if self.role == "all" else (self.role,)
 
     def serves(self, role: Role) -> bool:
-        """Whether this process plays `role`."""
+        """Whether this process has `role`."""
         return role in self.roles
 
 
@@ -92,7 +92,7 @@ def operator(
     role: Role,
     insecure_dev: bool,
 ) -> Settings:
-    """Settings of `tarsy operator`; a ConfigError says which variable or flag is missing or wrong."""
+    """Return the settings of `tarsy operator`; raises a ConfigError that names the variable or flag."""
     host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -121,7 +121,7 @@ def operator(
 
 
 def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[str], str] = str) -> Secret | None:
-    """The secret of the file that the environment names, else of the environment itself, which is checked at once."""
+    """Return the secret of a file that the environment names, else of the environment, which is checked at once."""
     if path := environment.get(variable + FILE):
         return Secret(variable=variable, file=Path(path), check=check)
     value = environment.get(variable, "").strip()
@@ -129,9 +129,9 @@ def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[s
 
 
 def database_url(environment: Mapping[str, str]) -> Secret:
-    """The database's URL, of a file or the environment.
+    """Return the database's URL, of a file or the environment.
 
-    A ConfigError says how it should look, and never how it does look.
+    Raises a ConfigError, which shows an example and never the value.
     """
     url = _secret(environment, DATABASE_URL, check=_checked)
     if url is None:
@@ -147,7 +147,7 @@ def _checked(url: str) -> str:
 
 
 def _is_postgres(url: str) -> bool:
-    """Whether `url` is one that asyncpg can read: it would tell parts of a password as a host or a port."""
+    """Whether asyncpg can parse `url`: its own errors quote parts of a password as a host or a port."""
     try:
         parsed = urllib.parse.urlsplit(url)
         urllib.parse.parse_qs(parsed.query, strict_parsing=bool(parsed.query))

@@ -22,24 +22,24 @@ from tarsy.resources import files
 Place = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
-"""A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
+"""A possible misspelt key; one with digits may be a secret in the wrong place, which is not shown."""
 _DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
     platforms.SERVER_NAME: "expected letters, digits and -, or single _ between them",
 }
 _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
-"""Where pydantic has what `type` says in a place, by the steps that lead there: the file has no such key."""
+"""The steps to the unions by `type`, in whose places pydantic inserts the type: the file has no such key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Something that is wrong."""
+    """A problem and its place."""
 
     place: Place
     """The location in the checked value."""
     problem: files.Problem
     is_unknown: bool
-    """A key that there is not: without it the rest means what it meant."""
+    """Whether it is an unknown key: without it the meaning of the rest is the same."""
 
 
 def problems(
@@ -62,19 +62,22 @@ def problems(
         elif error_details["type"] == "union_tag_invalid":
             line = (*line, "type")
         else:
-            line = (*line, *_steps(message.partition(":")[0]))  # a rule over several keys begins with the one meant
+            line = (
+                *line,
+                *_steps(message.partition(":")[0]),
+            )  # the message of a rule over several keys begins with the wrong one
         problem = document.problem(line, f"{files.path_text((*at, *shown_location))}: {message}")
         yield Found(place=location, problem=problem, is_unknown=is_unknown)
 
 
 def _steps(text: str) -> Iterator[int | str]:
-    """The steps of a place that is told as `custom_patterns.1.name`."""
+    """Yield the steps of a place such as `custom_patterns.1.name`."""
     for step in text.split("."):
         yield int(step) if step.isascii() and step.isdecimal() else step
 
 
 def untagged(location: Place) -> Place:
-    """A location of pydantic's, as a place of the file."""
+    """Return the place in the file for a location of pydantic."""
     steps = {location[:1], location[:1] + location[2:3]}
     tag = next((index for above, index in _TAGGED if above in steps), len(location))
     return location[:tag] + location[tag + 1 :]
@@ -119,7 +122,7 @@ def _schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
 
 
 def _keys(schema: dict[str, Any], location: Place) -> list[str]:
-    """The keys that a JSON schema has at a location of pydantic's."""
+    """Return the keys of a JSON schema at a location of pydantic."""
     node = _resolved(schema, schema)
     for step in location:
         if "discriminator" in node:

@@ -27,7 +27,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 def collect(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[str]:
-    """All that a process was given which has that environment and uses that platform file, as it can be read now."""
+    """Return the secrets of a process with this environment and platform file, as they can be read now."""
     secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
     hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
     secrets += _Reader(environment).secrets_in(loaded.model_dump(mode="python", exclude=hashes))
@@ -35,7 +35,7 @@ def collect(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[
 
 
 def pepper(environment: Mapping[str, str]) -> str:
-    """A secret that all processes share: the password of the database; "" where it wants none."""
+    """Return a secret that all processes share: the password of the database, or ""."""
     url = environment.get(settings.DATABASE_URL, "")
     if named := environment.get(settings.DATABASE_URL + settings.FILE):
         url = _text(Path(named)).strip()
@@ -46,7 +46,7 @@ def pepper(environment: Mapping[str, str]) -> str:
 
 
 def _of_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """The secrets among the variables, and those in files that variables name."""
+    """Yield the secrets in variables, and in files that variables name."""
     yield from _of_variables(environment)
     for name, value in environment.items():
         held = name.removesuffix(settings.FILE)
@@ -57,13 +57,13 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 class _Reader:
-    """Goes through a platform file."""
+    """Finds the secrets of a platform file."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
 
     def secrets_in(self, value: Any, key: str = "") -> Iterator[str]:
-        """The secrets in what stands under `key`."""
+        """Yield the secrets in the value of `key`."""
         match value:
             case dict() if key == "headers":
                 yield from _of_headers(value)
@@ -94,7 +94,7 @@ class _Reader:
 
 
 def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
-    """Values whose names promise a secret, or that look like one beside their names; and secrets in URLs."""
+    """Yield values of secrets' names, values that look like secrets, and secrets in URLs."""
     for name, text in variables.items():
         value = str(text)
         if _promises(name):
@@ -107,7 +107,7 @@ def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
-    """The same, and sessions: a cookie's name says nothing of what its values are."""
+    """Yield the secrets of headers, also of cookies, whose names say nothing of their values."""
     yield from _of_variables(headers)
     for name, value in headers.items():
         if _SESSION.search(name):
@@ -126,7 +126,7 @@ def _looks_secret(name: str, value: str) -> bool:
 
 
 def _of_arguments(arguments: list[str]) -> Iterator[str]:
-    """Yield the values of flags whose names promise a secret, in the same argument or in the next."""
+    """Yield the values of secrets' flags, in the same argument or in the next."""
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag.startswith("-") and secret_names.kind_of(flag.encode("utf-8", "replace")):
@@ -135,7 +135,7 @@ def _of_arguments(arguments: list[str]) -> Iterator[str]:
 
 
 def _of_url(value: str) -> Iterator[str]:
-    """The password and the secret parameters in a URL, as they are written and as they are meant."""
+    """Yield the password and the secret parameters of a URL, percent-encoded and decoded."""
     if "://" not in value:
         return
     try:
@@ -150,7 +150,7 @@ def _of_url(value: str) -> Iterator[str]:
 
 
 def _of_file(path: Path) -> Iterator[str]:
-    """Yield the content of a file; of JSON, the values whose names promise a secret."""
+    """Yield the content of a file; of JSON, the values of secrets' names."""
     text = _text(path)
     try:
         parsed = json.loads(text)
@@ -167,7 +167,7 @@ def _of_file(path: Path) -> Iterator[str]:
 
 
 def _text(path: Path) -> str:
-    """The beginning of a file; "" where it cannot be read, which is told elsewhere."""
+    """Return the beginning of a file; "" if it cannot be read, which others report."""
     try:
         return secret_files.read_beginning(path, secret_files.LARGEST).decode()
     except (secret_files.UnreadableError, UnicodeDecodeError):
