@@ -1,7 +1,4 @@
-"""Who may do what, on a real API server: every route of the API, whoever else has added it.
-
-Source: reliability.md, test 12.
-"""
+"""Who may do what, on a real API server: every route of the API, whoever else has added it."""
 
 from __future__ import annotations
 

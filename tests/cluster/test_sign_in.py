@@ -183,3 +183,17 @@ async def test_the_first_page_names_the_user_and_leads_a_stranger_to_signing_in(
     assert response.status == 401
     assert "tarsy open" in refused
     assert "Sign out" not in refused
+
+
+async def test_signing_in_leads_to_a_page_of_ours_only(serve: Serve, reader: str) -> None:
+    api = await serve()
+    for page, expected in (
+        ("/investigations/x", 303),
+        ("//evil.example", 422),
+        ("/\\evil.example", 422),
+        ("https://e", 422),
+    ):
+        address = f"{await sign_in_address(api, reader)}&next={page}"
+        async with api.get(address, allow_redirects=False) as response:
+            assert response.status == expected, page
+            assert response.headers.get("Location") == (page if expected == 303 else None)

@@ -1,7 +1,4 @@
-"""Whoever reaches the port, and even whoever has the webhook's token, keeps no honest caller waiting.
-
-Source: reliability.md, test 17.
-"""
+"""Whoever reaches the port, and even whoever has the webhook's token, keeps no honest caller waiting."""
 
 from __future__ import annotations
 

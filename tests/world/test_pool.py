@@ -116,7 +116,10 @@ class Killing(spoken.Spoken):
         super().tool(call, piece)
 
 
-async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
+async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
     settings = platforms.MCPServer(transport=stdio(tmp_path))
     server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
     async with owned(server):

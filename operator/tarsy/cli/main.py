@@ -11,6 +11,7 @@ COMMANDS = {
     "chain": "Check chains in files, and make chains of TARSy's former YAML.",
     "config": "Check the platform file, and describe what may stand in it.",
     "migrate": "Bring the database to the schema that this version needs.",
+    "open": "Open the pages in a browser.",
     "operator": "Run an operator process.",
     "tools": "Confirm tools of MCP servers that have changed.",
 }

@@ -14,14 +14,21 @@ from tarsy.web import rendering
 _OPENED_BY_PERSON = ("none", "same-origin", "same-site")
 """What browsers say of an address that was typed, or opened by a program. Source: W3C, "Fetch Metadata"."""
 
+_PAGE = r"^/([A-Za-z0-9_-][A-Za-z0-9/_.-]*)?$"
+"""A page of ours: with `//` or a backslash it could be another site's."""
+
 
 def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
     """Return the routes `/sign-in` and `/sign-out`."""
     router = APIRouter(route_class=renderer.route_class(), redirect_slashes=False)
 
     @router.get("/sign-in", include_in_schema=False)
-    async def sign_in(request: Request, code: Annotated[str, Query(max_length=100)] = "") -> Response:
-        """Exchange a one-time code for a cookie, and go to the first page.
+    async def sign_in(
+        request: Request,
+        code: Annotated[str, Query(max_length=100)] = "",
+        next_page: Annotated[str, Query(alias="next", max_length=200, pattern=_PAGE)] = "/",
+    ) -> Response:
+        """Exchange a one-time code for a cookie, and go to a page.
 
         A link on another site cannot sign its reader in as somebody else.
         """
@@ -32,7 +39,7 @@ def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRoute
             message = "the code is unknown, used or older than 30 seconds: run `tarsy open` again"
             raise problems.Problem(HTTPStatus.UNAUTHORIZED, message)
         cookie = sessions.set_cookie(begun, is_https=access.site(request).startswith("https:"))
-        headers = rendering.HEADERS | {"Location": "/", "Set-Cookie": cookie}
+        headers = rendering.HEADERS | {"Location": next_page, "Set-Cookie": cookie}
         return Response(status_code=HTTPStatus.SEE_OTHER, headers=headers)
 
     @router.post("/sign-out", include_in_schema=False)
