@@ -39,7 +39,7 @@ async def told(database: databases.Database, host: str, **stopped: str) -> None:
         component_states.ComponentState(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
     ]
     kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
-    kept.hear(lambda: facts)
+    kept.add_source(lambda: facts)
     await kept.report()
 
 

@@ -78,7 +78,7 @@ def process(
     def said() -> Iterator[component_states.ComponentState]:
         yield from facts
 
-    kept.hear(said)
+    kept.add_source(said)
     return kept
 
 

@@ -39,7 +39,7 @@ class Part:
 
 def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Reporter:
     kept = apis.keeping(database, host=host, slots=slots)
-    kept.hear(part)
+    kept.add_source(part)
     return kept
 
 
@@ -156,7 +156,7 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
         missing="a canary",
         stopped=[{"tool": "canary", "pinned": "", "offered": "canary"}],
     )
-    kept.hear(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
+    kept.add_source(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
     await kept.report()
     stored = str(await queue.rows(database, "SELECT name, CAST(detail AS text) FROM catalogue"))
     assert "canary" not in stored
@@ -172,8 +172,8 @@ async def test_an_outage_is_logged_once_and_ends_nothing_and_who_stops_is_gone_a
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(reporter, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(reporter, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(reporter, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(reporter, "RETRY_SECONDS", 0.02)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         part = Part(fact())
@@ -190,7 +190,7 @@ async def test_an_outage_is_logged_once_and_ends_nothing_and_who_stops_is_gone_a
             patched.setattr(catalogue, "write", tries)
             await until(lambda: tries.calls >= 3)
         assert (kept.database.state, kept.database.since) == ("away", since)
-        assert sum("nobody is told of this process" in line for line in caplog.messages) == 1
+        assert sum("the facts of this process cannot be written" in line for line in caplog.messages) == 1
         between.accept()
         await until(lambda: kept.database.state == "answering")
         assert await told(database, "server") == [("here", "tools", "unreachable")]

@@ -52,7 +52,7 @@ class Worker:
             detail=component_states.Process(roles=("worker",), slots=1, version="0", build=queue.BUILD),
             mask=str,
         )
-        self._kept.hear(self.eligible.facts)
+        self._kept.add_source(self.eligible.facts)
 
     async def claim(self) -> UUID | None:
         """Claim what it can run, if that waits, and tell others what it passes over."""
@@ -399,7 +399,7 @@ async def test_judged_snapshots_are_forgotten_once_nothing_open_runs_them(
         await queue.admit(database, chain=queue.chain(activeDeadlineSeconds=seconds))
         assert await worker.claim() is not None
         await queue.execute(database, "UPDATE work SET state = 'ended', token = NULL, lease_until = NULL")
-    assert len(worker.eligible.choose().judged) <= 3
+    assert len(worker.eligible.choose().checked) <= 3
 
 
 async def test_workers_report_what_they_can_use_for_as_long_as_they_are_there(database: databases.Database) -> None:

@@ -240,7 +240,7 @@ async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: dat
     await queue.admit(database)
     claim = await queue.claimed(database)
     end = log.prepare(stories.run_ended(final_analysis=SECRET))
-    statement, values = log.appending(
+    statement, values = log.append_statement(
         [end], investigation=claim.investigation, log_seq=0, token=claim.token, where=lambda _: (0, "")
     )
     async with database.begin() as connection:

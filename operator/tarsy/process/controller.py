@@ -49,7 +49,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
     )
     context.early.readiness.add(checks.Watch(watcher))
-    context.process_reporter.hear(watcher.facts)
+    context.process_reporter.add_source(watcher.facts)
     projection = projector.Projector(cluster=cluster, database=context.database)
     due = duties.Duties(
         cluster=cluster,

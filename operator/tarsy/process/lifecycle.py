@@ -143,5 +143,5 @@ def _keeper(
         detail=detail,
         mask=lambda text: process_masking.mask_alert(in_force.shown.without(text)),
     )
-    fact_reporter.hear(in_force.facts)
+    fact_reporter.add_source(in_force.facts)
     return fact_reporter

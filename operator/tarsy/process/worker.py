@@ -61,7 +61,7 @@ def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
                 await asyncio.wait_for(watching.wait(), FIRST_SECONDS)
         await worker_clients.begin(context.stack)
         garbage_collection.freeze()
-        context.process_reporter.hear(worker_clients.facts)
+        context.process_reporter.add_source(worker_clients.facts)
         context.in_force.prepare(worker_clients.prepare)
         has_clients.set()
         await worker_clients.run()

@@ -1,8 +1,8 @@
-"""Appending to the log: one statement for a commit, whatever it holds.
+"""Appending to the log: each commit is one statement.
 
-The statement fences, adds the entries, and brings the narrow rows up to date that lists and the status read (`runs`,
-`stages`, `executions`). It is composed of the parts that a commit needs; each part takes its rows as arrays, so that
-the same few texts serve all commits.
+The statement checks the fence, inserts the entries, and updates the narrow rows that lists and the status read (`runs`,
+`stages`, `executions`). It is composed of the parts that a commit needs. Each part takes its rows as arrays, so that a
+few texts serve all commits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tarsy.transcript import entries, excerpts
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
-"""Characters of the analysis, and of the summary, by which an investigation is found; `tarsy_words` takes no more."""
+"""Characters of the analysis, and of the summary, that a search matches; `tarsy_words` takes no more."""
 
-ERROR_SHOWN = 200
-"""Characters of a provider's error that the status shows while its request is sent again."""
+ERROR_MAX = 200
+"""Characters of a provider's error that the status shows while the request is retried."""
 
-SUMS_OF_STAGES = ("StagesCompleted", "StagesFailed")
-"""The reasons of a run that ended as its stages did."""
+STAGE_REASONS = ("StagesCompleted", "StagesFailed")
+"""The reasons of a run that its stages ended."""
 
-Place = Callable[[str], tuple[int, str]]
-"""From an execution's id to its run and stage."""
+RunAndStage = Callable[[str], tuple[int, str]]
+"""Returns the run and stage of an execution by its id."""
 
 _FENCE = """
   fenced AS (
@@ -38,9 +38,9 @@ _FENCE = """
     SET log_seq = log_seq + :count,
       attempts_without_progress = CASE WHEN :progresses THEN 0 ELSE attempts_without_progress END,
       revision = revision + CAST(run = 0 AS integer), stale = stale OR run = 0,
-      changed = CASE WHEN :moves_on AND run = 0 THEN tarsy_now() ELSE changed END,
+      changed = CASE WHEN :changes_stages AND run = 0 THEN tarsy_now() ELSE changed END,
       state = CASE WHEN :ends THEN 'ended' ELSE state END,
-      token = CASE WHEN :forget THEN NULL ELSE token END
+      token = CASE WHEN :clear_token THEN NULL ELSE token END
     WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token
       AND state <> 'ended'
     RETURNING investigation, claims, clock_timestamp() AS at
@@ -48,7 +48,7 @@ _FENCE = """
 
 _RETRY = {"retrying": "text", "retry_seconds": "double precision"}
 _COUNTERS = ("iterations", "tool_calls", "input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
-_STANDING = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint"), "cost": "double precision"}
+_PROGRESS = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint"), "cost": "double precision"}
 
 _PARTS: dict[str, tuple[dict[str, str], str]] = {
     "entries": (
@@ -106,7 +106,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
             "name": "text",
             "provider": "text",
             "strategy": "text",
-            **_STANDING,
+            **_PROGRESS,
         },
         """
     INSERT INTO executions
@@ -121,7 +121,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         {
             "id": "text",
             "provider": "text",
-            **_STANDING,
+            **_PROGRESS,
             **_RETRY,
         },
         """
@@ -169,21 +169,21 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     WHERE investigations.id = fenced.investigation""",
     ),
 }
-"""For each part its rows' columns with their types, and what it does with them (`added`)."""
+"""For each part the columns of its rows with their types, and the statement that uses the rows (`added`)."""
 
 _STAGES = frozenset({"new_stages", "ended_stages"})
-"""The parts by which an investigation has changed for those who watch lists (`changes`), beside its end."""
+"""The parts that change an investigation in lists (`work.changed`), beside its end."""
 
 Row = dict[str, Any]
 
 
 @dataclass(kw_only=True)
 class _Changes:
-    """The additions of a commit, by table. Rows that begin and end in one commit are added in their final state."""
+    """The rows of a commit, by part. A row that begins and ends in one commit is inserted in its final state."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """The run and stage of executions that begin in it."""
+    """The run and stage of each execution that begins in the commit."""
 
     def add(self, part: str, row: Row) -> Row:
         self.rows.setdefault(part, []).append(row)
@@ -194,43 +194,42 @@ class _Changes:
         return next(matching, None)
 
     def execution(self, identity: str) -> Row:
-        """The row of an execution, new or not: whatever is added to it, no request of it is sent again any more."""
+        """Return the row of an execution, new or not. Any change of it ends a retry."""
         change = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
-        row = change or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
+        row = change or self.add("moved_executions", {"id": identity, "provider": None, **_NO_PROGRESS})
         row |= dict.fromkeys(_RETRY)
         return row
 
 
-_NOTHING_YET: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0), "cost": None}
+_NO_PROGRESS: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0), "cost": None}
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An entry, and how it is stored."""
+    """An entry, and its stored form."""
 
     entry: entries.Entry
     stored: entries.Stored
 
 
 def prepare(entry: entries.Entry) -> Prepared:
-    """Make ready what is to be appended; a ValueError says that it cannot be stored."""
+    """Encode an entry. Raises ValueError if it cannot be stored."""
     return Prepared(entry, entries.encode(entry))
 
 
-def appending(
+def append_statement(
     added: Sequence[Prepared],
     *,
     investigation: UUID,
     log_seq: int,
     token: UUID | None,
-    where: Place,
-    forget_token: bool = False,
+    where: RunAndStage,
+    clear_token: bool = False,
 ) -> tuple[TextClause, dict[str, Any]]:
-    """The statement that appends `added` behind entry `log_seq`, and its values.
+    """Return the statement that appends `added` after entry `log_seq`, and its values.
 
-    It gives a row; none, and it does nothing, where that is not the last entry of `token`'s.
-
-    `forget_token`: the claim ends with it, so that its worker, however late it wakes, writes nothing more.
+    The statement returns a row. If `log_seq` is not the last entry, or `token` not the claim's, it changes nothing and
+    returns no row. With `clear_token` it also ends the claim, so that its worker, however late it wakes, cannot write.
     """
     changes = _changes(added, log_seq=log_seq, where=where)
     parts = tuple(part for part in _PARTS if part in changes.rows)
@@ -244,8 +243,8 @@ def appending(
         "count": len(added),
         "progresses": not all(isinstance(prepared.entry, entries.ModelRetried) for prepared in added),
         "ends": "ended_runs" in parts,
-        "moves_on": not _STAGES.isdisjoint(parts),
-        "forget": forget_token,
+        "changes_stages": not _STAGES.isdisjoint(parts),
+        "clear_token": clear_token,
     }
     return _statement(parts), fence | values
 
@@ -261,11 +260,11 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
     return text(f"WITH {','.join(texts)} SELECT investigation FROM fenced")  # noqa: S608 - our own texts
 
 
-def _changes(added: Sequence[Prepared], *, log_seq: int, where: Place) -> _Changes:
+def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> _Changes:
     changes = _Changes()
     cuts_off = _cuts_off(added)
     for seq, prepared in enumerate(added, log_seq + 1):
-        _move(changes, prepared.entry, cuts_off=cuts_off)
+        _add_changes(changes, prepared.entry, cuts_off=cuts_off)
         run, stage, execution = _where(prepared.entry, changes.places, where)
         stored = prepared.stored
         changes.add(
@@ -286,7 +285,7 @@ def _changes(added: Sequence[Prepared], *, log_seq: int, where: Place) -> _Chang
 
 
 def _counts(entry: entries.Entry) -> Row:
-    """How many messages and calls an entry tells of."""
+    """Return the numbers of messages and calls in an entry."""
     return {
         "messages": len(registry.messages_of(entry)),
         "model_calls": int(registry.model_call(entry) is not None),
@@ -294,7 +293,7 @@ def _counts(entry: entries.Entry) -> Row:
     }
 
 
-def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: Place) -> tuple[int, str, str]:
+def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: RunAndStage) -> tuple[int, str, str]:
     if isinstance(entry, entries.OfRun):
         return entry.run, "", ""
     if isinstance(entry, entries.OfStage):
@@ -304,13 +303,13 @@ def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: Place
 
 
 def _cuts_off(added: Iterable[Prepared]) -> bool:
-    """Whether these entries end a run otherwise than by its stages: the stages that end with it are cut off."""
+    """Whether the entries end a run for another reason than its stages: stages that end with it are then cut off."""
     ends = (prepared.entry for prepared in added if isinstance(prepared.entry, entries.RunEnded))
-    return any(end.reason not in SUMS_OF_STAGES for end in ends)
+    return any(end.reason not in STAGE_REASONS for end in ends)
 
 
-def _move(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
-    """Note what `entry` changes beside the log."""
+def _add_changes(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
+    """Add the rows that `entry` changes beside the log."""
     if isinstance(entry, entries.OfExecution) and (call := registry.model_call(entry)):
         _count(changes.execution(entry.execution), call)
     match entry:
@@ -363,7 +362,7 @@ def _move(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
 
 
 def _count_tools(changes: _Changes, entry: entries.ToolsAnswered) -> None:
-    """Add tool calls to the numbers of their execution, and keep the whole of what the log has a part of."""
+    """Add tool calls to the numbers of their execution, and the full results of which the log has a part."""
     changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
     for run in entry.runs:
         if run.whole is not None:
@@ -380,8 +379,8 @@ def _count(row: Row, call: entries.ModelCall) -> None:
 
 
 def _retrying(entry: entries.ModelRetried) -> str:
-    """The provider and why its request is sent again, on one line, for people."""
-    error = excerpts.one_line(entry.error, ERROR_SHOWN)
+    """Return the provider and the error of a request that is retried, on one line."""
+    error = excerpts.one_line(entry.error, ERROR_MAX)
     code = f" (code {entry.code})" if entry.code and entry.code not in error else ""
     return f"{entry.provider}: {error}{code}"
 
@@ -401,5 +400,5 @@ def _execution_row(entry: entries.ExecutionStarted) -> Row:
         "name": entry.name,
         "provider": entry.agent.provider if entry.agent else "",
         "strategy": entry.agent.strategy if entry.agent else "",
-        **_NOTHING_YET,
+        **_NO_PROGRESS,
     }

@@ -60,7 +60,7 @@ class Eligibility:
         while True:
             try:
                 return await work.claim(
-                    database, owner=owner, lease=lease, build=build, max_running=max_running, chooses=self.choose()
+                    database, owner=owner, lease=lease, build=build, max_running=max_running, only=self.choose()
                 )
             except claim_filter.UncheckedChainError as error:
                 if (snapshot := await passed_over.snapshot(database, error.investigation)) is not None:
@@ -85,7 +85,7 @@ class Eligibility:
             for name, verdict in self._verdicts.items()
             for agent in verdict.agents
         ]
-        return claim_filter.ClaimFilter(judged=tuple(self._verdicts), passed=passed)
+        return claim_filter.ClaimFilter(checked=tuple(self._verdicts), unrunnable=passed)
 
     def facts(self) -> Iterator[component_states.ComponentState]:
         """Yield a fact for each snapshot of which this worker cannot run all agents."""

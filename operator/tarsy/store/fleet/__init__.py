@@ -1,1 +1,1 @@
-"""Facts that all processes share: the catalogue, tool pins, the leader, the throttle."""
+"""Facts that all processes share: the catalogue, tool pins, the leader, rate limits."""

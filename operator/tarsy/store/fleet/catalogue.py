@@ -1,7 +1,7 @@
-"""The catalogue of process facts, which every process can read.
+"""The table `catalogue`: process facts, which every process can read.
 
 The facts are the process itself, its MCP servers and tools, its providers, its watch, its configuration. A process
-renews one narrow row; its other rows are written when they change, and count for as long as that one is fresh, by the
+renews one narrow row. Its other rows are written when they change, and are valid while the narrow row is fresh, by the
 database's clock.
 """
 
@@ -22,12 +22,12 @@ from tarsy.store.base import databases
 from tarsy.telemetry import component_states
 
 FRESH = timedelta(seconds=30)
-"""A process that has not been seen for so long is not there."""
+"""A process that was not seen for this time counts as gone."""
 FORGOTTEN = timedelta(hours=1)
-"""One that has not been seen for so long leaves no rows; a crash loop is to leave few."""
+"""The rows of a process that was not seen for this time are deleted; a crash loop must not leave many."""
 ROWS_MAX = 10_000
 SERVERS_MAX = 1000
-"""The servers whose tools chains and alerts are checked against, at most."""
+"""The maximum number of servers whose tools chains and alerts are checked against."""
 
 _WRITE = text("""
   INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail)
@@ -43,7 +43,7 @@ _WRITE = text("""
 async def write(
     database: databases.Database, process: UUID, facts: Collection[component_states.ComponentState]
 ) -> bool:
-    """Keep what a process says of itself, its fact of kind `process` among it; return whether it was not known."""
+    """Write facts of a process, including the one of kind `process`; return whether the process was unknown."""
     values = [
         {
             "kind": fact.kind,
@@ -58,43 +58,43 @@ async def write(
     return any(row.is_new for row in rows if row.kind == "process")
 
 
-_KEEP_ONLY = text("""
-  DELETE FROM catalogue AS said
+_DELETE_OTHERS = text("""
+  DELETE FROM catalogue AS fact
   WHERE process = :process AND NOT EXISTS (
-    SELECT 1 FROM json_to_recordset(CAST(:known AS json)) AS given (kind text, name text)
-    WHERE given.kind = said.kind AND given.name = said.name
+    SELECT 1 FROM json_to_recordset(CAST(:current AS json)) AS current_fact (kind text, name text)
+    WHERE current_fact.kind = fact.kind AND current_fact.name = fact.name
   )
 """)
 
 
-async def keep_only(
+async def delete_others(
     database: databases.Database, process: UUID, facts: Collection[component_states.ComponentState]
 ) -> None:
-    """Forget what a process has said of all but these: a server that its platform file has lost is none any more."""
+    """Delete all other facts of a process, such as those of a server that its platform file no longer has."""
     keys = [{"kind": fact.kind, "name": fact.name} for fact in facts]
-    await database.run(_KEEP_ONLY, process=process, known=json.dumps(keys))
+    await database.run(_DELETE_OTHERS, process=process, current=json.dumps(keys))
 
 
 _LEAVE = text("DELETE FROM catalogue WHERE process = :process")
 
 
 async def leave(database: databases.Database, process: UUID) -> None:
-    """Forget a process that stops."""
+    """Delete the facts of a process that stops."""
     await database.run(_LEAVE, process=process)
 
 
 _FORGET = text("""
-  DELETE FROM catalogue AS said
+  DELETE FROM catalogue AS fact
   WHERE NOT EXISTS (
-    SELECT 1 FROM catalogue AS known
-    WHERE known.process = said.process AND known.kind = 'process'
-      AND known.seen_at > clock_timestamp() - CAST(:within AS interval)
-  ) AND said.seen_at < clock_timestamp() - CAST(:within AS interval)
+    SELECT 1 FROM catalogue AS present
+    WHERE present.process = fact.process AND present.kind = 'process'
+      AND present.seen_at > clock_timestamp() - CAST(:within AS interval)
+  ) AND fact.seen_at < clock_timestamp() - CAST(:within AS interval)
 """)
 
 
 async def forget(database: databases.Database, *, within: timedelta = FORGOTTEN) -> None:
-    """Forget the processes that have not been seen `within` that time."""
+    """Delete the facts of processes that were not seen `within` that time."""
     await database.run(_FORGET, within=within)
 
 
@@ -103,11 +103,11 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Generic[D]):
-    """A fact of a live process."""
+    """A fact of a live process, as read."""
 
     process: UUID
     host: str
-    """The name of the machine, or pod, that it runs on."""
+    """The name of the process's pod or machine."""
     kind: str
     name: str
     state: str
@@ -118,10 +118,10 @@ class Report(Generic[D]):
 AnyReport: TypeAlias = Report[Any]
 
 _READ = text("""
-  SELECT said.process, there.name AS host, said.kind, said.name, said.state, said.since, said.detail
-  FROM catalogue AS said JOIN catalogue AS there ON there.process = said.process AND there.kind = 'process'
-  WHERE there.seen_at > clock_timestamp() - CAST(:within AS interval) AND said.kind = ANY(:kinds)
-  ORDER BY said.kind, said.name, there.name, said.process
+  SELECT fact.process, owner.name AS host, fact.kind, fact.name, fact.state, fact.since, fact.detail
+  FROM catalogue AS fact JOIN catalogue AS owner ON owner.process = fact.process AND owner.kind = 'process'
+  WHERE owner.seen_at > clock_timestamp() - CAST(:within AS interval) AND fact.kind = ANY(:kinds)
+  ORDER BY fact.kind, fact.name, owner.name, fact.process
   LIMIT :limit
 """)
 
@@ -135,11 +135,11 @@ async def read(
 
 
 _TOOLS = text("""
-  SELECT DISTINCT ON (said.name) said.process, there.name AS host, said.kind, said.name, said.state, said.since,
-    said.detail
-  FROM catalogue AS said JOIN catalogue AS there ON there.process = said.process AND there.kind = 'process'
-  WHERE there.seen_at > clock_timestamp() - CAST(:within AS interval) AND said.kind = 'tools'
-  ORDER BY said.name, said.since DESC, said.process
+  SELECT DISTINCT ON (fact.name) fact.process, owner.name AS host, fact.kind, fact.name, fact.state, fact.since,
+    fact.detail
+  FROM catalogue AS fact JOIN catalogue AS owner ON owner.process = fact.process AND owner.kind = 'process'
+  WHERE owner.seen_at > clock_timestamp() - CAST(:within AS interval) AND fact.kind = 'tools'
+  ORDER BY fact.name, fact.since DESC, fact.process
   LIMIT :limit
 """)
 
@@ -147,36 +147,36 @@ _TOOLS = text("""
 async def tools(
     database: databases.Database, *, limit: int, within: timedelta = FRESH
 ) -> Sequence[Report[component_states.Tools]]:
-    """Return the tools of each MCP server, by name, as reported most recently; at most `limit` servers."""
+    """Return the latest report of tools for each MCP server, by name; at most `limit` servers."""
     return [_from_row(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
 
 
 async def tools_by_server(database: databases.Database) -> tool_filters.Catalogue:
-    """Return the tools of each MCP server, as reported most recently, and which of them are stopped."""
-    tools_by_server = {
+    """Return the tools of each MCP server in its latest report, and which of them are stopped."""
+    tools_of = {
         report.name: tool_filters.tools_from_detail(report.detail)
         for report in await tools(database, limit=SERVERS_MAX)
     }
     for report in await read(database, "server"):
-        listed = tools_by_server.get(report.name, [])
+        listed = tools_of.get(report.name, [])
         names = {tool.name for tool in listed}
         stopped = {stopped_tool.tool for stopped_tool in report.detail.stopped}
         listed += [tool_filters.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
-    return tools_by_server
+    return tools_of
 
 
 WORKERS = """
   SELECT process FROM catalogue
   WHERE kind = 'process' AND seen_at > clock_timestamp() - CAST(:fresh AS interval)
     AND CAST(detail AS jsonb) @> '{"roles": ["worker"]}'"""
-"""The processes that work and were seen `:fresh` that time."""
+"""The processes of role worker that were seen within `:fresh`."""
 
 _WORKERS = text(f"""
   WITH workers AS ({WORKERS})
-  SELECT workers.process, said.name,
-    CASE said.state WHEN 'unusable' THEN said.detail ->> 'problem' ELSE '' END AS problem
-  FROM workers LEFT JOIN catalogue AS said ON said.process = workers.process AND said.kind = 'provider'
-  ORDER BY said.name, workers.process
+  SELECT workers.process, fact.name,
+    CASE fact.state WHEN 'unusable' THEN fact.detail ->> 'problem' ELSE '' END AS problem
+  FROM workers LEFT JOIN catalogue AS fact ON fact.process = workers.process AND fact.kind = 'provider'
+  ORDER BY fact.name, workers.process
 """)  # noqa: S608 - our own text
 
 

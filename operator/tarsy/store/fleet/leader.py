@@ -1,4 +1,4 @@
-"""Which process leads: a lease row for each role that only one may have at a time, by the database's clock."""
+"""The table `leaders`: a lease, by the database's clock, for each role that only one process may have at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import text
 from tarsy.store.base import databases
 
 CONTROLLER = "controller"
-"""Writes the conditions of chains; sweeps, expires, resyncs."""
+"""The role that writes the conditions of chains, deletes expired objects and resyncs."""
 LEASE = timedelta(seconds=15)
 
 
@@ -23,7 +23,7 @@ _LEAD = text("""
 
 
 async def lead(database: databases.Database, role: str, *, owner: UUID, lease: timedelta) -> bool:
-    """Take or renew a role for `lease`; False while another process has it."""
+    """Acquire or renew a role for the time `lease`; return False while another process has it."""
     return bool(await database.run(_LEAD, role=role, owner=owner, lease=lease))
 
 
@@ -31,12 +31,12 @@ _RESIGN = text("DELETE FROM leaders WHERE role = :role AND owner = :owner")
 
 
 async def resign(database: databases.Database, role: str, *, owner: UUID) -> None:
-    """Let a role go, if this process has it."""
+    """Release a role, if this process has it."""
     await database.run(_RESIGN, role=role, owner=owner)
 
 
 async def remember_cluster(database: databases.Database, uid: str) -> bool:
-    """Whether this database belongs to the cluster of that uid; the first one to come is remembered."""
+    """Return whether this database belongs to the cluster of that uid; the first uid is stored."""
     async with database.begin() as connection:
         await connection.execute(
             text("INSERT INTO clusters (uid) SELECT :uid WHERE NOT EXISTS (SELECT 1 FROM clusters)"), {"uid": uid}

@@ -1,11 +1,11 @@
 """Investigations that workers pass over, because they cannot run an agent of an unfinished stage.
 
-Which agents of a chain a worker cannot run depends on the chain's snapshot and on that worker's platform file and
-environment alone. So each worker judges every snapshot once, not every investigation: a claim gets the result as a
-`choice.Choice`, and the catalogue gets it as facts of kind `passed`, which end with the worker. The sweep compares
-those of all live workers, and keeps in `work.passed_over_since` since when all of them pass an investigation over.
+Which agents a worker cannot run depends only on the chain snapshot and on the worker's platform file and environment.
+So each worker checks every snapshot once, not every investigation. Its claims use the result as a
+`claim_filter.ClaimFilter`; the catalogue has it as facts of kind `passed`, which end with the worker. The sweep
+compares the facts of all live workers: `work.passed_over_since` is the time since when all of them pass over one.
 
-Agents are counted from 0 in their stage, and stages in their chain: names would go through masking on their way here.
+Stages and agents are identified by position, from 0: their names would be masked in the catalogue.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tarsy.store.queue import claim_filter, work
 from tarsy.store.reads import snapshots
 
 PATIENCE = timedelta(minutes=10)
-"""For so long an investigation waits that all live workers pass over."""
+"""How long an investigation waits that all live workers pass over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The chain of investigations, as it was when they were admitted."""
+    """A chain as it was when an investigation was admitted."""
 
     hash: str
     spec: chains.Spec | None
-    """None: this program cannot read it."""
+    """None if this program cannot read it."""
 
 
 _SNAPSHOT = text("""
@@ -44,7 +44,7 @@ _SNAPSHOT = text("""
 
 
 async def snapshot(database: databases.Database, investigation: UUID) -> Snapshot | None:
-    """Return the snapshot of the chain that `investigation` runs; None if it is there no longer."""
+    """Return the chain snapshot that `investigation` runs; None if it is gone."""
     rows = await database.run(_SNAPSHOT, id=investigation)
     if not rows:
         return None
@@ -63,30 +63,32 @@ _OPEN = text("""
 
 
 async def still_open(database: databases.Database, hashes: Collection[str]) -> set[str]:
-    """Return those of `hashes` that are the hash of an open investigation's snapshot."""
+    """Return those of `hashes` that belong to the snapshot of an open investigation."""
     return {row.chain_hash for row in await database.run(_OPEN, hashes=list(hashes))}
 
 
-def _passes(of: str = "true") -> str:
-    """Return CTEs: live workers, the agents that they cannot run and investigations need, and what all pass over.
+def _passed_over_ctes(condition: str = "true") -> str:
+    """Return the common table expressions of the investigations that workers pass over.
 
-    `of` narrows down the investigations (`about`).
+    `unrunnable` has the agents that live workers cannot run, `passed` the investigations that need one, by worker, and
+    `by_all` the investigations that all live workers pass over. `condition` selects investigations (`about`).
     """
     return f"""
   workers AS ({catalogue.WORKERS}),
-  passes AS (
-    SELECT said.process, said.name AS hash, agent.*
-    FROM workers JOIN catalogue AS said USING (process)
-      CROSS JOIN LATERAL json_to_recordset(said.detail -> 'agents')
+  unrunnable AS (
+    SELECT fact.process, fact.name AS hash, agent.*
+    FROM workers JOIN catalogue AS fact USING (process)
+      CROSS JOIN LATERAL json_to_recordset(fact.detail -> 'agents')
         AS agent (stage integer, index integer, reason text, problem text, only_to_start boolean)
-    WHERE said.kind = 'passed'
+    WHERE fact.kind = 'passed'
   ), waiting AS MATERIALIZED (
     SELECT about.id, about.chain_hash, about.chain, about.stage_names
     FROM work JOIN investigations AS about ON about.id = work.investigation
-    WHERE state <> 'ended' AND {claim_filter.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL AND {of}
+    WHERE state <> 'ended' AND {claim_filter.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL
+      AND {condition}
   ), passed AS (
     SELECT about.id AS investigation, process, reason, problem
-    FROM waiting AS about JOIN passes ON hash = about.chain_hash
+    FROM waiting AS about JOIN unrunnable ON hash = about.chain_hash
     WHERE {claim_filter.UNFINISHED} AND {claim_filter.IN_TIME}
   ), by_all AS (
     SELECT investigation FROM passed GROUP BY investigation
@@ -94,12 +96,12 @@ def _passes(of: str = "true") -> str:
   )"""  # noqa: S608 - our own text
 
 
-_CONCERNS = text("""
+_ANY_PASSED = text("""
   SELECT EXISTS (SELECT 1 FROM catalogue WHERE kind = 'passed')
     OR EXISTS (SELECT 1 FROM work WHERE state <> 'ended' AND passed_over_since IS NOT NULL) AS any
 """)
 _MARK = text(f"""
-  WITH {_passes()}, changed AS (
+  WITH {_passed_over_ctes()}, changed AS (
     SELECT work.investigation, by_all.investigation IS NOT NULL AS is_by_all
     FROM work LEFT JOIN by_all USING (investigation)
     WHERE state <> 'ended' AND (by_all.investigation IS NULL) <> (passed_over_since IS NULL)
@@ -121,23 +123,24 @@ _HOLD_OVERDUE = text("""
   FOR NO KEY UPDATE SKIP LOCKED
 """)
 _WHY = text(f"""
-  WITH {_passes("about.id = :id")}
+  WITH {_passed_over_ctes("about.id = :id")}
   SELECT DISTINCT reason, problem FROM passed JOIN by_all USING (investigation)
   ORDER BY reason, problem
 """)  # noqa: S608 - our own text
 
 
 async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE) -> int:
-    """End what all live workers, at least one, have passed over for `patience`; return how many were ended.
+    """End investigations that all live workers have passed over for `patience`; return how many were ended.
 
-    The time begins anew where a worker comes that does not pass it over, where none is left, and where it was suspended
-    or claimed. One after the other, each in its own transaction: any number of processes may sweep at once.
+    The time begins again when a worker comes that does not pass the investigation over, when no worker is left, and
+    when the investigation is suspended or claimed. Each is ended in its own transaction, so any number of processes may
+    sweep at once.
     """
     fresh: dict[str, Any] = {"fresh": catalogue.FRESH}
-    (concerned,) = await database.run(_CONCERNS)
-    if not concerned.any:
+    (row,) = await database.run(_ANY_PASSED)
+    if not row.any:
         return 0
-    if marked := await database.run(_MARK, **fresh):  # the status says that it waits, and for what
+    if marked := await database.run(_MARK, **fresh):  # the status shows what they wait for
         await notify.send(database, *((notify.STATUS, str(row.investigation)) for row in marked))
     ended = 0
     for overdue in await database.run(_OVERDUE, patience=patience):
@@ -145,7 +148,7 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
         async with database.begin() as connection:
             if (await connection.execute(_HOLD_OVERDUE, identity | {"patience": patience})).first() is None:
                 continue
-            # Locked, it is not claimed; what is read now says whether all still pass it over.
+            # The row is locked and cannot be claimed. Check again that all workers pass it over.
             reasons = (await connection.execute(_WHY, identity | fresh)).all()
             if not reasons:
                 continue

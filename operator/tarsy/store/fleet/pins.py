@@ -1,8 +1,7 @@
-"""The pins of MCP servers' tools: for all processes, and past their ends.
+"""The table `tool_pins`: the pins of MCP servers' tools, for all processes.
 
-They are not in the catalogue, which holds process facts and forgets them. The first process that sees a tool pins it;
-later only people change the pin. A pin stays when its tool, or its server, is gone: one that comes back is compared
-with it.
+The first process that sees a tool pins it; later only people change the pin. A pin stays when its tool or server is
+gone, and the tool is compared with it when it comes back.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from sqlalchemy import text
 from tarsy.store.base import audit, databases, notify
 
 CHANGED = "tarsy_pins"
-"""The channel of accepted changes of tools; the payload is the server's name."""
+"""The channel for accepted changes of tools; the payload is the server's name."""
 UNSEEN_MAX = 2000
-"""Tools of one server that are pinned because they were seen: one that has others each time is to fill no table."""
+"""Tools of one server that are pinned when first seen; a server that lists others each time must not fill the table."""
 
 NAMES_MAX = 10
 """Tools that are named in the log."""
@@ -52,13 +51,13 @@ PLATFORM_FILE = "the platform file"
 
 
 class Pins:
-    """The pins of all servers: `tools.pins.PinStore` in Postgres."""
+    """The pins of all servers in Postgres; implements `tools.pins.PinStore`."""
 
     def __init__(self, database: databases.Database) -> None:
         self._database = database
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """See `tools.pins.PinStore`: the first commit has pinned a tool, for all processes."""
+        """See `tools.pins.PinStore`. The first process that commits a pin sets it for all."""
         pinned_hashes = await self._read(server)
         if changed := {
             tool: tool_hash for tool, tool_hash in confirmed.items() if pinned_hashes.get(tool) != tool_hash
@@ -78,19 +77,21 @@ class Pins:
         return {row.tool: row.hash for row in await self._database.run(_READ, server=server)}
 
 
-_HELD = text("SELECT tool, hash FROM tool_pins WHERE server = :server AND tool = ANY(:tools) ORDER BY tool FOR UPDATE")
+_PINNED = text(
+    "SELECT tool, hash FROM tool_pins WHERE server = :server AND tool = ANY(:tools) ORDER BY tool FOR UPDATE"
+)
 
 
 async def confirm(
     database: databases.Database, server: str, hashes: Mapping[str, str], *, by: audit.Caller, namespace: str
 ) -> Mapping[str, str]:
-    """Pin tools at these hashes because `by` says so, and note that in the audit of the operator's `namespace`.
+    """Pin tools at these hashes on request of `by`, and write the audit row, for the operator's `namespace`.
 
-    Gives back those that were pinned at something else, with what that was, "" where at nothing.
+    Returns the tools whose pin has changed, each with its former hash, "" if it had none.
     """
     async with database.begin() as connection:
-        held = await connection.execute(_HELD, {"server": server, "tools": list(hashes)})
-        before = {row.tool: row.hash for row in held}
+        pinned = await connection.execute(_PINNED, {"server": server, "tools": list(hashes)})
+        before = {row.tool: row.hash for row in pinned}
         values = {"server": server, "hashes": _json(hashes), "who": by.who}
         changed = [row.tool for row in await connection.execute(_CONFIRM, values)]
         detail = {tool: {"from": before.get(tool, ""), "to": hashes[tool]} for tool in changed}

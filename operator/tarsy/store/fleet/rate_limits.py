@@ -1,17 +1,17 @@
-"""The rate limits of providers, over all processes together: `transcript.ports.Throttle` in Postgres.
+"""The rate limits of providers over all processes: `transcript.ports.Throttle` in Postgres.
 
-A row for each provider counts the grants, second by second, over the last window, a minute. A request takes the row's
-lock, and then reads the database's clock: so one order and one clock hold for all processes. The window slides; one
-that begins anew each minute would grant twice as much around its turn. A second counts until all of it is out of the
-window: a grant comes up to a second late, never early.
+A row of `throttles` for each provider counts the grants of each second in the window, the last minute. A request locks
+the row and then reads the database's clock, so that all processes share one order and one clock. The window slides: a
+window that begins anew each minute would grant twice as much around its beginning. A second counts until all of it has
+left the window: a grant comes up to a second late, never early.
 
-A take is one statement, an update of that row. A refused request learns what stands in the window, sleeps until there
-is room, if no other takes it, and asks again. Nothing is reserved: a cancelled request leaves nothing behind but
-earlier grants. A grant stays counted, also if its process dies before it sends: the window forgets it.
+A request for a grant is one statement, an update of the row. A refused request gets the counts of the window, sleeps
+until the limits could admit it, and asks again. Nothing is reserved, so a cancelled request leaves nothing behind. A
+grant stays counted if its process dies before it sends, until it leaves the window.
 
-Within a process requests are served in order, for each provider; among processes, the first to look once there is room
-wins: a large request may be overtaken by small ones of others. If limits differ, as during the rollout of a platform
-file, each process compares its own with all grants.
+Within a process the requests to a provider are served in order. Among processes the first to ask after space is free
+gets it: small requests of other processes may overtake a large one. If limits differ between processes, as during the
+rollout of a platform file, each process compares its own limits with all grants.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from tarsy.transcript import ports
 
 WINDOW = 60.0  # seconds
 SECONDS = 60
-"""The seconds of a window. Tests use a shorter window, whose second is a sixtieth of it."""
+"""The parts of the window, each called a second. Tests use a shorter window, with as many parts."""
 JITTER = 0.5
-"""Seconds, at most, that one who waits comes late, so that processes do not come as one."""
+"""The maximum random delay of a waiting request, in seconds, so that processes do not ask at the same time."""
 RETRY_SECONDS = 0.5
 MOST_TOKENS = 10**12
-"""The limit for one request: a larger count is wrong."""
+"""The maximum tokens of one request; a larger count is an error."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a window; None: no limit."""
+    """The limits of a provider in a window; None is no limit."""
 
     requests: int | None
     tokens: int | None
 
     def admit(self, past: Iterable[Grant], *, second: int, tokens: int) -> bool:
-        """Whether another request may be granted in that second, after those of the past."""
+        """Whether a request of `tokens` may be granted in that second, after the `past` grants."""
         counted = [usage for usage in past if usage.second >= second - SECONDS]
         return (self.requests is None or sum(usage.requests for usage in counted) < self.requests) and (
             self.tokens is None or sum(usage.tokens for usage in counted) + min(tokens, self.tokens) <= self.tokens
@@ -69,16 +69,16 @@ class Grant:
 
 
 def until_admitted(limits: Limits, past: Iterable[Grant], *, now: float, tokens: int) -> float:
-    """How many seconds after `now` a request may be granted, if nothing else is until then; 0 where it may be now."""
+    """Return the seconds after `now` at which a request may be granted, if no other is granted before; 0 if now."""
     past = list(past)
     leaving = sorted(usage.second + SECONDS + 1 for usage in past)
     seconds = [math.floor(now), *(second for second in leaving if second > now)]
     admitted = (second for second in seconds if limits.admit(past, second=second, tokens=tokens))
-    return max(0.0, next(admitted) - now)  # there is one: at last nothing is left of the past
+    return max(0.0, next(admitted) - now)  # there is one: the window is empty in the end
 
 
-# Seconds in the future were counted before the clock was set back. They count, but not beyond a window: otherwise no
-# request could be sent until the clock is there again.
+# Seconds in the future were counted before the clock was set back. They count up to one window ahead: otherwise no
+# request could be sent until the clock reaches them.
 _TAKE = text(f"""
   WITH held AS (
     SELECT seconds, requests, tokens FROM throttles WHERE provider = :provider FOR NO KEY UPDATE
@@ -136,7 +136,7 @@ def _limits(settings: Mapping[str, providers.Common]) -> dict[str, Limits]:
 
 
 class RateLimits:
-    """The limits a minute of a platform file's providers."""
+    """The limits of a platform file's providers."""
 
     def __init__(
         self,
@@ -149,31 +149,29 @@ class RateLimits:
         self._database = database
         self._second = window / SECONDS
         self._limits = _limits(settings)
-        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._corrections: dict[str, dict[int, int]] = defaultdict(dict)
-        """Tokens by the second that they are added to, or taken from."""
+        """Tokens to add or subtract, by provider and second."""
 
     def renewed(self, settings: Mapping[str, providers.Common]) -> RateLimits:
-        """Return the limits of another platform file, for its users; both share the counts."""
+        """Return the limits of another platform file; both share the counts."""
         other = copy.copy(self)
         other._limits = _limits(settings)
         return other
 
     async def take(self, provider: str, tokens: int) -> ports.Reservation:
-        """Wait until `provider` may be asked with so many tokens, by estimate.
+        """Wait until the limits of `provider` admit a request of `tokens`, an estimate; the grant counts, used or not.
 
-        The grant counts whether it is used or not.
-
-        A provider without limits costs no statement. A request that has more tokens than the limit, and so would never
-        be granted, is granted once the window holds none. While the database is away, keep trying: the lease is in
-        doubt as well, so nothing could be sent, and a run that loses it is cancelled here.
+        A provider without limits costs no statement. A request of more tokens than the limit is granted when the window
+        is empty. While the database is away the request is retried: the lease is in doubt then, so nothing may be sent
+        anyway, and a run that loses its lease is cancelled here.
         """
         limits = self._limits.get(provider)
         tokens = min(tokens, MOST_TOKENS)
         if limits is None:
             return ports.Reservation(provider=provider, tokens=tokens)
         is_logged = False
-        async with self._turns[provider]:
+        async with self._locks[provider]:
             while True:
                 try:
                     decision = await self._ask(provider, limits, tokens)
@@ -185,15 +183,15 @@ class RateLimits:
                     return decision
                 if not is_logged:
                     about = {"action": "throttled", "provider": provider, "seconds": round(decision, 3)}
-                    log.info("%s has been asked as fast as it may be: a request waits", provider, extra=about)
+                    log.info("%s is at its rate limit: a request waits", provider, extra=about)
                     is_logged = True
                 await asyncio.sleep(decision + random.random() * JITTER * self._second)  # noqa: S311 - spreads load
 
     def correct(self, taken: ports.Reservation, tokens: int) -> None:
-        """Count so many tokens for a request instead of the estimate, from the next one that is taken on.
+        """Count `tokens` for a granted request instead of the estimate, from the next request on.
 
-        What it had more is counted from now on, what it had less no longer where it stands: so the window never holds
-        less than there was. With a statement that fails its corrections are lost, and the estimates stand.
+        Additional tokens are added to the present second, and surplus ones are subtracted from the second of the grant:
+        so the window never counts too few. If the next statement fails, the corrections are lost; the estimate stays.
         """
         limits = self._limits.get(taken.provider)
         if limits is None or limits.tokens is None:
@@ -204,8 +202,8 @@ class RateLimits:
         pending[taken.second + passed] = pending.get(taken.second + passed, 0) + more
 
     async def _ask(self, provider: str, limits: Limits, tokens: int) -> ports.Reservation | float:
-        """Take, or be told in how many seconds to ask again."""
-        pending = self._corrections.pop(provider, {})  # before the statement, which may be kept though it seems to fail
+        """Ask for a grant; return it, or the seconds until the next attempt."""
+        pending = self._corrections.pop(provider, {})  # before the statement: it may commit although its reply is lost
         values = {
             "provider": provider,
             "tokens": tokens,

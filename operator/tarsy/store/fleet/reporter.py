@@ -1,7 +1,7 @@
-"""Keeps in the catalogue what this process says of itself, for as long as it is there.
+"""Reports the facts of this process to the catalogue, while the process runs.
 
-What the parts of the process say is looked at every second and written when it has changed; that the process is there
-is written every ten. A database that is away costs nothing but that others do not hear of it.
+The facts are read every second and written when they have changed. Every ten seconds the process itself is written.
+While the database is away, other processes read old facts; nothing else is affected.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tarsy.store.fleet import catalogue
 from tarsy.telemetry import component_states
 from tarsy.transcript import messages
 
-LOOK_SECONDS = 1.0
+READ_SECONDS = 1.0
 RENEW_SECONDS = 10.0
-AGAIN_SECONDS = 5.0
+RETRY_SECONDS = 5.0
 FORGET_SECONDS = 600.0
 LEAVE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
 Source = Callable[[], Iterable[component_states.ComponentState]]
-"""Says what is so now; asked often, so it has to be cheap."""
+"""Returns facts as of now; it is called every second, so it has to be cheap."""
 
 
 class Reporter:
-    """Tells others what the parts of this process say."""
+    """Reports the facts of the parts of this process."""
 
     def __init__(
         self,
@@ -45,76 +45,80 @@ class Reporter:
         detail: component_states.Process,
         mask: Callable[[str], str],
     ) -> None:
-        """`detail` is said of the process itself, which runs on `host`; `mask` is applied to all text that is kept."""
+        """`detail` describes the process itself, which runs on `host`; `mask` is applied to all written text."""
         self.process = process
         self.database = component_states.StateTracker("unknown")
-        """Answering or away, as far as this process knows."""
+        """The state of the database, also set by readiness checks: answering or away."""
         self._store = database
         self._mask = mask
         self._sources: list[Source] = []
         self._self = component_states.ComponentState(
             kind="process", name=host, state="running", since=datetime.now(UTC), detail=detail
         )
-        self._kept: dict[tuple[str, str], component_states.ComponentState] = {}
-        """The facts in the catalogue, as they were reported."""
-        self._is_told = True
-        """Whether the last try to tell others worked, for the log; `database` is the word of others, too."""
+        self._written: dict[tuple[str, str], component_states.ComponentState] = {}
+        """The facts in the catalogue, before masking."""
+        self._succeeded = True
+        """Whether the last write succeeded: a failure is logged once."""
         self._due = 0.0
         self._forget_at = 0.0
 
-    def hear(self, source: Source) -> None:
-        """Have told what `source` says, from now on."""
+    def add_source(self, source: Source) -> None:
+        """Report the facts of `source` from now on."""
         self._sources.append(source)
 
     def facts(self) -> Sequence[component_states.ComponentState]:
-        """All that is so now, as it is said: not masked."""
+        """Return the present facts, not masked."""
         return [self._self, *(fact for source in self._sources for fact in source())]
 
     async def run(self) -> None:
-        """Tell until cancelled; then this process is no longer there."""
+        """Report until cancelled; then delete the facts of this process."""
         try:
             while True:
                 await self.report()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(READ_SECONDS)
         finally:
             await self._leave()
 
     async def report(self) -> None:
-        """Tell what has changed, or that nothing has, if it is time to."""
+        """Write the facts that have changed; if none has, write the process itself when that is due."""
         current: dict[tuple[str, str], component_states.ComponentState] = {
             (fact.kind, fact.name): fact for fact in self.facts()
         }
-        is_less = not self._kept.keys() <= current.keys()
-        changed = {key: fact for key, fact in current.items() if is_less or self._kept.get(key) != fact}
+        has_removed = not self._written.keys() <= current.keys()
+        changed = {key: fact for key, fact in current.items() if has_removed or self._written.get(key) != fact}
         if time.monotonic() < self._due and not (changed and self.database.state == "answering"):
             return
         try:
-            await self._write(changed, is_all=is_less)
+            await self._write(changed, replace_all=has_removed)
         except errors.TemporaryError as error:
-            self._due = time.monotonic() + AGAIN_SECONDS
+            self._due = time.monotonic() + RETRY_SECONDS
             self.database.change("away")
-            if self._is_told:
-                log.warning("nobody is told of this process: %s", error, extra={"action": "catalogue_lost"})
-            self._is_told = False
+            if self._succeeded:
+                log.warning(
+                    "the facts of this process cannot be written: %s", error, extra={"action": "catalogue_lost"}
+                )
+            self._succeeded = False
         else:
             self._due = time.monotonic() + RENEW_SECONDS
             self.database.change("answering")
-            self._is_told = True
+            self._succeeded = True
 
-    async def _write(self, changed: Mapping[tuple[str, str], component_states.ComponentState], *, is_all: bool) -> None:
-        """Write what has changed; where that `is_all` there is, forget what else was said."""
+    async def _write(
+        self, changed: Mapping[tuple[str, str], component_states.ComponentState], *, replace_all: bool
+    ) -> None:
+        """Write `changed`; with `replace_all` delete all other facts of this process."""
         prepared = await asyncio.to_thread(self._prepared, list(changed.values())) if changed else []
         others = [fact for fact in prepared if fact.kind != "process"]
         was_lost = await catalogue.write(self._store, self.process, [self._prepared([self._self])[0], *others])
-        if is_all:
-            await catalogue.keep_only(self._store, self.process, prepared)
-        self._kept = {**({} if is_all or (was_lost and self._kept) else self._kept), **changed}
+        if replace_all:
+            await catalogue.delete_others(self._store, self.process, prepared)
+        self._written = {**({} if replace_all or (was_lost and self._written) else self._written), **changed}
         if time.monotonic() >= self._forget_at:
             await catalogue.forget(self._store)
             self._forget_at = time.monotonic() + FORGET_SECONDS
 
     def _prepared(self, facts: Iterable[component_states.ComponentState]) -> list[component_states.ComponentState]:
-        """As they can be kept."""
+        """Return the facts masked and storable."""
         masked_facts = {}
         for fact in facts:
             name = messages.storable(self._mask(fact.name))
@@ -123,7 +127,7 @@ class Reporter:
         return list(masked_facts.values())
 
     def _masked(self, value: Any) -> Any:
-        """JSON, all texts of which are masked; its keys are ours, or have been looked at."""
+        """Return JSON with all text masked; keys are our own words, or masked before."""
         if isinstance(value, str):
             return self._mask(value)
         if isinstance(value, Mapping):
@@ -138,4 +142,4 @@ class Reporter:
                 await catalogue.leave(self._store, self.process)
         except (errors.TemporaryError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            log.warning("this process is told of a while longer: %s", why, extra={"action": "catalogue_left"})
+            log.warning("the facts of this process stay until they expire: %s", why, extra={"action": "catalogue_left"})

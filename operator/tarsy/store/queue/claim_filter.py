@@ -1,4 +1,4 @@
-"""The choice of a worker: which investigations its claims pass over, in words of the queue."""
+"""The filter of a worker's claims: the investigations that it passes over, because it cannot run their agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarsy.resources import chains
 
 
 class UncheckedChainError(Exception):
-    """The first investigation in the queue runs a snapshot of a chain that the worker has not judged yet."""
+    """The first investigation in the queue runs a chain snapshot that the worker has not checked yet."""
 
     def __init__(self, investigation: UUID) -> None:
         super().__init__(str(investigation))
@@ -19,44 +19,45 @@ class UncheckedChainError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class UnrunnableAgent:
-    """An agent that a worker cannot run."""
+    """An agent of a chain snapshot that a worker cannot run."""
 
     hash: str
-    """The hash of the snapshot of the chain."""
+    """The hash of the chain snapshot."""
     stage: int
+    """The position of the stage in the chain, from 0."""
     index: int
-    """The stage in the chain and the agent in the stage, counted from 0."""
+    """The position of the agent in the stage, from 0."""
     only_to_start: bool
-    """Whether it is missing for a start only: an execution that has begun goes on without it."""
+    """Whether it only cannot be started: an execution that has begun can go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimFilter:
-    """The investigations that a worker claims, by the snapshots of their chains (`passes`)."""
+    """The investigations that a worker claims, by their chain snapshots."""
 
-    judged: Collection[str] = ()
-    """Hashes of the snapshots that the worker has judged; it claims no other."""
-    passed: Collection[UnrunnableAgent] = ()
+    checked: Collection[str] = ()
+    """Hashes of the snapshots that the worker has checked; it claims no investigation of another one."""
+    unrunnable: Collection[UnrunnableAgent] = ()
     """The agents that the worker cannot run."""
 
 
 CLAIMABLE = "(state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())) AND NOT suspend"
-"""Whether a row of `work` waits for a worker, by its state alone."""
+"""The condition that a row of `work` waits for a worker, by its state alone."""
 
 UNFINISHED = """
   NOT EXISTS (
     SELECT 1 FROM stages AS known
     WHERE known.investigation = about.id AND known.run = 0 AND known.ended_at IS NOT NULL
-      AND known.name = about.stage_names[passes.stage + 1]
+      AND known.name = about.stage_names[unrunnable.stage + 1]
   ) AND NOT EXISTS (
     SELECT 1 FROM executions AS known
-    WHERE known.investigation = about.id AND known.run = 0
-      AND known.kind = 'agent' AND known.stage = about.stage_names[passes.stage + 1] AND known.index = passes.index
-      AND (passes.only_to_start OR known.ended_at IS NOT NULL)
+    WHERE known.investigation = about.id AND known.run = 0 AND known.kind = 'agent'
+      AND known.stage = about.stage_names[unrunnable.stage + 1] AND known.index = unrunnable.index
+      AND (unrunnable.only_to_start OR known.ended_at IS NOT NULL)
   )"""
-"""Whether an agent (`passes.stage`, `passes.index`) of an investigation (`about`) has not ended yet.
+"""The condition that an agent (`unrunnable.stage`, `unrunnable.index`) of `about` has not ended yet.
 
-Of what is missing only to start it: whether it has not begun yet (`passes.only_to_start`).
+With `unrunnable.only_to_start`: that it has not begun yet. `about` is a row of `investigations`.
 """
 
 IN_TIME = f"""
@@ -70,26 +71,26 @@ IN_TIME = f"""
             ELSE {chains.DEADLINE_SECONDS} END)
       END
   )"""  # noqa: S608 - our own text, and a number of ours
-"""Whether an investigation (`about`) has time left. Without time it is not passed over: any worker can end it."""
+"""The condition that `about` is within its deadline. After it, any worker can end the investigation."""
 
 PASSED_OVER = f"""
   cardinality(CAST(:hashes AS text[])) > 0 AND work.run = 0 AND cancel IS NULL AND EXISTS (
     SELECT 1 FROM investigations AS about
       JOIN unnest(
         CAST(:hashes AS text[]), CAST(:stages AS integer[]), CAST(:indexes AS integer[]), CAST(:starts AS boolean[])
-      ) AS passes (hash, stage, index, only_to_start) ON hash = chain_hash
+      ) AS unrunnable (hash, stage, index, only_to_start) ON hash = chain_hash
     WHERE about.id = work.investigation AND {UNFINISHED} AND {IN_TIME}
   )"""  # noqa: S608 - our own text
-"""Whether a choice (`values`) passes over a row of `work`. Questions are never passed over."""
+"""The condition that a claim filter (`values`) passes over a row of `work`. Questions are never passed over."""
 
 
-def values(choice: ClaimFilter | None) -> Mapping[str, object]:
-    """Return the values that PASSED_OVER has, and `judged`: None where there is no choice, and everything is taken."""
-    passed = list(choice.passed) if choice else []
+def values(claim_filter: ClaimFilter | None) -> Mapping[str, object]:
+    """Return the values of PASSED_OVER, and `checked`, which is None without a filter: everything is claimed."""
+    unrunnable = list(claim_filter.unrunnable) if claim_filter else []
     return {
-        "judged": None if choice is None else list(choice.judged),
-        "hashes": [agent.hash for agent in passed],
-        "stages": [agent.stage for agent in passed],
-        "indexes": [agent.index for agent in passed],
-        "starts": [agent.only_to_start for agent in passed],
+        "checked": None if claim_filter is None else list(claim_filter.checked),
+        "hashes": [agent.hash for agent in unrunnable],
+        "stages": [agent.stage for agent in unrunnable],
+        "indexes": [agent.index for agent in unrunnable],
+        "starts": [agent.only_to_start for agent in unrunnable],
     }

@@ -1,6 +1,6 @@
-"""Renews all leases of a process, over a connection of its own.
+"""The heartbeat: renews all leases of a process, over a connection of its own.
 
-Made for the lease thread, whose loop is not the engine's: an asyncio engine belongs to one loop.
+It runs in the lease thread, whose event loop is not the one that the database's pools belong to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEAT = """
 
 
 class Heartbeat:
-    """Keeps the claims of one process."""
+    """Renews the claims of one process."""
 
     def __init__(self, url: str, *, lease: timedelta) -> None:
         self._url = url
@@ -30,9 +30,9 @@ class Heartbeat:
         self._connection: asyncpg.Connection | None = None
 
     async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, work.StopRequest | None]:
-        """Renew these claims; return those that hold, by token, with what is requested of them.
+        """Renew these claims; return those that still hold, by token, each with the request to stop, if any.
 
-        A StoreDownError: who knows.
+        Raises StoreDownError if it is unknown which claims hold.
         """
         timeout = self._lease.total_seconds() / 2
         try:
@@ -45,7 +45,7 @@ class Heartbeat:
         return {row["token"]: row["request"] for row in rows}
 
     async def close(self) -> None:
-        """Drop the connection; the next beat opens another."""
+        """Close the connection; the next beat opens another."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

@@ -1,8 +1,8 @@
-"""The journal in Postgres: each commit one statement, under the fence of its claim.
+"""The journal in Postgres: each commit is one statement, under the fence of its claim.
 
-A commit whose reply is lost may have happened. It is tried again with the same precondition, the number of the last
-entry; where that number has moved on under the same token, it did happen. So nothing is written twice and nothing is
-lost, whichever side of the reply the connection broke on.
+A commit whose reply is lost may have happened. It is repeated with the same precondition, the number of the last entry.
+If that number is higher now under the same token, the commit did happen. So nothing is written twice, and nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class PgJournal:
-    """The facts of one claimed investigation."""
+    """The journal of one claimed investigation."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PgJournal:
         suspended: Callable[[], bool],
         moved: Callable[[UUID], None],
     ) -> None:
-        """`claimed`: the monotonic time of the claim."""
+        """`claimed` is the monotonic time of the claim; see `open`."""
         self.record = so_far
         self._database = database
         self._claim = claim
@@ -64,11 +64,10 @@ class PgJournal:
         suspended: Callable[[], bool],
         moved: Callable[[UUID], None] = lambda _: None,
     ) -> PgJournal:
-        """Read what was committed under earlier claims; `ensure_lease` and `suspended` are the lease's.
+        """Load the record of the earlier claims; retry while the database is away.
 
-        `moved` is told of each commit, behind it.
-        While the database is down, keep trying: a claim is not given up for a moment's silence. An UnreadableError
-        says what this program cannot read.
+        `ensure_lease` and `suspended` are the lease's; `moved` is called after each commit. Raises UnreadableError if
+        this program cannot read the log.
         """
         claimed = time.monotonic()
         while True:
@@ -89,26 +88,26 @@ class PgJournal:
                 )
 
     def clock(self) -> float:
-        """Seconds that the run has been running; the database counted those before the claim."""
+        """Return for how many seconds the run has been running; the database counted those before the claim."""
         return self._claim.age + time.monotonic() - self._claimed
 
     def suspended(self) -> bool:
-        """Whether the run is to stand still."""
+        """Whether the run is suspended."""
         return self._suspended()
 
     async def ensure_lease(self) -> None:
-        """Wait while the lease is in doubt; LeaseLostError when it is gone."""
+        """Wait while the lease is in doubt. Raises LeaseLostError when it is lost."""
         await self._ensure_lease()
 
     async def commit(self, *added: entries.Entry) -> None:
-        """Keep `added`. While the database is down, keep trying: what has been paid for is not thrown away."""
+        """Commit `added`; retry while the database is away: the work is already paid for."""
         await self._queue.commit(*added)
         if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
-            # The only commit that changes the phase: all others the projector finds when it looks.
+            # This is the only commit that changes the phase; the projector's poll finds all others.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
 
     async def whole(self, execution: str, call_id: str) -> str | None:
-        """All of a result of which the log has a part. While the database is down, keep trying."""
+        """Return the full result of which the log has a part; retry while the database is away."""
         while True:
             try:
                 return await transcript_pages.full_result(self._database, self._claim.investigation, execution, call_id)
@@ -117,7 +116,7 @@ class PgJournal:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def settle(self) -> None:
-        """Bring commits to their end that were cancelled under way: they may have happened, and now they have."""
+        """Finish commits that were cancelled in progress and may have happened."""
         await self._queue.settle()
 
     async def _write(self, batch: Sequence[log.Prepared]) -> None:
@@ -135,7 +134,7 @@ class PgJournal:
         failpoints.hit("journal.commit.after")
 
     async def _try_to_write(self, batch: Sequence[log.Prepared]) -> None:
-        statement, values = log.appending(
+        statement, values = log.append_statement(
             batch,
             investigation=self._claim.investigation,
             log_seq=self._log_seq,
@@ -159,7 +158,7 @@ _FACTS = text("""
 
 
 async def load(database: databases.Database, claim: work.Claim) -> record.Record:
-    """Fold what is stored of the claimed investigation into a record; an UnreadableError says what it cannot read."""
+    """Return the record of the claimed investigation. Raises UnreadableError if this program cannot read the log."""
     (facts,) = await database.run(_FACTS, id=claim.investigation)
     rows = await log_entries.load(database, claim.investigation) if claim.log_seq else []
     so_far = record.Record(snapshot=_snapshot(facts))

@@ -1,10 +1,10 @@
-"""Questions about what has ended: each a later run of the same log, queued like the first one.
+"""Questions about ended investigations: each is a later run of the same log, queued like the first one.
 
-A question is asked in one statement, under the lock of the `work` row: of several at once one is asked. The lock on the
-investigation's facts comes second, and is there for `gone_at`: only what is locked is read as it is then, and not as it
-was when the statement began.
+A question is queued in one statement, under the lock of the `work` row: of several at once one is queued. The row of
+`investigations` is locked second, for `gone_at`: a locked row is read as it is then, and not as it was when the
+statement began.
 
-The question's entry has the number of the claim that it waits for: to be claimed for the first time is no takeover.
+The entry of the question has the number of the next claim: the first claim of a question is no takeover.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tarsy.store.reads import snapshots
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked", "gone", "full"]
-"""Why nothing can be asked: there is no such investigation; it has not ended; another question is open; its object is
-gone; too much is queued."""
+"""Why no question can be asked: no such investigation; it has not ended; another question is open; its object is gone;
+the queue is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The subject of a question; only `gone` can change."""
+    """The investigation that a question is about; only `gone` can change."""
 
     namespace: str
     name: str
     chain_name: str | None
     chain: chains.Spec | None
-    """As it was when the investigation was admitted; None where it was refused, and nothing can be asked."""
+    """The chain snapshot; None if the investigation was refused, and nothing can be asked."""
     gone: bool
-    """Its object is known to be gone."""
+    """Whether its object is known to be gone."""
 
 
 _SUBJECT = text(f"""
@@ -46,10 +46,7 @@ _SUBJECT = text(f"""
 
 
 async def subject(database: databases.Database, investigation: UUID) -> Subject | None:
-    """Return the facts of the investigation, or None if there is none.
-
-    Raises UnreadableError if its chain is unreadable.
-    """
+    """Return the investigation, or None if there is none. Raises UnreadableError if its chain cannot be read."""
     rows = await database.run(_SUBJECT, id=investigation)
     if not rows:
         return None
@@ -79,9 +76,9 @@ _ASK = text(f"""
     FROM held, queued
     WHERE work.investigation = held.investigation AND held.state = 'ended' AND NOT gone AND others < :max_queued
     RETURNING work.investigation, work.run, log_seq, claims
-  ), begun AS (
+  ), new_run AS (
     INSERT INTO runs (investigation, number, kind) SELECT investigation, run, 'chat' FROM asked
-  ), told AS (
+  ), entry AS (
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
     SELECT investigation, log_seq, clock_timestamp(), claims + 1, :kind, :version, run, '', '', CAST(:body AS json)
     FROM asked
@@ -96,8 +93,8 @@ _ASK = text(f"""
 async def ask(
     database: databases.Database, investigation: UUID, question: str, *, max_queued: int, by: audit.Caller
 ) -> int | Refusal:
-    """Queue a question, which is masked, and note in the audit who asks; the number of its run, or why it is not."""
-    entry = entries.encode(entries.RunStarted(run=0, question=question))  # the number is a column
+    """Queue a masked question and write its audit row; return the number of its run, or the refusal."""
+    entry = entries.encode(entries.RunStarted(run=0, question=question))  # the run's number is a column
     rows = await database.run(
         _ASK,
         investigation=investigation,
@@ -128,7 +125,7 @@ def _refusal(*, run: int, state: str, gone: bool) -> Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled:
-    """A question that is to stop."""
+    """A cancelled question."""
 
     run: int
     phase: work.Cancelled
@@ -143,7 +140,7 @@ _LATEST = text(f"""
 async def cancel(
     database: databases.Database, investigation: UUID, *, by: audit.Caller
 ) -> Cancelled | Literal["unknown", "none"]:
-    """Have the question that is open stopped, and note in the audit who asks; or why there is nothing to stop."""
+    """Cancel the open question and write the audit row; "none" if no question is open."""
     rows = await database.run(_LATEST, id=investigation)
     if not rows:
         return "unknown"

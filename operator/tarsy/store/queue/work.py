@@ -1,12 +1,12 @@
-"""The queue and the fence: claim, give back, stop.
+"""The queue and the fence: claim, release, cancel, suspend, end.
 
-One row of `work` an investigation. Claims take it with `FOR UPDATE SKIP LOCKED` and leave a fresh token in it; every
-later write of the claimer is conditional on that token, so a worker that lost its lease cannot write, however late it
-wakes. Whatever writes of an investigation locks this row first: two orders would be deadlocks. Expiry is compared by
-the database's clock alone. A running row whose lease has passed is claimed like a queued one: a takeover is nothing
-special.
+An investigation has one row of `work`. A claim locks it with `FOR UPDATE SKIP LOCKED` and writes a new token into it.
+Every later write of the worker checks that token, so a worker that has lost its lease cannot write, however late it
+wakes. Each statement that writes about an investigation locks this row first: two orders would deadlock. Leases expire
+by the database's clock alone. A running row whose lease has expired is claimed like a queued one: a takeover is an
+ordinary claim.
 
-What stops or stands still without a worker ends here too, under the same lock and with its entries in the log.
+Runs without a worker are ended and suspended here too, under the same lock and with their entries in the log.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries
 
 StopRequest = phase_rules.Cancellation | Literal["suspend"]
-"""A request to a running investigation: to stop for good, or to stand still after its next commit."""
+"""A request to a running investigation: to end, or to pause after its next commit."""
 
 Cancelled = Literal["Cancelled", "Cancelling"]
-"""The phase after a cancel: ended at once if no worker had it; else its worker has to stop it."""
+"""The phase after a cancel: a run without a worker ends at once, any other is stopped by its worker."""
 
 
 class BusyError(errors.TemporaryError):
-    """Something waits to be claimed, and could not be looked at: ask again in a moment."""
+    """All waiting rows are locked by other writers: try again in a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The right to run one investigation, until another claim of it."""
+    """The right to run one investigation, until it is claimed again."""
 
     investigation: UUID
     token: UUID
     run: int
-    """Which of its runs is to be run."""
+    """The number of the run."""
     attempts: int
-    """Claims of the run so far that were not given back, this one included."""
+    """The number of claims of the run that were not released, including this one."""
     attempts_without_progress: int
-    """Claims since the last commit, this one included: many say that the investigation ends its workers."""
+    """The number of claims since the last commit, including this one. If it is high, the run kills its workers."""
     log_seq: int
     """The number of the log's last entry: the next commit's precondition."""
     cancel: phase_rules.Cancellation | None
-    """The reason, if it was cancelled while no worker had it."""
+    """The reason, if the run was cancelled while it had no worker."""
     age: float
-    """Seconds since the run's first claim, but for those in which it stood still."""
+    """Seconds since the run's first claim, without suspensions."""
     name: str
-    """Its object's, as namespace/name."""
+    """The object's namespace/name."""
     alert_type: str
     chain: str
     """The chain's name."""
@@ -66,8 +66,8 @@ class Claim:
 
 _CLAIMABLE = f"{claim_filter.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({claim_filter.PASSED_OVER})"
 
-_SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
-"""The changes of columns for everything that the status shows; it shows run 0, and no question."""
+_STATUS_CHANGED = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
+"""The assignments of each change that the status shows; it shows run 0, and no questions."""
 
 _CLAIM = text(f"""
   WITH next AS (
@@ -78,7 +78,7 @@ _CLAIM = text(f"""
     LIMIT 1
   ), first AS (
     SELECT next.investigation, next.run, namespace, name, alert_type, chain_name,
-      CAST(:judged AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:judged) AS is_judged
+      CAST(:checked AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:checked) AS is_checked
     FROM next JOIN investigations ON id = next.investigation
   ), started AS (
     UPDATE runs
@@ -87,27 +87,27 @@ _CLAIM = text(f"""
         WHEN suspended_at IS NULL OR started_at IS NULL THEN interval '0'
         ELSE clock_timestamp() - greatest(suspended_at, started_at) END,
       suspended_at = NULL, attempts = attempts + 1
-    FROM first WHERE is_judged AND runs.investigation = first.investigation AND number = first.run
+    FROM first WHERE is_checked AND runs.investigation = first.investigation AND number = first.run
     RETURNING started_at, suspended_for, attempts
   ), claimed AS (
     UPDATE work
     SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
         claims = claims + 1, attempts_without_progress = attempts_without_progress + 1, unreadable = NULL,
-        passed_over_since = NULL, {_SHOWN}
+        passed_over_since = NULL, {_STATUS_CHANGED}
     FROM first, started
     WHERE work.investigation = first.investigation
     RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
       extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
       first.namespace || '/' || first.name AS name, first.alert_type, coalesce(first.chain_name, '') AS chain
   )
-  SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_judged) AS unjudged,
+  SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_checked) AS unchecked,
     claimed.investigation IS NULL AND EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
-  FROM (VALUES (1)) AS always LEFT JOIN claimed ON true
+  FROM (VALUES (1)) AS one_row LEFT JOIN claimed ON true
 """)  # noqa: S608 - our own text
 
 
-_TURN = text("SELECT pg_advisory_xact_lock(:key)")
-_TURN_KEY = 0x746172737971  # "tarsyq": those that may not be too many together claim one after the other
+_LOCK_CLAIMS = text("SELECT pg_advisory_xact_lock(:key)")
+_CLAIMS_KEY = 0x746172737971  # "tarsyq": with a limit of running ones, processes claim one after the other
 _RUNNING = text("SELECT count(*) FROM work WHERE state = 'running' AND lease_until >= clock_timestamp()")
 
 
@@ -118,30 +118,29 @@ async def claim(
     lease: timedelta,
     build: str,
     max_running: int = 0,
-    chooses: claim_filter.ClaimFilter | None = None,
+    only: claim_filter.ClaimFilter | None = None,
 ) -> Claim | None:
-    """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
+    """Claim the first investigation, by priority and then by age, for the process `owner`, for the time `lease`.
 
-    `build` is what the process can read (`record.build`). None where none waits, or where `max_running` (0: no limit)
-    run already, in all processes. A BusyError: what waits is locked by others just now, for a claim of theirs or for a
-    short write. A worker that `chooses` passes over what it cannot run; a selection.UnjudgedError: it has to judge
-    a snapshot first.
+    `build` is the program's ability to read logs (`record.build`). `only` passes over what the worker cannot run.
+    Returns None if none waits, or if `max_running` (0: no limit) run already in all processes. Raises BusyError if the
+    waiting rows are locked now, and `claim_filter.UncheckedChainError` if the worker has to check a snapshot first.
     """
-    values = {"owner": owner, "lease": lease, "build": build, **claim_filter.values(chooses)}
+    values = {"owner": owner, "lease": lease, "build": build, **claim_filter.values(only)}
     row: Any
     if max_running:
         async with database.begin() as connection:
-            await connection.execute(_TURN, {"key": _TURN_KEY})
+            await connection.execute(_LOCK_CLAIMS, {"key": _CLAIMS_KEY})
             if await connection.scalar(_RUNNING) >= max_running:
                 return None
             row = (await connection.execute(_CLAIM, values)).one()
     else:
         (row,) = await database.run(_CLAIM, **values)
     if row.investigation is None:
-        if row.unjudged is not None:
-            raise claim_filter.UncheckedChainError(row.unjudged)
+        if row.unchecked is not None:
+            raise claim_filter.UncheckedChainError(row.unchecked)
         if row.waits:
-            raise BusyError("what waits is being written to")
+            raise BusyError("the waiting rows are locked by other writers")
         return None
     return Claim(
         investigation=row.investigation,
@@ -162,7 +161,7 @@ _LAST_ENTRY = text("SELECT log_seq FROM work WHERE investigation = :investigatio
 
 
 async def last_entry(database: databases.Database, claim: Claim) -> int | None:
-    """The number of the log's last entry, if `claim` still holds."""
+    """Return the number of the log's last entry; None if `claim` no longer holds."""
     rows = await database.run(_LAST_ENTRY, investigation=claim.investigation, token=claim.token)
     return rows[0].log_seq if rows else None
 
@@ -171,7 +170,7 @@ _QUEUED = text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend
 
 
 async def queued(database: databases.Database) -> int:
-    """How many investigations wait for a worker."""
+    """Return how many investigations wait for a worker."""
     (row,) = await database.run(_QUEUED)
     count: int = row.count
     return count
@@ -201,11 +200,11 @@ _OBSERVE = text(f"""
 
 
 async def observe(database: databases.Database, manifest: investigations.AlertInvestigation) -> None:
-    """Note what may have changed in an admitted object, if this generation of it is news.
+    """Take over the mutable fields of an admitted object's spec, if its generation is new.
 
-    Suspended, a queued one stands still at once, a running one when its worker has given it back; its clock goes on
-    with the next claim. A question is not held: the spec is the first run's. What is no news locks nothing: a claim
-    would pass over a row that is locked.
+    `suspend` pauses a queued run at once, and a running one when its worker has released it; the clock goes on with the
+    next claim. It does not pause questions: the spec is the first run's. A known generation locks nothing, because a
+    claim passes over locked rows.
     """
     seen = await database.run(
         _OBSERVE,
@@ -221,15 +220,15 @@ async def observe(database: databases.Database, manifest: investigations.AlertIn
 
 _CANCEL = text(f"""
   WITH open AS (
-    SELECT investigation, cancel AS known, state = 'queued' OR lease_until < clock_timestamp() AS is_nobodys
+    SELECT investigation, cancel AS known, state = 'queued' OR lease_until < clock_timestamp() AS has_no_worker
     FROM work
     WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND state <> 'ended'
     FOR NO KEY UPDATE
   ), stopped AS (
-    UPDATE work SET cancel = :why, {_SHOWN}
+    UPDATE work SET cancel = :why, {_STATUS_CHANGED}
     FROM open WHERE work.investigation = open.investigation AND known IS NULL
   )
-  SELECT known, is_nobodys FROM open
+  SELECT known, has_no_worker FROM open
 """)  # noqa: S608 - our own text
 
 
@@ -241,10 +240,10 @@ async def cancel(
     run: int = entries.INVESTIGATION,
     by: audit.Caller | None = None,
 ) -> Cancelled | None:
-    """Have a run stopped: what waits, or whose lease has passed, ends here, a running one by its worker.
+    """Cancel a run. One that is queued, or whose lease has expired, ends here; a running one is ended by its worker.
 
-    None where that run is not open. `by` is who asks for it by the API: the first one to cancel it is in the audit. To
-    cancel it again ends it here if its worker has died since, and changes nothing else.
+    Returns None if the run is not open. `by` is the caller of the API; the audit has the first caller. A second cancel
+    ends the run here if its worker has died since, and changes nothing else.
     """
     async with database.begin() as connection:
         cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
@@ -258,9 +257,9 @@ _GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :
 
 
 async def gone(database: databases.Database, investigation: UUID) -> None:
-    """Note that the object is no longer in the cluster, and have stopped what is open: its own run, or a question.
+    """Note that the object is gone from the cluster, and cancel the open run, also a question.
 
-    Both at once, under the lock that a question is asked under: none is asked in between.
+    Both happen under the lock under which questions are queued, so none is queued in between.
     """
     async with database.begin() as connection:
         await connection.execute(_LOCK, {"id": investigation})
@@ -278,13 +277,13 @@ async def _cancel(
     run: int | None,
     by: audit.Caller | None = None,
 ) -> Cancelled | None:
-    """Cancel that run if it is open; None is any."""
+    """Cancel the run if it is open; `run` None is the latest."""
     row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
     if row is None:
         return None
-    if by is not None and (row.known is None or row.is_nobodys):
+    if by is not None and (row.known is None or row.has_no_worker):
         await audit.write(connection, investigation, "chat/cancel" if run else "cancel", by=by)
-    if row.is_nobodys:
+    if row.has_no_worker:
         await _end_cancelled(connection, investigation, row.known or why)
         return "Cancelled"
     return "Cancelling"
@@ -295,7 +294,7 @@ _STRANDED = text(f"SELECT investigation FROM work WHERE {_IS_STRANDED}")  # noqa
 _HOLD_STRANDED = text(f"""
   SELECT cancel FROM work WHERE investigation = :id AND {_IS_STRANDED} FOR NO KEY UPDATE SKIP LOCKED
 """)  # noqa: S608 - our own text
-_STAND_STILL = text("""
+_SUSPEND = text("""
   WITH stranded AS (
     UPDATE work
     SET state = 'queued', token = NULL, lease_until = NULL, revision = revision + 1, stale = true
@@ -308,19 +307,19 @@ _STAND_STILL = text("""
 
 
 async def sweep(database: databases.Database) -> int:
-    """End or suspend what its worker should have, but is gone: no claim may ever come. Return how many were ended.
+    """End or suspend runs with such a request whose worker has died: they may never be claimed. Return how many ended.
 
-    One after the other, each in its own transaction: as many processes as like may sweep at once.
+    Each is ended in its own transaction, so any number of processes may sweep at once.
     """
     ended = 0
     for stranded in await database.run(_STRANDED):
         identity = {"id": stranded.investigation}
         async with database.begin() as connection:
             held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
-            if held is None:  # another process is at it
+            if held is None:  # another process has locked it
                 continue
             if held.cancel is None:
-                await connection.execute(_STAND_STILL, identity)
+                await connection.execute(_SUSPEND, identity)
             else:
                 await _end_cancelled(connection, stranded.investigation, held.cancel)
                 ended += 1
@@ -336,20 +335,20 @@ CANCELLED_MESSAGES: dict[phase_rules.Cancellation, str] = {
 
 
 def cancelled(why: phase_rules.Cancellation) -> tuple[str, str]:
-    """Reason and message of a cancelled run's end."""
+    """Return reason and message of a cancelled run's end."""
     return phase_rules.CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
 
 
 async def _end_cancelled(
     connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, why: phase_rules.Cancellation
 ) -> None:
-    """End a cancelled run without a worker, whose row is locked."""
+    """End a cancelled run without a worker; its `work` row is locked."""
     reason, message = cancelled(why)
     await end(connection, investigation, "Cancelled", reason=reason, message=message)
 
 
 async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
-    """End the claimed run as Failed, without a look at its log: to read that may be what ends its workers."""
+    """End the claimed run as Failed, without reading its log, which may be what kills its workers."""
     async with database.begin() as connection:
         held = await connection.execute(
             text("SELECT 1 FROM work WHERE investigation = :id AND token = :token FOR NO KEY UPDATE"),
@@ -368,7 +367,7 @@ async def end(
     reason: str,
     message: str,
 ) -> None:
-    """End a run whose row is locked, and all that is open in it; a late worker writes nothing more."""
+    """End a run and its open stages and executions. The `work` row is locked; a late worker cannot write any more."""
     row = (
         await connection.execute(
             text("""
@@ -376,7 +375,7 @@ async def end(
               SET log_seq = greatest(log_seq, (SELECT coalesce(max(seq), 0) FROM entries WHERE investigation = :id))
               WHERE investigation = :id
               RETURNING run, log_seq, token
-            """),  # entries that were written by hand must not stand in the way
+            """),  # entries that a person inserted must not stop the end
             {"id": investigation},
         )
     ).one()
@@ -396,13 +395,13 @@ async def end(
     ends += [entries.StageEnded(run=row.run, stage=stage.name, outcome=ending, message=message) for stage in stages]
     ends.append(entries.RunEnded(run=row.run, ending=ending, reason=reason, message=message))
     places = {execution.id: (row.run, execution.stage) for execution in executions}
-    statement, values = log.appending(
+    statement, values = log.append_statement(
         [log.prepare(end) for end in ends],
         investigation=investigation,
         log_seq=row.log_seq,
         token=row.token,
         where=places.__getitem__,
-        forget_token=True,
+        clear_token=True,
     )
     await connection.execute(statement, values)
 
@@ -410,14 +409,14 @@ async def end(
 _RELEASE = text(f"""
   WITH released AS (
     UPDATE work
-    SET state = 'queued', token = NULL, lease_until = NULL, {_SHOWN},
+    SET state = 'queued', token = NULL, lease_until = NULL, {_STATUS_CHANGED},
       attempts_without_progress = greatest(attempts_without_progress - 1, 0),
       unreadable = CAST(:unreadable AS text),
       unreadable_by = CASE WHEN CAST(:unreadable AS text) IS NULL THEN unreadable_by
         ELSE array_append(array_remove(unreadable_by, CAST(:build AS text)), CAST(:build AS text)) END
     WHERE investigation = :investigation AND token = :token AND state = 'running'
     RETURNING investigation, run, suspend, cancel
-  ), given_back AS (
+  ), unattempted AS (
     UPDATE runs
     SET attempts = attempts - 1,
       suspended_at = CASE WHEN suspend OR CAST(:unreadable AS text) IS NOT NULL THEN clock_timestamp() END
@@ -431,10 +430,10 @@ _RELEASE = text(f"""
 async def release(
     database: databases.Database, claim: Claim, *, unreadable: str | None = None, build: str = ""
 ) -> None:
-    """Give a claim back unfinished, without counting it as an attempt: another worker may go on at once.
+    """Release an unfinished claim without counting it as an attempt: another worker may go on at once.
 
-    A suspended one is not claimed, and its clock stands still from here on; a cancelled one ends. One whose log says
-    what the program `build` cannot read (`unreadable`) stands still in the same way, but for other programs.
+    A suspended run is not claimed, and its clock stops; a cancelled run ends. If the program `build` cannot read the
+    log (`unreadable` says what), only other programs can claim the run, and the clock stops too.
     """
     async with database.begin() as connection:
         released = await connection.execute(
@@ -453,7 +452,7 @@ _TRY_AGAIN = text("""
 
 
 async def try_unreadable_again(database: databases.Database, *, build: str) -> None:
-    """Let the program `build` claim what it could not read: once for each process that starts, a log may be mended."""
+    """Let the program `build` claim again what it could not read; a process does this once at its start."""
     await database.run(_TRY_AGAIN, build=build)
 
 
@@ -461,7 +460,7 @@ _STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIM
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
-    """Investigations whose status in the cluster is older than the store, the longest waiting first."""
+    """Return investigations whose status in the cluster is out of date, the longest waiting first."""
     return [row.investigation for row in await database.run(_STALE, limit=limit)]
 
 
@@ -469,5 +468,5 @@ _PROJECTED = text("UPDATE work SET stale = false WHERE investigation = :id AND r
 
 
 async def projected(database: databases.Database, investigation: UUID, *, revision: int) -> None:
-    """Note that the status in the cluster shows everything up to `revision`."""
+    """Note that the status in the cluster shows `revision`."""
     await database.run(_PROJECTED, id=investigation, revision=revision)

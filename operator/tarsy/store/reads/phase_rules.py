@@ -76,7 +76,7 @@ def is_grounded(grounds: str | None) -> bool | None:
 
 
 CUT_OFF = f"""coalesce(stages.cut_off, stages.ended_at IS NOT NULL AND runs.ended_at IS NOT NULL
-          AND coalesce(runs.reason, '') NOT IN ({", ".join(f"'{reason}'" for reason in log.SUMS_OF_STAGES)})
+          AND coalesce(runs.reason, '') NOT IN ({", ".join(f"'{reason}'" for reason in log.STAGE_REASONS)})
           AND stages.message = coalesce(runs.message, ''))"""
 """Whether the end of the run cut a stage off, by the rows of `stages` and `runs`.
 
