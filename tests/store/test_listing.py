@@ -449,7 +449,7 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
     for key in KEYS:
         query = replace(ALL, key=key)
         first = await listing.page(database, query, limit=2)
-        place = lists.decode_cursor(lists.encode_cursor(first.items[-1].place(key), query), query)
+        place = lists.decode_cursor(lists.encode_cursor(first.items[-1].position(key), query), query)
         assert place == first.next
         second = await listing.page(database, query, after=place, limit=100)
         whole = await listing.page(database, query, limit=100)

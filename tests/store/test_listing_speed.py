@@ -115,7 +115,7 @@ async def fixed(database: databases.Database) -> float:
 
 
 async def p95(
-    database: databases.Database, query: listing.Query, *, after: listing.Place | None = None, skip: int = 0
+    database: databases.Database, query: listing.Query, *, after: listing.Position | None = None, skip: int = 0
 ) -> tuple[float, float]:
     """Seconds within which all pages but one of SAMPLES are there, and how often longer than the fixed statement.
 
@@ -157,10 +157,10 @@ async def test_of_a_hundred_thousand_any_page_is_there_at_once_and_an_admission_
         slow[name] = await p95(crowded, query)
     deep = (await listing.page(crowded, replace(ALL, until=MIDDLE), limit=1)).items[0]
     for key in get_args(listing.Key):
-        slow[f"deep, by {key}"] = await p95(crowded, replace(ALL, key=key), after=deep.place(key))
-    slow["deep, a word of all"] = await p95(crowded, searching(crowd.COMMON), after=deep.place("admitted_at"))
+        slow[f"deep, by {key}"] = await p95(crowded, replace(ALL, key=key), after=deep.position(key))
+    slow["deep, a word of all"] = await p95(crowded, searching(crowd.COMMON), after=deep.position("admitted_at"))
     hardest = searching(PHRASES[HARDEST], PHRASES[HARDEST])
-    slow[f"deep, {HARDEST}"] = await p95(crowded, hardest, after=deep.place("admitted_at"))
+    slow[f"deep, {HARDEST}"] = await p95(crowded, hardest, after=deep.position("admitted_at"))
     last = history.REACHED_MAX - 25
     slow["the last page by number"] = await p95(crowded, ALL, skip=last)
     slow["the last page by number, of a type"] = await p95(crowded, replace(ALL, alert_type="AlertType7"), skip=last)

@@ -148,8 +148,8 @@ async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(databa
     (started,) = await stage_rows.executions(database, identity)
     answered = await transcript_pages.call(database, identity, kind="tool", number=1)
     assert answered is not None
-    assert isinstance(answered.placed.logged.entry, entries.ToolsAnswered)
-    called = answered.placed.logged.entry.runs[0].call.id
+    assert isinstance(answered.entry.logged.entry, entries.ToolsAnswered)
+    called = answered.entry.logged.entry.runs[0].call.id
     assert await transcript_pages.full_result(database, identity, started.id, called) is not None
     await queue.execute(database, "UPDATE investigations SET purged_at = clock_timestamp()")
     assert await summaries.location(database, identity) is None

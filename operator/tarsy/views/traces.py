@@ -170,7 +170,7 @@ def model_call(stored: transcript_pages.Call, *, investigation: str, full_result
 
     The request for a summary also has the `investigation`'s name and the `full_result` of the tool call, if stored.
     """
-    call, entry = transcripts.model_call(stored.placed), transcripts.call_entry(stored.placed.logged.entry)
+    call, entry = transcripts.model_call(stored.entry), transcripts.call_entry(stored.entry.logged.entry)
     assert call  # noqa: S101 - `transcript_pages.call` finds no other entries
     assert entry  # noqa: S101 - the same
     request, problem = _request(stored.before, entry, investigation=investigation, full_result=full_result, mask=mask)
@@ -249,13 +249,13 @@ def _visible_request(request: ports.Request, *, final: bool, mask: base.Mask) ->
 
 def stored_tool_call(stored: transcript_pages.Call, *, number: int) -> transcripts.ToolCall:
     """Return the tool call with this number, of those that an entry records."""
-    return transcripts.tool_calls(stored.placed)[number - stored.placed.tool_calls - 1]
+    return transcripts.tool_calls(stored.entry)[number - stored.entry.tool_calls - 1]
 
 
 def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
     """Return a tool call; `full_result` is its result if the log has less, `summary` the text that replaced it."""
     call = stored_tool_call(stored, number=number)
-    entry = stored.placed.logged.entry
+    entry = stored.entry.logged.entry
     runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()
     return Called(
         **dict(call),
@@ -264,5 +264,5 @@ def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | 
         cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
         whole=full_result,
         summary=summary,
-        asked_by=stored.asked_by,
+        asked_by=stored.requested_by,
     )

@@ -52,7 +52,7 @@ def test_a_cursor_decodes_to_the_position_that_it_was_made_of(
     value = text if key not in ("admitted_at", "ended_at") else moment
     if key == "admitted_at" and value is None:
         value = datetime.max.replace(tzinfo=UTC)
-    place, query = listing.Place(value=value, id=identity), replace(QUERY, key=key)
+    place, query = listing.Position(value=value, id=identity), replace(QUERY, key=key)
     cursor = lists.encode_cursor(place, query)
     assert lists.decode_cursor(cursor, query) == place
     assert len(cursor) <= lists.CURSOR_MAX
@@ -74,13 +74,13 @@ OTHERS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changed", OTHERS, ids=lambda changed: next(iter(changed)))
 def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
-    cursor = lists.encode_cursor(listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
+    cursor = lists.encode_cursor(listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
     assert "it is of another query" in refused(cursor, replace(QUERY, **changed))
 
 
 def test_the_order_of_phases_does_not_matter_to_a_cursor() -> None:
     query = replace(QUERY, phases=("Running", "Queued"))
-    place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
     same = replace(query, phases=("Queued", "Running", "Queued"))
     assert lists.decode_cursor(lists.encode_cursor(place, query), same) == place
 
@@ -101,14 +101,14 @@ def test_other_json_is_refused_as_a_cursor(key: listing.Key, value: Any, identit
 def test_a_sort_key_that_the_database_cannot_take_is_refused(value: Any) -> None:
     query = replace(QUERY, key="name")
     good = json.loads(
-        base64.urlsafe_b64decode(lists.encode_cursor(listing.Place(value="x", id=uuid.UUID(int=1)), query) + "==")
+        base64.urlsafe_b64decode(lists.encode_cursor(listing.Position(value="x", id=uuid.UUID(int=1)), query) + "==")
     )
     assert "this is no cursor" in refused(encoded([value, *good[1:]]), query)
 
 
 @pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
 def test_a_sort_key_that_is_no_time_is_refused_for_a_time(value: Any) -> None:
-    place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
     good = decoded(lists.encode_cursor(place, QUERY))
     assert "this is no cursor" in refused(encoded([value, *good[1:]]))
 

@@ -312,14 +312,14 @@ _CURSORS: dict[listing.Key, TypeAdapter[tuple[Any, UUID, str]]] = {
 """The content of a cursor, by sort key: the key's value, the investigation, the digest of the query."""
 
 
-def encode_cursor(position: listing.Place, query: listing.Query) -> str:
+def encode_cursor(position: listing.Position, query: listing.Query) -> str:
     """Return the cursor of the page after `position`."""
     value = position.value.isoformat() if isinstance(position.value, datetime) else position.value
     content = json.dumps([value, str(position.id), _digest(query)], ensure_ascii=False)
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, query: listing.Query) -> listing.Place:
+def decode_cursor(cursor: str, query: listing.Query) -> listing.Position:
     """Return the position of a cursor of this query; raises a Problem if it is none, or another query's."""
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -330,7 +330,7 @@ def decode_cursor(cursor: str, query: listing.Query) -> listing.Place:
     if digest != _digest(query):
         message = "it is of another query; repeat the one that it came from (namespace, filters, sort)"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)])
-    return listing.Place(value=value, id=identity)
+    return listing.Position(value=value, id=identity)
 
 
 def _digest(query: listing.Query) -> str:

@@ -154,7 +154,7 @@ async def read_messages(
         )
         messages = await asyncio.to_thread(
             lambda placed: [message for entry in placed for message in transcripts.messages_of(entry, mask=mask)],
-            page.placed,
+            page.entries,
         )
         if messages or not page.more:
             return transcripts.Messages(messages=messages, last=page.last, more=page.more)

@@ -56,9 +56,9 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
     while True:
         page = await transcript_pages.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
         names = await transcript_pages.execution_names(
-            database, identity, (numbered.logged.execution for numbered in page.placed)
+            database, identity, (numbered.logged.execution for numbered in page.entries)
         )
-        lines = await asyncio.to_thread(traces.lines, page.placed, names)
+        lines = await asyncio.to_thread(traces.lines, page.entries, names)
         if lines or not page.more:
             return traces.Trace(calls=lines, last=page.last, more=page.more)
         after = page.last
@@ -69,7 +69,7 @@ async def read_model_call(
 ) -> traces.Asked:
     """Read a model call; raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="llm", number=number)
-    entry, name, full_result = call.placed.logged.entry, "", None
+    entry, name, full_result = call.entry.logged.entry, "", None
     if isinstance(entry, entries.ToolSummarised):
         name = await transcript_pages.investigation_name(database, identity)
         full_result = await transcript_pages.full_result(database, identity, entry.execution, entry.call_id)
@@ -79,7 +79,7 @@ async def read_model_call(
 async def read_tool_call(database: databases.Database, identity: UUID, *, number: int) -> traces.Called:
     """Read a tool call; raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="tool", number=number)
-    logged, call_id = call.placed.logged, traces.stored_tool_call(call, number=number).tool_call_id
+    logged, call_id = call.entry.logged, traces.stored_tool_call(call, number=number).tool_call_id
     full_result = await transcript_pages.full_result(database, identity, logged.execution, call_id)
     summary = await transcript_pages.result_summary(database, identity, logged, call_id)
     return await asyncio.to_thread(traces.tool_call, call, number=number, full_result=full_result, summary=summary)
@@ -91,7 +91,7 @@ async def _find(
     call = await transcript_pages.call(database, identity, kind=kind, number=number)
     if call is None:
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")
-    if isinstance(call.placed.logged.entry, entries.Unreadable):
+    if isinstance(call.entry.logged.entry, entries.Unreadable):
         unreadable = f"{kind} call {number} cannot be read by this version of TARSy"
-        raise problems.Problem(HTTPStatus.NOT_FOUND, f"{unreadable}: {call.placed.logged.entry.problem}")
+        raise problems.Problem(HTTPStatus.NOT_FOUND, f"{unreadable}: {call.entry.logged.entry.problem}")
     return call

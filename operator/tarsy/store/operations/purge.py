@@ -1,15 +1,15 @@
-"""Purging: all that was said in an ended investigation, and about it, is deleted for good.
+"""Purging: the whole transcript of an ended investigation is deleted for good.
 
-What is left is that it was: its row, with names and times alone, its place in the queue, and whose alert it stood for.
-So the watch does not take its object for a new one, and its alert does not come back at once: it stands for that for
-its cool-down (`episodes`). It has no run any more, which to all who read means that it is not there.
+Its row stays, with names and times only, and so do its `work` row and the identity of its alert. So the watch does not
+take its object for a new one, and the alert is not investigated again during the cool-down (`intake.episodes`). Without
+transcript and runs it is invisible to all reads.
 
-All of it, and its row in the audit, is one transaction. Its object goes after that: until it is known to be gone
-(`gone_at`), to purge again is no harm, and `retention` has it deleted, so it does not matter who dies in between.
+The deletion and its audit row are one transaction. The object is deleted afterwards. Until it is known to be gone
+(`gone_at`), the purge may be repeated, and `retention` deletes the object too, so a process may die in between.
 
-The lock is taken before anything is deleted: a statement that had to wait for it would not see what was committed
-meanwhile, and would leave that behind. It is the one that a question is asked under: either it is open, and nothing is
-purged, or there is nothing any more to ask about.
+The lock is taken before anything is deleted: a statement that waits for the lock does not see rows that were committed
+meanwhile, and would leave them. Questions are queued under the same lock: either one is open and nothing is purged, or
+there is nothing left to ask about.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tarsy.store.base import audit, databases
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked"]
-"""Why nothing can be purged: there is no such investigation, or not any more; it has not ended; a question is open."""
+"""Why nothing is purged: no such investigation, or it was purged; it has not ended; a question is open."""
 
 _HOLD = text("""
   SELECT run, state, purged_at, gone_at FROM work JOIN investigations ON id = work.investigation
@@ -32,17 +32,17 @@ _HOLD = text("""
 """)
 
 _PURGE = text("""
-  WITH said AS (DELETE FROM entries WHERE investigation = :id),
-    shown_by_tools AS (DELETE FROM tool_results WHERE investigation = :id),
-    staged AS (DELETE FROM stages WHERE investigation = :id),
-    executed AS (DELETE FROM executions WHERE investigation = :id),
-    run AS (DELETE FROM runs WHERE investigation = :id),
-    unused AS (
+  WITH no_entries AS (DELETE FROM entries WHERE investigation = :id),
+    no_results AS (DELETE FROM tool_results WHERE investigation = :id),
+    no_stages AS (DELETE FROM stages WHERE investigation = :id),
+    no_executions AS (DELETE FROM executions WHERE investigation = :id),
+    no_runs AS (DELETE FROM runs WHERE investigation = :id),
+    no_data AS (
       DELETE FROM large_alerts USING investigations AS known
       WHERE known.id = :id AND large_alerts.namespace = known.namespace AND object_name = known.name
         AND created_at < ended_at
     ),
-    shown AS (UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{}' WHERE investigation = :id)
+    queue_row AS (UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{}' WHERE investigation = :id)
   UPDATE investigations
   SET purged_at = clock_timestamp(),
     author = '', words = NULL, alert_type = '', alert_data = '', severity = NULL, runbook_url = NULL,
@@ -54,9 +54,9 @@ _PURGE = text("""
 
 
 async def purge(database: databases.Database, investigation: UUID, *, by: audit.Caller) -> Refusal | None:
-    """Purge the investigation and note that in the audit, or say why not.
+    """Purge the investigation and write the audit row, or return the refusal.
 
-    None, too, where it was purged before and its object may be left; once that is known to be gone it is unknown.
+    If it was purged before: None while its object may still exist, then "unknown".
     """
     async with database.begin() as connection:
         held = (await connection.execute(_HOLD, {"id": investigation})).one_or_none()

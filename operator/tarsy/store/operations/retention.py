@@ -1,7 +1,7 @@
-"""Retention: ended investigations whose objects may leave the cluster. Their rows in the store stay.
+"""Expired investigations: their objects may be deleted from the cluster. Their rows in the store stay.
 
-An object goes only once its status is the store's last: its viewers have seen the end. The object of a purged
-investigation goes at once: an interrupted purge has left it.
+An object is deleted only when its status is the store's last one. The object of a purged investigation, which an
+interrupted purge has left, is deleted at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tarsy.store.base import databases
 
 @dataclass(frozen=True, kw_only=True)
 class Expired:
-    """An ended investigation whose object has had its time."""
+    """An ended investigation whose time to live is over."""
 
     id: UUID
     name: str
     generation: int | None
-    """The generation of the object that was last seen; a newer one may have another TTL. None: it goes in any case."""
+    """The generation that was last read; a newer one may have another TTL. None if any generation may be deleted."""
 
 
 _EXPIRED = text("""
@@ -40,6 +40,6 @@ _EXPIRED = text("""
 
 
 async def expired(database: databases.Database, *, namespace: str, limit: int) -> list[Expired]:
-    """Up to `limit` of a namespace's, the longest ended first. Their time counts from the end of the last question."""
+    """Return up to `limit` of a namespace, the longest ended first. Their TTL begins after the last question."""
     rows = await database.run(_EXPIRED, namespace=namespace, default=investigations.DEFAULT_TTL_SECONDS, limit=limit)
     return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]

@@ -1,12 +1,12 @@
-"""The changes since a former look: of one investigation, or of all in some namespaces.
+"""The investigations that have changed since an earlier read, by `work.changed`.
 
-Each change that a status shows raises `work.revision`, and stores its transaction's number in `work.changed`, by a
-trigger or with its commit. Commits that only add to the numbers of a run do not: there are many, and so none of them
-touches an index. A reader asks for the changes from a number on, and may go on from `horizon`, below which no
-transaction is open any more: so no change is missed. One may be seen twice; its revision shows that.
+A change that the status shows raises `work.revision` and stores the number of its transaction in `work.changed`, by a
+trigger or in its commit. Commits that only add to the counts of a run do not: there are many, and so they touch no
+index. A reader asks for the changes from a transaction number on, and the next time from `horizon`, below which no
+transaction is open any more. So it misses no change. It may read a change twice; the revision shows that.
 
-Neither a sequence nor a time would do: a transaction takes them when it writes, and may commit after one with a later
-value.
+A sequence or a time instead would miss changes: a transaction takes its value when it writes, and may commit after
+another one with a higher value.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tarsy.store.reads import summaries
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """How far one investigation is."""
+    """The position of one investigation's log and queue row."""
 
     log_seq: int
     revision: int
     run: int
-    """Its latest."""
+    """The number of the latest run."""
     state: str
-    """queued, running or ended: of its latest run."""
+    """The state of the latest run: queued, running or ended."""
 
 
 _HEADS = text(f"""
@@ -41,7 +41,7 @@ _HEADS = text(f"""
 
 
 async def positions(database: databases.Database, investigations: Collection[UUID]) -> Mapping[UUID, Position]:
-    """How far these are, by one statement; without those that are not there, or whose transcripts are not."""
+    """Return the positions of the investigations that exist and are not purged, by one statement."""
     rows = await database.run(_HEADS, investigations=list(investigations))
     return {
         row.investigation: Position(log_seq=row.log_seq, revision=row.revision, run=row.run, state=row.state)
@@ -51,14 +51,14 @@ async def positions(database: databases.Database, investigations: Collection[UUI
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Investigations that have changed, in their newest form."""
+    """Investigations that have changed, in their present state."""
 
     summaries: Sequence[summaries.Summary]
-    """By when they changed."""
+    """In the order of their changes."""
     more: bool
-    """Whether there may be others behind them, to be asked for at once."""
+    """Whether more changes may follow, to be read at once."""
     horizon: int
-    """The number to ask from the next time."""
+    """The transaction number to ask from the next time."""
 
 
 _MOMENT = """
@@ -71,24 +71,24 @@ _OF_NAMESPACES = f"""
       ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
     WHERE {visibility.VISIBLE} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
 
-# What is settled comes page by page, and none ends inside a transaction, so that the next one begins behind it. What
-# others are still changing beside comes with the last page, and once more with each that follows, until all that began
-# before has ended: where that takes long, the newest of it come. A number of the future is one of another database,
+# Changes below the oldest open transaction are settled. They come page by page; a page does not end inside a
+# transaction, so that the next page begins with another one. Later changes come with the last page, the newest ones
+# first, and again with each later read, until they are settled too. A number in the future is from another database,
 # whose rows were restored here.
 _SINCE = text(f"""
   WITH moment AS MATERIALIZED ({_MOMENT}
   ), settled AS MATERIALIZED ({_OF_NAMESPACES} AND changed < (SELECT settled_below FROM moment)
     ORDER BY changed FETCH FIRST (CAST(:limit AS bigint)) ROWS WITH TIES
-  ), beside AS MATERIALIZED ({_OF_NAMESPACES} AND changed >= (SELECT settled_below FROM moment)
+  ), unsettled AS MATERIALIZED ({_OF_NAMESPACES} AND changed >= (SELECT settled_below FROM moment)
       AND changed < (SELECT future FROM moment) AND (SELECT count(*) FROM settled) < CAST(:limit AS bigint)
     ORDER BY changed DESC LIMIT CAST(:limit AS bigint)
-  ), found AS MATERIALIZED (
-    SELECT *, true AS is_settled FROM settled UNION ALL SELECT *, false FROM beside
-  ), told AS ({summaries.SELECT_SUMMARIES}
-    WHERE work.investigation = ANY(ARRAY(SELECT investigation FROM found))
+  ), changed_rows AS MATERIALIZED (
+    SELECT *, true AS is_settled FROM settled UNION ALL SELECT *, false FROM unsettled
+  ), summaries AS ({summaries.SELECT_SUMMARIES}
+    WHERE work.investigation = ANY(ARRAY(SELECT investigation FROM changed_rows))
   )
-  SELECT settled_below, future, is_settled, changed, told.*
-  FROM moment LEFT JOIN found ON true LEFT JOIN told ON told.id = found.investigation
+  SELECT settled_below, future, is_settled, changed, summaries.*
+  FROM moment LEFT JOIN changed_rows ON true LEFT JOIN summaries ON summaries.id = changed_rows.investigation
   ORDER BY changed
 """)  # noqa: S608 - our own texts
 
@@ -98,10 +98,8 @@ async def since(
 ) -> Changes | None:
     """Return the changes from transaction `changed` on in the namespaces (each with its uid).
 
-    None if that is in the future.
-
-    None means that the number is from another database, or from one that was restored from a backup. The result exceeds
-    `limit` only if one transaction changed more; at most as many again may come once more.
+    Returns None if that number is in the future: it is from another database, or from one that was restored from a
+    backup. There are more than `limit` settled changes only if one transaction made more; up to `limit` others follow.
     """
     scope = {"namespaces": list(namespaces), "uids": list(namespaces.values())}
     rows = [dict(row) for row in await database.run(_SINCE, changed=changed, limit=limit, **scope)]
@@ -124,7 +122,7 @@ _NOW = text(_MOMENT)
 
 
 async def now(database: databases.Database) -> int:
-    """From where on to ask for what changes from now on."""
+    """Return the transaction number from which to ask for the changes from now on."""
     (row,) = await database.run(_NOW)
     horizon: int = row.settled_below
     return horizon

@@ -1,14 +1,14 @@
-"""Lists: the investigations of a namespace that fit, page by page and counted by phase.
+"""Lists: the investigations of a namespace that match a query, page by page and counted by phase.
 
-A page is one statement, so that what it shows is of one moment. It finds the investigations by narrow columns and
-indexes alone; what is told of them beside is read for those of the page. A page begins behind the last investigation of
-the one before, by sort key and id: whatever is admitted, ends or goes meanwhile moves no other one from page to page.
+A page is one statement, so that all of it is of one moment. It finds the investigations by narrow columns and indexes
+alone; their other columns are read for the page only. A page begins after the last investigation of the page before, by
+sort key and id, so that new, ended or deleted investigations do not move others between pages.
 
-A search goes by the index of words, which tells no order: to look into the words of each investigation in turn would
-take a hundred times as long. But a word that is in many is in one of the next, so they are looked into first.
+A search uses the index of words, which has no order. To read the words of each investigation in order would take a
+hundred times as long. But a frequent word is in one of the next investigations, so the words of those are read first.
 
-The index does not know of words that stand one behind the other: for such a phrase it finds those that have its words,
-and each of these has to be looked into. A page looks into so many and no more, and the next one goes on behind them.
+The index does not know the order of words in a text. For a phrase it finds the investigations that have all its words,
+and the text of each has to be read. A page reads a limited number of them, and the next page goes on after these.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tarsy.store.base import databases, visibility
 from tarsy.store.reads import phase_rules, summaries
 
 SUMMARY_MAX = 1024
-"""Characters of a summary that are told."""
+"""Characters of a summary in a list."""
 SEARCH_SECONDS = 5.0
-"""How long the database may search for one page."""
+"""The time limit of the search for one page."""
 
 Key = Literal["admitted_at", "ended_at", "alert_type", "chain", "author", "name"]
 """The sort keys of a list; equal rows are sorted by their id."""
@@ -41,48 +41,48 @@ class Search:
     """The words that must occur in alert, analysis or summary."""
 
     text: str
-    """All its words, wherever they stand."""
+    """All words of the search, in any order."""
     phrases: tuple[str, ...] = ()
-    """Each with its words, of which it has several, one behind the other; `text` has them too."""
+    """The phrases of several consecutive words; `text` contains them too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Which investigations of a namespace are asked for, and in which order."""
+    """The filters and the order of a list of investigations of one namespace."""
 
     namespace: str
     namespace_uid: str
-    """The uid of the namespace: investigations of an earlier namespace of that name are left out."""
+    """The uid of the namespace; investigations of an earlier namespace of that name are excluded."""
     phases: tuple[investigations.Phase, ...] = ()
-    """One of these; none is any. They do not count for the numbers of each phase."""
+    """The allowed phases; empty for all. They do not affect the counts by phase."""
     alert_type: str | None = None
     chain: str | None = None
     """The chain's name."""
     author: str | None = None
     fingerprint: str | None = None
     grounded: bool | None = None
-    """Whether the result stands on what was looked at; one without a result is neither."""
+    """Whether the result is based on what agents inspected; one without a result matches neither."""
     since: datetime | None = None
-    """Admitted then or later."""
+    """Admitted at this time or later."""
     until: datetime | None = None
-    """Admitted before."""
+    """Admitted before this time."""
     search: Search | None = None
     key: Key = "admitted_at"
     descending: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where in a sorted list an investigation stands."""
+class Position:
+    """The position of an investigation in a sorted list."""
 
     value: datetime | str | None
-    """Its sort key: a time, or a text; None of one that has not ended, where that is the key."""
+    """Its sort key: a time or a text; None if it has not ended and the key is `ended_at`."""
     id: UUID
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """An investigation as lists show it."""
+    """An investigation in a list."""
 
     id: UUID
     namespace: str
@@ -102,21 +102,21 @@ class Listed:
     ended_at: datetime | None
     total_tokens: int
     cost: float | None
-    """None where no model call had a price."""
+    """None if no model call had a price."""
     summary: str
     message: str
     grounded: bool | None
-    """Whether its result stands on what was looked at; None where there is no result that could."""
+    """Whether its result is based on what agents inspected; None if there is no result."""
     duplicates: int
     previous: summaries.Previous | None
 
-    def place(self, key: Key) -> Place:
-        """Where it stands in a list that is sorted by `key`."""
+    def position(self, key: Key) -> Position:
+        """Return its position in a list that is sorted by `key`."""
         match key:
             case "chain":
-                return Place(value=self.chain_name or "", id=self.id)
+                return Position(value=self.chain_name or "", id=self.id)
             case "admitted_at" | "ended_at" | "alert_type" | "author" | "name":
-                return Place(value=getattr(self, key), id=self.id)
+                return Position(value=getattr(self, key), id=self.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +125,11 @@ class Page:
 
     items: Sequence[Listed]
     counts: Mapping[investigations.Phase, int]
-    """How many of the whole list are in which phase, whatever phases were asked for."""
+    """The number of investigations of the whole list in each phase; the filter on phases does not apply."""
     exact: bool
-    """Whether `counts` are all; else they are of the first LOOKED_INTO that have the words of the phrases."""
-    next: Place | None
-    """The place behind which the next page begins; None: this is the last one.
-
-    If there is one, a page may have few items, or none.
-    """
+    """Whether `counts` are complete; else only the first LOOKED_INTO with the words of the phrases are counted."""
+    next: Position | None
+    """The position after which the next page begins; None for the last page. Other pages may have few items."""
 
 
 _UNDERSTOOD = text("""
@@ -143,21 +140,21 @@ _UNDERSTOOD = text("""
 
 
 async def understood(database: databases.Database, search: str) -> Search | None:
-    """Return the parsed search: all its words, and phrases in quotes; None if it has no word.
+    """Parse a search into words, and phrases in quotes; return None if it has no word.
 
-    The database, which has split the texts, decides what a word is. A quote that is not closed goes to the end.
+    The database decides what a word is, because it has split the texts. A quote that is not closed goes to the end.
     """
     (row,) = await database.run(_UNDERSTOOD, text=search, quoted=search.split('"')[1::2])
     return Search(text=search, phrases=tuple(row.phrases)) if row.words else None
 
 
 async def page(
-    database: databases.Database, query: Query, *, after: Place | None = None, skip: int = 0, limit: int
+    database: databases.Database, query: Query, *, after: Position | None = None, skip: int = 0, limit: int
 ) -> Page:
-    """Up to `limit` investigations from behind `after`, or from the list's beginning; the first `skip` are left out.
+    """Return up to `limit` investigations after `after`, or from the beginning, without the first `skip`.
 
-    Those that are left out are found as well, so what is asked for has a bound. A StoreDownError says that the database
-    cannot serve just now, a TooLongError that a search takes longer than SEARCH_SECONDS.
+    The skipped ones are read too, so callers limit `skip`. Raises StoreDownError, and TooLongError if a search takes
+    longer than SEARCH_SECONDS.
     """
     values = {name: value for name, value in _values(query).items() if value is not None}
     if after:
@@ -181,9 +178,9 @@ async def page(
     exact, further = True, None
     if query.search and query.search.phrases:
         exact = rows[0].exact
-        further = Place(value=rows[0].last_key, id=rows[0].last_id) if rows[0].last_id else None
+        further = Position(value=rows[0].last_key, id=rows[0].last_id) if rows[0].last_id else None
     if len(listed) > limit:
-        further = listed[limit - 1].place(query.key)
+        further = listed[limit - 1].position(query.key)
     return Page(items=listed[:limit], counts=counts, exact=exact, next=further)
 
 
@@ -223,7 +220,7 @@ _OPEN_PHASE = f"(SELECT {phase_rules.OPEN_PHASE} FROM work WHERE work.investigat
 _PHASES = f"""(ending = ANY(CAST(:ended AS text[]))
       OR (ending IS NULL AND {_OPEN_PHASE} = ANY(CAST(:open AS text[]))))"""
 
-# Texts are compared byte by byte: that takes half the time, and every database agrees about it.
+# Texts are compared byte by byte: that takes half the time, and is the same in every database.
 _KEYS: dict[Key, tuple[str, str]] = {
     "admitted_at": ("admitted_at", "CAST(:after AS timestamptz)"),
     "ended_at": ("coalesce(ended_at, 'infinity')", "coalesce(CAST(:after AS timestamptz), 'infinity')"),
@@ -232,9 +229,9 @@ _KEYS: dict[Key, tuple[str, str]] = {
     "author": ('author COLLATE "C"', "CAST(:after AS text)"),
     "name": ('name COLLATE "C"', "CAST(:after AS text)"),
 }
-"""Each sort key, and the same of the page before's last investigation."""
+"""The expression of each sort key, and that of the value after which the page begins."""
 
-_TOLD = f"""
+_SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
     known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
@@ -268,23 +265,23 @@ _COUNTS = f"""
     CAST((SELECT json_object_agg(phase, number)
           FROM (SELECT {_OPEN_PHASE} AS phase, count(*) AS number FROM matched WHERE ending IS NULL GROUP BY 1) AS open)
       AS text) AS count_of_open"""  # noqa: S608 - our own text
-"""By the index that has endings, and by that of the open ones."""
-_COUNTS_OF_FOUND = f"""
+"""The counts by the index of endings, and by the index of open investigations."""
+_COUNTS_OF_SEARCH = f"""
     CAST((SELECT json_object_agg(phase, number)
           FROM (SELECT coalesce(ending, {_OPEN_PHASE}) AS phase, count(*) AS number FROM first AS matched WHERE fits
                 GROUP BY 1) AS found)
       AS text) AS count_of_ended,
     NULL AS count_of_open"""  # noqa: S608 - our own text
-"""In one pass over what a search has found."""
+"""The counts in one pass over the result of a search."""
 
 NEXT = 500
-"""How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
+"""The number of next investigations whose words are read before the index of words is used: takes 5 ms."""
 LOOKED_INTO = 1000
-"""How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
+"""The number of candidates for a phrase whose text is read for a page, and as many for the counts: 5 ms each."""
 _SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
       AND {visibility.VISIBLE}"""
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
-_PAGE_OF_FOUND = """
+_PAGE_OF_SEARCH = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
     UNION ALL
     SELECT id, key FROM (SELECT id, key FROM looked WHERE fits ORDER BY {order} LIMIT :rows) AS found
@@ -294,10 +291,10 @@ _LAST = """(
     WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = :most
     ORDER BY {back} LIMIT 1
   ) AS last ON true"""
-"""Where a page has looked into as many as it may: the last of them, behind which the next one begins."""
+"""The last candidate that a page has read, if it has read as many as it may: the next page begins after it."""
 
 
-@functools.cache  # there are as many as there are ways to ask, and no more
+@functools.cache  # the number of combinations is limited
 def _statement(
     filters: frozenset[str],
     key: Key,
@@ -315,11 +312,11 @@ def _statement(
     search, counts, columns, last = "", _COUNTS, "", ""
     if "words" in filters:
         search = _search(filters, key, phases=phases, begin=begin, order=order)
-        page, counts = _PAGE_OF_FOUND.format(order=order), _COUNTS_OF_FOUND
+        page, counts = _PAGE_OF_SEARCH.format(order=order), _COUNTS_OF_SEARCH
     if "phrases" in filters:
         columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
-        told_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
-        last = f"LEFT JOIN {_LAST.format(key=told_key, back=f'key {back}, id {back}')}"
+        last_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
+        last = f"LEFT JOIN {_LAST.format(key=last_key, back=f'key {back}, id {back}')}"
     if skips:
         page = f"SELECT id, key FROM ({page}) AS reached ORDER BY {order} OFFSET :skip"  # noqa: S608 - our own texts
     return text(f"""
@@ -327,10 +324,10 @@ def _statement(
     SELECT id, ending, {sorted_by} AS key FROM investigations
     WHERE {_SCOPE} AND {_conditions(filters)}
   ), {search} page AS ({page}
-  ), told AS ({_TOLD}
+  ), listed AS ({_SELECT_LISTED}
   )
-  SELECT {counts}, {columns} told.*
-  FROM (VALUES (1)) AS always LEFT JOIN told ON true {last}
+  SELECT {counts}, {columns} listed.*
+  FROM (VALUES (1)) AS one_row LEFT JOIN listed ON true {last}
   ORDER BY {order}
 """)  # noqa: S608 - our own texts
 
@@ -340,11 +337,11 @@ def _conditions(filters: Iterable[str]) -> str:
 
 
 def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
-    """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
+    """Return the CTEs of a search: `near` (among the NEXT ones), `first` (for the counts), `looked` (for the page)."""
     fits, in_phrases, materialized, most, looks = _conditions(filters), "true", "NOT MATERIALIZED", "", "true"
     if "phrases" in filters:
         in_phrases, materialized, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
-        # Words are the last column: to read it of all that are sorted takes half as long again.
+        # `words` is the last column: to read it before sorting takes half as long again.
         looks = f"(SELECT {_IN_PHRASES} FROM investigations AS its WHERE its.id = looked.id)"  # noqa: S608
 
     def looked(condition: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,7 +18,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 
 COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
-"""The columns of an entry, as `from_row` reads them; the final analysis follows, if it has one."""
+"""The columns of an entry for `from_row`; the final analysis or NULL follows."""
 _LOG = text(f"""
   SELECT {COLUMNS},
     (SELECT final_analysis FROM runs
@@ -28,12 +28,12 @@ _LOG = text(f"""
 
 
 async def load(database: databases.Database, investigation: UUID) -> list[entries.Logged]:
-    """The whole log, decoded, in order."""
+    """Return the whole log, decoded, in order."""
     return [from_row(row) for row in await database.run(_LOG, id=investigation)]
 
 
 def from_row(row: Any) -> entries.Logged:
-    """An entry from its row."""
+    """Decode the row of an entry."""
     seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
     stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
     return entries.Logged(
@@ -49,32 +49,32 @@ def from_row(row: Any) -> entries.Logged:
 
 @dataclass(frozen=True, kw_only=True)
 class LogPage:
-    """Some entries that follow each other, and what their events cannot be told without."""
+    """Consecutive entries, and the other entries that their timeline events need."""
 
     log: Sequence[entries.Logged]
-    """In order. Beside the page's own entries there are earlier and later ones of the same executions: the answer whose
-    calls an entry is about, and those that are about the calls of the page's last answers."""
+    """In order. Beside the page's own entries these are earlier and later ones of the same executions: the answer that
+    an entry's calls belong to, and the entries about the calls of the page's last answers."""
     last: int
-    """The number of the page's last entry; where it is empty, `after`."""
+    """The number of the page's last entry; `after`, if the page is empty."""
     claims: Mapping[int, int]
-    """Which claim wrote the entry before the page, by its number, if there is one."""
+    """The claim that wrote the entry before the page, by that entry's number; empty if there is none."""
     executions: Mapping[str, timeline_events.ExecutionTraits]
-    """The kinds of the executions that its entries belong to."""
+    """Kind and strategy of the executions that the entries belong to."""
     more: bool
     """Whether entries follow."""
 
 
-def paged(wanted: str, *, columns: str = "") -> TextClause:
-    """The first `:rows` entries that are `wanted`, fewer where they are large: `:bytes` beyond the first.
+def paged(condition: str, *, columns: str = "") -> TextClause:
+    """Return the statement for the first `:rows` entries of `condition`, but at most `:bytes` after the first one.
 
-    Their COLUMNS, and then `columns`.
+    It selects COLUMNS, NULL and then `columns`.
     """
     return text(f"""
   SELECT {COLUMNS}, NULL{columns}
   FROM (
     SELECT *, row_number() OVER in_order AS place,
       sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE {wanted} AND {visibility.VISIBLE_BY_ID} ORDER BY seq LIMIT :rows) AS following
+    FROM (SELECT * FROM entries WHERE {condition} AND {visibility.VISIBLE_BY_ID} ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
   ) AS sized
   WHERE place = 1 OR bytes <= :bytes
@@ -85,7 +85,7 @@ def paged(wanted: str, *, columns: str = "") -> TextClause:
 _PAGE = paged("investigation = :id AND seq > :after AND seq <= :upto")
 
 _AROUND = text(f"""
-  WITH concerned AS MATERIALIZED (
+  WITH page_executions AS MATERIALIZED (
     SELECT name,
       (SELECT max(seq) FROM entries
        WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
@@ -94,7 +94,7 @@ _AROUND = text(f"""
     FROM unnest(CAST(:executions AS text[])) AS name
   )
   SELECT {COLUMNS}, NULL
-  FROM entries JOIN concerned ON execution = name
+  FROM entries JOIN page_executions ON execution = name
   WHERE investigation = :id AND seq <= :upto AND {visibility.VISIBLE_BY_ID}
     AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
   ORDER BY seq
@@ -114,8 +114,8 @@ _CLAIM_BEFORE = text(f"""
 """)  # noqa: S608 - our own text
 
 
-_LAST = 2**63 - 1
-"""The greatest number that an entry could have."""
+_SEQ_MAX = 2**63 - 1
+"""The highest possible number of an entry."""
 
 
 async def log_page(
@@ -127,24 +127,23 @@ async def log_page(
     upto: int | None = None,
     size: int | None = None,
 ) -> LogPage | None:
-    """Up to `limit` entries behind number `after`, fewer where they are large; None where there is no such log.
+    """Return up to `limit` entries after number `after`, up to number `upto`; None if there is no such log.
 
-    `upto`: the log as it stood when that was its last entry; `size`: the bytes of a page beyond its first entry. What
-    is decoded, in a thread, is bounded by the page, not by the log.
+    `size` limits the bytes of the page after its first entry. The entries are decoded in a thread.
     """
     async with database.snapshot() as connection:
         last_entry = await connection.scalar(_LAST_ENTRY, {"id": investigation})
         if last_entry is None:
             return None
-        values = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
+        values = {"id": investigation, "after": after, "upto": _SEQ_MAX if upto is None else upto}
         own = (await connection.execute(_PAGE, {**values, "rows": limit, "bytes": size or PAGE_BYTES})).all()
         last = own[-1].seq if own else after
-        concerned = sorted({row.execution for row in own if row.execution})
-        at = {**values, "last": last, "executions": concerned}
-        around = (await connection.execute(_AROUND, at)).all() if concerned else []
+        page_executions = sorted({row.execution for row in own if row.execution})
+        at = {**values, "last": last, "executions": page_executions}
+        around = (await connection.execute(_AROUND, at)).all() if page_executions else []
         claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, values)}
         kinds = (await connection.execute(_KINDS, at)).all()
-    log = await asyncio.to_thread(_decoded, [*own, *around])
+    log = await asyncio.to_thread(lambda: [from_row(row) for row in (*own, *around)])
     return LogPage(
         log=sorted(log, key=lambda row: row.seq),
         last=last,
@@ -152,7 +151,3 @@ async def log_page(
         executions={row.id: timeline_events.ExecutionTraits(kind=row.kind, strategy=row.strategy) for row in kinds},
         more=last < (last_entry if upto is None else upto),
     )
-
-
-def _decoded(rows: Iterable[Any]) -> list[entries.Logged]:
-    return [from_row(row) for row in rows]

@@ -1,7 +1,6 @@
-"""Where an investigation stands, for people: its phase, and how far it is.
+"""The rules for the phase, the progress and the message of an investigation.
 
-The rule of phases is here twice, in Python for one that was read and in SQL for filters over many; a test compares the
-two.
+The rule of the phase is here twice: in Python for one row, and in SQL for filters over many. A test compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tarsy.store import log
 from tarsy.transcript import entries
 
 ENDED: tuple[investigations.Phase, ...] = get_args(investigations.EndedPhase)
-"""The phases of those that have ended: how they ended."""
+"""The phases of ended investigations."""
 OPEN: tuple[investigations.Phase, ...] = get_args(investigations.OpenPhase)
 
 Cancellation = Literal["user", "deleted", "resolved"]
@@ -31,13 +30,13 @@ OPEN_PHASE = """CASE
     WHEN suspend OR coalesce(unreadable, '') <> '' THEN 'Suspended'
     ELSE 'Queued'
   END"""
-"""The phase of one that is open, by its row of `work`."""
+"""The expression for the phase of an open investigation, by its row of `work`."""
 
 
 def phase(
     *, ending: str | None, state: str, cancel: str | None, suspend: bool, unreadable: str | None
 ) -> investigations.Phase:
-    """Where it stands, in one word."""
+    """Return the phase, by columns of `runs` and `work`."""
     if ending in ENDED:
         return cast("investigations.EndedPhase", ending)
     if state == "running":
@@ -48,7 +47,7 @@ def phase(
 def waits_for(current_phase: investigations.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
     """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
 
-    `unreadable` is what of its log could not be read, `passed_over_since` the time since when all workers pass it over.
+    `unreadable` is the part of its log that could not be read; since `passed_over_since` all workers pass it over.
     """
     if current_phase == "Suspended" and unreadable:
         return f"waits for a version of TARSy that can read its log: {unreadable}"
@@ -62,25 +61,25 @@ def waits_for(current_phase: investigations.Phase, unreadable: str | None, passe
 
 
 def shown_message(waits_for: str, retrying: Sequence[str], message: str) -> str:
-    """Return the message for people: what it waits for, the model requests that are sent again, or how it ended."""
+    """Return what the investigation waits for, the requests that are retried, or the message of its end."""
     return waits_for or "; ".join(retrying) or message
 
 
 GROUNDED: tuple[entries.Grounds, ...] = ("Inspected", "InspectedWithGaps")
-"""The grounds of a result that stands on what was looked at."""
+"""The grounds of a result that is based on what agents inspected."""
 
 
 def is_grounded(grounds: str | None) -> bool | None:
-    """Whether a result stands on what was looked at; None where there is no result that could."""
+    """Whether a result is based on what agents inspected; None if there is no result."""
     return None if grounds is None else grounds in GROUNDED
 
 
 CUT_OFF = f"""coalesce(stages.cut_off, stages.ended_at IS NOT NULL AND runs.ended_at IS NOT NULL
           AND coalesce(runs.reason, '') NOT IN ({", ".join(f"'{reason}'" for reason in log.STAGE_REASONS)})
           AND stages.message = coalesce(runs.message, ''))"""
-"""Whether the end of the run cut a stage off, by the rows of `stages` and `runs`.
+"""The expression for whether the end of the run ended a stage, by the rows of `stages` and `runs`.
 
-A stage that a build before the column ended has null there: it was cut off if the run's end says the same of both.
+The column is null for stages that an earlier build ended: those were cut off if stage and run have the same message.
 """
 
 

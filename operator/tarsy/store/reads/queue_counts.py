@@ -1,4 +1,4 @@
-"""How the queue stands: what waits, what runs and where, and what waits for another version of TARSy."""
+"""The queue in numbers: how many investigations wait and run, by process, and which wait for another version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import text
 from tarsy.store.base import databases, visibility
 
 MESSAGE_MAX = 1000
-"""Characters of what a program could not read that are told."""
+"""Characters of the message about the unreadable part of a log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +20,15 @@ class QueueCounts:
     """The queue in numbers, questions included."""
 
     queued: int
-    """That wait for a worker; a run whose worker is lost is one of them."""
+    """The number that wait for a worker, including runs whose worker has died."""
     running: int
     cancelling: int
-    """The running ones that are being stopped."""
+    """The number of running ones that are cancelled."""
     suspended: int
     waiting_for_version: int
-    """The ones whose log no worker could read so far."""
+    """The number whose log no worker could read so far."""
     oldest_wait: float | None
-    """Seconds for which the first of those that wait has waited; None where none does."""
+    """Seconds that the oldest queued one has waited; None if none waits."""
     running_by_process: Mapping[UUID, int]
 
 
@@ -56,7 +56,7 @@ _COUNT = text("""
 
 
 async def count(database: databases.Database) -> QueueCounts:
-    """The queue as it is now."""
+    """Return the counts as of now."""
     (row,) = await database.run(_COUNT)
     return QueueCounts(
         queued=row.queued,
@@ -75,9 +75,9 @@ class UnreadableInvestigation:
 
     id: UUID
     name: str
-    """Its object's, as namespace/name."""
+    """The object's namespace/name."""
     message: str
-    """The unreadable part."""
+    """The part of the log that cannot be read."""
     since: datetime
 
 
@@ -93,6 +93,6 @@ _UNREADABLE = text(f"""
 
 
 async def unreadable_investigations(database: databases.Database, *, limit: int) -> Sequence[UnreadableInvestigation]:
-    """The investigations that wait for another version, the longest waiting first."""
+    """Return the investigations that wait for another version of TARSy, the longest waiting first."""
     rows = await database.run(_UNREADABLE, limit=limit, longest=MESSAGE_MAX)
     return [UnreadableInvestigation(id=row.id, name=row.name, message=row.message, since=row.since) for row in rows]

@@ -1,4 +1,4 @@
-"""The snapshot of a chain that an investigation runs, decoded from its row."""
+"""The chain snapshot that an investigation runs, decoded from its row."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tarsy.transcript import messages, record
 
 
 class UnreadableError(Exception):
-    """The log, or the snapshot beside it, holds what this program cannot read; the message names the place."""
+    """This program cannot read a log or a chain snapshot; the message says which part."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(messages.storable(problem))  # it is stored: people are told what is waited for
+        super().__init__(messages.storable(problem))  # the message is stored, and shown to people
 
 
 def chain_of(stored: str | None, *, version: int | None) -> chains.Spec:
-    """The chain's spec as it was when the investigation was admitted; an UnreadableError says why not."""
+    """Decode the chain's spec. Raises UnreadableError."""
     decoder = record.CHAIN_DECODERS.get(version or 0)
     if decoder is None:
         raise UnreadableError(f"the snapshot of the chain is of version {version}, which is unknown here")

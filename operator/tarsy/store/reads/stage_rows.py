@@ -1,6 +1,6 @@
-"""The course of investigations: their stages, and who works or worked in them, as rows.
+"""The rows of `stages` and `executions` of investigations, and the conclusions of their executions.
 
-For those who show many at once, or what each agent came to: the log is read for the agents' last answers alone.
+Of the log only the last answers of the executions are read.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from tarsy.store.reads import log_entries, snapshots
 from tarsy.transcript import entries, record
 
 EXECUTIONS_MAX = 500
-"""Executions that are told of an investigation: 20 stages of 20 agents, their syntheses and a summary are 421."""
+"""Executions of an investigation that are read: 20 stages of 20 agents, their syntheses and a summary are 421."""
 ANSWERS_AT_ONCE = 20
-"""Last answers that are read at once: a model may have said much."""
+"""Last answers that are read at once: an answer may be long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageProgress:
-    """The stages of an investigation's run 0, and how they stand."""
+    """The stages of an investigation's run 0, and their outcomes."""
 
     stage_names: tuple[str, ...]
-    """The chain's stages, those that have not started too."""
+    """The names of all stages of the chain."""
     outcomes: Mapping[str, str | None]
-    """The outcomes of the stages that have started, or were skipped; None for one that has not ended."""
+    """The outcomes of the stages that have started or were skipped; None for one that has not ended."""
     chain: chains.Spec | None
-    """As it was when the investigation was admitted; None where there was none, or none that can be read."""
+    """The chain snapshot; None if there is none, or it cannot be read."""
     owner: UUID | None
-    """The process that runs it now."""
+    """The process that runs it; None if none does."""
     host: str | None
-    """The name of the pod, or machine, of that process; None where none runs it, or it has not told its name."""
+    """The name of that process's pod or machine; None if none runs it, or it has not reported its name yet."""
     last_call_at: datetime | None
-    """When the last of its model or tool calls was committed."""
+    """The time at which the latest model or tool call was committed."""
     now: datetime
-    """The database's time when this was read."""
+    """The database's time of this read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,13 @@ class Execution:
 
     id: str
     stage: str
-    """"" where it is of no stage."""
+    """"" if it belongs to no stage."""
     kind: entries.ExecutionKind
     index: int
     name: str
-    """The name among its siblings."""
+    """The name, unique among its siblings."""
     strategy: str
-    """"" where it ended before it could begin."""
+    """"" if it ended before it began."""
     outcome: entries.Outcome | None
     error: str
     started_at: datetime
@@ -90,9 +90,9 @@ _CHAIN = text(f"""
 async def stage_progress(
     database: databases.Database, ids: Collection[UUID], *, calls: bool = False
 ) -> Mapping[UUID, StageProgress]:
-    """The courses of these investigations, but for those that are not there. `calls`: `last_call_at` is asked for.
+    """Return the stage progress of the investigations that exist; `last_call_at` only with `calls`.
 
-    A chain is read once for all that run it, and one at a time: it may be large.
+    Each chain is read once, and one at a time, because it may be large.
     """
     rows = await database.run(_COURSES, ids=list(ids), calls=calls)
     specs: dict[str | None, chains.Spec | None] = {None: None}
@@ -131,7 +131,7 @@ _EXECUTIONS = text(f"""
 
 
 async def executions(database: databases.Database, investigation: UUID) -> list[Execution]:
-    """The executions of run 0, as they began."""
+    """Return the executions of run 0, in the order of their start."""
     return [Execution(**row) for row in await database.run(_EXECUTIONS, id=investigation, rows=EXECUTIONS_MAX)]
 
 

@@ -1,7 +1,6 @@
-"""Reads of the store: an investigation in numbers, as lists and the status need it, and its log.
+"""An investigation in numbers, for the status, lists and details; its log is not decoded.
 
-The numbers come from narrow rows that each commit keeps up to date; the log is decoded only where its content is asked
-for.
+The numbers come from narrow rows, which each commit keeps up to date.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class StageSummary:
     outcome: str | None
     message: str
     lacks: list[str]
-    """The things that its agents lacked, a sentence each."""
+    """A sentence for each tool that its agents lacked."""
     started_at: datetime | None
-    """None: it was skipped."""
+    """None if it was skipped."""
     ended_at: datetime | None
     completed: int
-    """Agents that completed."""
+    """The number of agents that completed."""
     iterations: int
     tool_calls: int
     total_tokens: int
@@ -46,7 +45,7 @@ class StageSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Previous:
-    """The investigation of the same alert that another one follows: it came to nothing."""
+    """The earlier investigation of the same alert, which ended without a result."""
 
     id: UUID
     name: str
@@ -54,12 +53,12 @@ class Previous:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One investigation in numbers, as of `revision`: what it is, and how far its run 0 is. Later runs do not show."""
+    """One investigation as of `revision`: its alert, its chain, and the state of run 0. Later runs are left out."""
 
     id: UUID
     revision: int
     stale: bool
-    """The status in the cluster does not show this revision yet."""
+    """Whether the status in the cluster is older than this revision."""
     state: str
     """queued, running or ended."""
     attempts: int
@@ -73,11 +72,11 @@ class Summary:
     chain_generation: int | None
     chain_hash: str | None
     stage_names: tuple[str, ...]
-    """The chain's stages, those that have not started too."""
+    """The names of all stages of the chain."""
     stage_agents: tuple[int, ...]
-    """How many agents each of them has."""
+    """The number of agents of each stage of the chain."""
     stages: tuple[StageSummary, ...]
-    """Those that have started, or were skipped, in the chain's order."""
+    """The stages that have started or were skipped, in the chain's order."""
     admitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -88,7 +87,7 @@ class Summary:
     summary: str
     """The final analysis in a few lines."""
     gaps: list[dict[str, str]]
-    """The things that its agents could not inspect: tool and reason."""
+    """What its agents could not inspect: tool and reason."""
     grounds: entries.Grounds | None
     input_tokens: int
     output_tokens: int
@@ -97,31 +96,31 @@ class Summary:
     llm_calls: int
     tool_calls: int
     cost: float | None
-    """None where no model call had a price."""
+    """None if no model call had a price."""
     cancel: str | None
     suspend: bool
     unreadable: str | None
-    """The part that its last worker could not read: it stands still until a worker can."""
+    """The part of the log that its last worker could not read; it pauses until a worker can."""
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
     previous: Previous | None = None
     target: str = ""
     """The subject of the alert, on one line."""
     retrying: tuple[str, ...] = ()
-    """The requests to providers that are sent again, a sentence each."""
+    """A sentence for each request to a provider that is retried."""
     passed_over_since: datetime | None = None
-    """The time since when all workers pass it over; None if they do not."""
+    """The time since when all workers pass it over; None if one does not."""
     committed_at: datetime | None = None
-    """The time of the last commit to its log; None if it has ended, or there was none."""
+    """The time of the last commit to its log; None if it has ended, or there was no commit."""
 
     @property
     def shown_message(self) -> str:
-        """The message for people: what it waits for, the model requests that are sent again, or how it ended."""
+        """What the investigation waits for, the requests that are retried, or the message of its end."""
         return phase_rules.shown_message(self.waits_for, self.retrying, self.message)
 
     @property
     def waits_for(self) -> str:
-        """The thing it waits for, if no worker can run it: a program for its log, or an LLM provider; else ""."""
+        """What it waits for if no worker can run it: another version of TARSy, or an LLM provider; else ""."""
         return phase_rules.waits_for(self.phase, self.unreadable, self.passed_over_since)
 
     @property
@@ -132,13 +131,13 @@ class Summary:
 
     @property
     def current_stage(self) -> str | None:
-        """The stage that runs; None where none does."""
+        """The name of the running stage; None if none runs."""
         running = (stage.name for stage in self.stages if stage.ended_at is None)
         return None if self.ended_at else next(running, None)
 
     @property
     def phase(self) -> investigations.Phase:
-        """Where it stands, in one word for people."""
+        """The phase."""
         return phase_rules.phase(
             ending=self.ending,
             state=self.state,
@@ -154,7 +153,7 @@ class Location:
 
     namespace: str
     namespace_uid: str | None
-    """None: it was admitted before that was kept."""
+    """None if it was admitted by a version that did not store it."""
     name: str
 
 
@@ -165,9 +164,9 @@ _WHEREABOUTS = text(f"""
 
 
 async def location(database: databases.Database, investigation: UUID, *, purging: bool = False) -> Location | None:
-    """Return namespace and name; None if there is none of that id, or its transcript was purged.
+    """Return namespace and name; None if there is no such investigation, or its transcript was purged.
 
-    With `purging`, a purged one counts as long as its object is not known to be gone.
+    With `purging`, a purged one is returned while its object is not known to be gone.
     """
     rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
     return Location(**rows[0]) if rows else None
@@ -178,10 +177,10 @@ SELECT_RETRYING = """
         '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
         FILTER (WHERE executions.ended_at IS NULL AND retry_claim = work.claims AND work.state = 'running'
           AND retry_at IS NOT NULL), '{}')"""
-"""The requests of some `executions` that are sent again, a sentence each; `work` is the row of their investigation."""
+"""The expression for the retried requests of `executions`, a sentence each; `work` is their investigation's row."""
 
-# Lists sort by `investigations.ended_at`; older versions wrote that of run 0 some microseconds apart.
-# What `work` says is of run 0 for as long as that is open, and of a question later.
+# `ended_at` is that of `investigations`, by which lists sort; older versions wrote that of run 0 microseconds apart.
+# The columns of `work` are about run 0 while that is open, and about a question later.
 SELECT_SUMMARIES = f"""
   SELECT work.revision, work.stale, runs.attempts,
     CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
@@ -229,13 +228,13 @@ SELECT_SUMMARIES = f"""
 {SELECT_RETRYING} AS retrying
     FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
   ) AS used"""  # noqa: S608 - our own texts
-"""Each investigation in numbers, as `from_row` reads it."""
+"""Selects investigations with the columns of `from_row`."""
 _SUMMARY = text(f"{SELECT_SUMMARIES} WHERE work.investigation = :id")
 
 
 async def load(database: databases.Database, investigation: UUID) -> Summary | None:
-    """The investigation in numbers; None where there is none of that id."""
-    rows = await database.run(_SUMMARY, id=investigation)  # one statement: what it reads is of one moment
+    """Return the summary; None if there is no such investigation."""
+    rows = await database.run(_SUMMARY, id=investigation)  # one statement, so all is of one moment
     return from_row(rows[0]) if rows else None
 
 
@@ -243,7 +242,7 @@ _CANCELLED: dict[str, str] = {reason: why for why, reason in phase_rules.CANCELL
 
 
 def from_row(facts: Mapping[str, Any]) -> Summary:
-    """An investigation in numbers, from its row."""
+    """Build the summary from a row of SELECT_SUMMARIES."""
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
     built = ("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name")
@@ -260,7 +259,7 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
 
 
 def previous_from_row(facts: Mapping[str, Any]) -> Previous | None:
-    """The investigation that another one follows, from the other's row; None if there is none, or none any more."""
+    """Return the earlier investigation of the alert; None if there is none, or its row is gone."""
     name = facts["previous_name"]
     return None if name is None else Previous(id=facts["previous"], name=name)
 
@@ -278,43 +277,43 @@ class Run:
     number: int
     kind: Literal["investigation", "chat"]
     question: str
-    """The question; "" for the investigation itself, and if it cannot be read."""
+    """The question; "" for run 0, and if the question cannot be read."""
     attempts: int
     started_at: datetime | None
-    """None: no worker has had it yet."""
+    """None before the first claim."""
     ended_at: datetime | None
     ending: str | None
     reason: str
     message: str
     final_analysis: str
     cost: float | None
-    """As `Summary.cost`."""
+    """None if no model call had a price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """An investigation without its log."""
+    """An investigation with all its facts but the log."""
 
     summary: Summary
     alert_data: str
-    """As the agents read it, masked."""
+    """The alert data as the agents read it, masked."""
     severity: str | None
     fingerprint: str | None
-    """The fingerprint of the alert that it stands for."""
+    """The fingerprint of its alert, if intake made the object."""
     runbook_url: str | None
     chain: dict[str, Any] | None
-    """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
+    """The chain snapshot; None if there is none, or it cannot be read."""
     runs: Sequence[Run]
     log_seq: int
-    """The last entry of its log then."""
+    """The number of the log's last entry."""
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
 
 
 async def details(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Details | None:
-    """Return the facts of an investigation without its log; None if there is none of that id.
+    """Return the details; None if there is no such investigation.
 
-    `runs` limits its runs: its own and the newest questions.
+    `runs` limits the number of runs: run 0 and the newest questions.
     """
     async with database.snapshot() as connection:
         summary_row = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
@@ -369,7 +368,7 @@ def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
 
 
 def _object(stored: str | None) -> dict[str, Any] | None:
-    """The JSON object that is stored; None where there is none, or something else."""
+    """Return the stored JSON object; None if there is none, or another value."""
     try:
         document = json.loads(stored or "null")
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Reads of messages and calls from the log: page by page, or one call by its number.
+"""Messages and calls of an investigation, from its log: page by page, or one call by its number.
 
-The log is append-only, so consecutive pages, each by a statement of its own, belong to one log wherever they end:
-nothing is held open for a slow reader. Messages count from 0 in their conversation, calls from 1 in the investigation;
-columns count what stands before a page, without reading its bodies.
+The log is append-only, so consecutive pages fit together although each is read by a statement of its own: nothing stays
+open for a slow reader. Messages are numbered from 0 in their execution, calls from 1 in the investigation. The numbers
+of earlier messages and calls come from columns, without reading bodies.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ from tarsy.store.reads import log_entries
 from tarsy.transcript import entries
 
 EXECUTION_BOUNDS = ("ExecutionStarted", "FellBack", "ExecutionEnded")
-"""The kinds that say what an execution is, and how it ended."""
+"""The kinds of entries that describe an execution and its end."""
 
 BATCH_ENTRIES = 500
-"""Entries that are read at once for what tells the whole log."""
+"""Entries of a page in a walk over the whole log."""
 BATCH_BYTES = 1024 * 1024
-"""The bytes of a page: there may be many clients, and slow ones."""
+"""Bytes of a page in a walk: there may be many slow clients."""
 
 CallType = Literal["llm", "tool"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberedEntry:
-    """An entry, and what there was before it."""
+    """An entry, and the numbers of earlier messages and calls."""
 
     logged: entries.Logged
     messages: int
-    """The number of earlier messages in its execution's conversation."""
+    """The number of earlier messages of its execution."""
     model_calls: int
+    """The number of earlier model calls of the investigation."""
     tool_calls: int
-    """Both of the whole investigation."""
+    """The number of earlier tool calls of the investigation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Some entries that follow each other, of those that were asked for."""
+    """Consecutive entries of a selection."""
 
-    placed: Sequence[NumberedEntry]
+    entries: Sequence[NumberedEntry]
     last: int
-    """The number of the last one; where there is none, `after`."""
+    """The number of the last entry; `after`, if there is none."""
     more: bool
-    """Whether some follow."""
+    """Whether entries follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOutline:
-    """One execution in numbers: what it is, how far it is, and where in the log it stands."""
+    """One execution: its settings, its state, its counts and its position in the log."""
 
     id: str
     run: int
@@ -65,47 +66,47 @@ class ExecutionOutline:
     index: int
     name: str
     provider: str
-    """The one that it asks now, or asked last."""
+    """The provider of the latest request."""
     strategy: str
     seq: int
-    """The entry that started it."""
+    """The number of the entry that started it."""
     started_at: datetime
     ended_at: datetime | None
     outcome: str | None
     error: str
     ungrounded: bool
-    """It concluded without having looked at anything, although it had tools."""
+    """Whether it concluded without a tool call although it had tools."""
     iterations: int
-    """Its model calls."""
+    """The number of model calls."""
     tool_calls: int
     input_tokens: int
     output_tokens: int
     thinking_tokens: int
     total_tokens: int
     cost: float | None
-    """None where no model call had a price."""
+    """None if no model call had a price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The entry that tells of a call, and what its execution's log holds before it."""
+    """The entry of a call, and the earlier entries of its execution."""
 
-    placed: NumberedEntry
+    entry: NumberedEntry
     before: Sequence[entries.Logged]
-    """The earlier entries of its execution, in order; of a tool call only the answer that asks for it, if any."""
+    """The earlier entries in order; for a tool call only the answer that requests it, if there is one."""
     name: str
-    """Its execution's."""
-    asked_by: int
-    """The number of the model call whose answer asks for this tool call; else 0."""
+    """The name of the execution."""
+    requested_by: int
+    """The number of the model call that requests this tool call; else 0."""
 
 
 _END = text(f"SELECT log_seq FROM work WHERE investigation = :id AND {visibility.VISIBLE_BY_ID}")  # noqa: S608 - our own text
 
-_WANTED = """investigation = :id AND seq > :after AND seq <= :upto
+_SELECTED = """investigation = :id AND seq > :after AND seq <= :upto
       AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))
       AND (CAST(:execution AS text) IS NULL OR execution = :execution)"""
-_PAGE = log_entries.paged(_WANTED, columns=", messages, model_calls, tool_calls")
-_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED} AND {visibility.VISIBLE_BY_ID}) AS more")  # noqa: S608 - the same
+_PAGE = log_entries.paged(_SELECTED, columns=", messages, model_calls, tool_calls")
+_FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_SELECTED} AND {visibility.VISIBLE_BY_ID}) AS more")  # noqa: S608 - the same
 _BETWEEN = text(f"""
   SELECT execution, CAST(sum(messages) AS bigint) AS messages, CAST(sum(model_calls) AS bigint) AS model_calls,
     CAST(sum(tool_calls) AS bigint) AS tool_calls
@@ -120,7 +121,7 @@ _AMONG = text(f"""
 
 
 async def last_entry(database: databases.Database, investigation: UUID) -> int | None:
-    """The number of the log's last entry; None where there is no such log."""
+    """Return the number of the log's last entry; None if there is no such log."""
     rows = await database.run(_END, id=investigation)
     return rows[0].log_seq if rows else None
 
@@ -136,41 +137,48 @@ async def page(
     execution: str | None = None,
     size: int = log_entries.PAGE_BYTES,
 ) -> Page:
-    """Up to `limit` entries of these kinds behind number `after`, and none behind `upto`.
+    """Return up to `limit` entries after number `after`, up to number `upto`, of the given kinds and execution.
 
-    It has fewer where they are large: `size` bytes beyond its first entry. `kinds` None are all; `execution`: its own
-    alone.
+    `kinds` and `execution` None select all. `size` limits the bytes of the page after its first entry.
     """
-    wanted = {"id": investigation, "upto": upto, "kinds": kinds and list(kinds), "execution": execution}
-    rows = await database.run(_PAGE, **wanted, after=after, rows=limit, bytes=size)
+    selection = {"id": investigation, "upto": upto, "kinds": kinds and list(kinds), "execution": execution}
+    rows = await database.run(_PAGE, **selection, after=after, rows=limit, bytes=size)
     if not rows:
-        return Page(placed=(), last=after, more=False)
+        return Page(entries=(), last=after, more=False)
     last = rows[-1].seq
-    (follows,) = await database.run(_FOLLOWS, **wanted, after=last)
+    (follows,) = await database.run(_FOLLOWS, **selection, after=last)
     before = await database.run(_BETWEEN, id=investigation, after=rows[0].seq - 1)
     among = await database.run(_AMONG, id=investigation, after=rows[0].seq - 1, upto=last)
-    placed = await asyncio.to_thread(_placed, rows, before, among)
-    return Page(placed=placed, last=last, more=follows.more)
+    numbered = await asyncio.to_thread(_numbered, rows, before, among)
+    return Page(entries=numbered, last=last, more=follows.more)
 
 
-def _placed(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) -> list[NumberedEntry]:
-    """The entries of `rows`, numbered by what is `before` them, and `among` them and not asked for."""
+def _numbered(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) -> list[NumberedEntry]:
+    """Return the entries of `rows` with their numbers.
+
+    `before` has the counts of the entries before the page, `among` those of all entries in its range.
+    """
     messages_before: dict[str, int] = {row.execution: row.messages for row in before}
-    asked, called = sum(row.model_calls for row in before), sum(row.tool_calls for row in before)
-    placed = []
+    model_calls, tool_calls = sum(row.model_calls for row in before), sum(row.tool_calls for row in before)
+    numbered = []
     counting = iter(among)
     counted = next(counting, None)
     for row in rows:
         while counted is not None and counted.seq < row.seq:
             messages_before[counted.execution] = messages_before.get(counted.execution, 0) + counted.messages
-            asked, called = asked + counted.model_calls, called + counted.tool_calls
+            model_calls += counted.model_calls
+            tool_calls += counted.tool_calls
             counted = next(counting, None)
         *columns, _, _, _ = row
-        own = messages_before.get(row.execution, 0)
-        placed.append(
-            NumberedEntry(logged=log_entries.from_row(columns), messages=own, model_calls=asked, tool_calls=called)
+        numbered.append(
+            NumberedEntry(
+                logged=log_entries.from_row(columns),
+                messages=messages_before.get(row.execution, 0),
+                model_calls=model_calls,
+                tool_calls=tool_calls,
+            )
         )
-    return placed
+    return numbered
 
 
 async def walk(
@@ -182,7 +190,7 @@ async def walk(
     upto: int,
     execution: str | None = None,
 ) -> AsyncIterator[Sequence[NumberedEntry]]:
-    """All entries of these kinds from behind number `after` up to `upto`, in pages; arguments as `page` has them."""
+    """Yield all entries of a selection, page by page; the arguments are those of `page`."""
     more = True
     while more:
         entries_page = await page(
@@ -195,8 +203,8 @@ async def walk(
             limit=BATCH_ENTRIES,
             size=BATCH_BYTES,
         )
-        if entries_page.placed:
-            yield entries_page.placed
+        if entries_page.entries:
+            yield entries_page.entries
         after, more = entries_page.last, entries_page.more
 
 
@@ -218,7 +226,7 @@ _NAME = text(f"SELECT namespace || '/' || name AS name FROM investigations WHERE
 
 
 async def investigation_name(database: databases.Database, investigation: UUID) -> str:
-    """An investigation's namespace and name, with a slash between them; "" where there is none."""
+    """Return an investigation's namespace/name; "" if there is none."""
     rows = await database.run(_NAME, id=investigation)
     return rows[0].name if rows else ""
 
@@ -248,24 +256,24 @@ _OUTLINES = text(f"""
 async def outlines(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int, runs: Sequence[int] | None = None
 ) -> list[ExecutionOutline]:
-    """The executions that had started by entry `upto`, `limit` at most; what they took is as of now.
+    """Return up to `limit` executions that had started by entry `upto`, of these `runs`; the counts are as of now.
 
-    By run, stage as it began, and place in it. `runs`: those of these runs alone.
+    They are sorted by run, by the beginning of their stage, and by their position in it.
     """
     rows = await database.run(_OUTLINES, id=investigation, upto=upto, rows=limit, runs=runs and list(runs))
     return [ExecutionOutline(**row) for row in rows]
 
 
-_COUNTED = {"llm": "model_calls", "tool": "tool_calls"}
-_FOUND = {
+_CALL_COLUMNS = {"llm": "model_calls", "tool": "tool_calls"}
+_ENTRY_OF_CALL = {
     kind: text(f"""
       SELECT seq, execution FROM (
-        SELECT seq, execution, {column} AS told, sum({column}) OVER (ORDER BY seq) AS so_far
+        SELECT seq, execution, {column} AS calls, sum({column}) OVER (ORDER BY seq) AS so_far
         FROM entries WHERE investigation = :id AND {visibility.VISIBLE_BY_ID}
       ) AS counted
-      WHERE told > 0 AND so_far >= CAST(:number AS bigint) AND so_far - told < CAST(:number AS bigint)
+      WHERE calls > 0 AND so_far >= CAST(:number AS bigint) AND so_far - calls < CAST(:number AS bigint)
     """)  # noqa: S608 - our own text
-    for kind, column in _COUNTED.items()
+    for kind, column in _CALL_COLUMNS.items()
 }
 _OF_EXECUTION = text(f"""
   SELECT {log_entries.COLUMNS}, NULL
@@ -273,38 +281,38 @@ _OF_EXECUTION = text(f"""
   WHERE investigation = :id AND execution = :execution AND seq BETWEEN :first AND :last AND {visibility.VISIBLE_BY_ID}
   ORDER BY seq
 """)  # noqa: S608 - the same
-_ASKED = text(f"""
-  WITH asked AS (
+_REQUEST_OF_CALL = text(f"""
+  WITH request AS (
     SELECT max(seq) AS seq FROM entries
     WHERE investigation = :id AND execution = :execution AND kind = 'Answered' AND seq < :before
       AND {visibility.VISIBLE_BY_ID}
   )
   SELECT seq, (
-    SELECT CAST(sum(model_calls) AS bigint) FROM entries WHERE investigation = :id AND entries.seq <= asked.seq
+    SELECT CAST(sum(model_calls) AS bigint) FROM entries WHERE investigation = :id AND entries.seq <= request.seq
   ) AS number
-  FROM asked
+  FROM request
 """)  # noqa: S608 - our own text
 
 
 async def call(database: databases.Database, investigation: UUID, *, kind: CallType, number: int) -> Call | None:
-    """The call of that number, from 1; None where there is none."""
-    matches = await database.run(_FOUND[kind], id=investigation, number=number)
+    """Return the call of that number, from 1; None if there is none."""
+    matches = await database.run(_ENTRY_OF_CALL[kind], id=investigation, number=number)
     if not matches:
         return None
     seq, execution = matches[0].seq, matches[0].execution
     own = await page(database, investigation, after=seq - 1, upto=seq, limit=1)
-    first, asked_by = 0, 0
+    first, requested_by = 0, 0
     last = seq - 1
     if kind == "tool":
-        (asked,) = await database.run(_ASKED, id=investigation, execution=execution, before=seq)
-        first, last, asked_by = asked.seq or 0, asked.seq or 0, asked.number or 0
+        (request,) = await database.run(_REQUEST_OF_CALL, id=investigation, execution=execution, before=seq)
+        first, last, requested_by = request.seq or 0, request.seq or 0, request.number or 0
     rows = await database.run(_OF_EXECUTION, id=investigation, execution=execution, first=first, last=last)
     called = await execution_names(database, investigation, [execution])
     return Call(
-        placed=own.placed[0],
+        entry=own.entries[0],
         before=await asyncio.to_thread(lambda: [log_entries.from_row(row) for row in rows]),
         name=called.get(execution, ""),
-        asked_by=asked_by,
+        requested_by=requested_by,
     )
 
 
@@ -315,7 +323,7 @@ _WHOLE = text(f"""
 
 
 async def full_result(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
-    """All of the result of a tool call, masked; None where the log has all of it, or there is no such call."""
+    """Return the full result of a tool call, masked; None if the log has all of it, or there is no such call."""
     rows = await database.run(_WHOLE, id=investigation, execution=execution, call_id=call_id)
     return rows[0].whole if rows else None
 
@@ -350,7 +358,7 @@ _UNKNOWN = text(f"""
 async def unknown_entries(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int
 ) -> list[tuple[int, entries.Unreadable]]:
-    """The first entries whose kind or version this program does not know, by their numbers."""
+    """Return the first entries whose kind or version this program does not know, with their numbers."""
     decodable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
     rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=decodable, rows=limit)
     return [(row.seq, _unknown(row.kind, row.version)) for row in rows]
