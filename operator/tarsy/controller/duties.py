@@ -99,7 +99,9 @@ class Duties:
             while True:
                 with _waiting():
                     if await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
-                        await self._clean()
+                        await queueing.drop_unused_large(self._database)
+                        await receipts.drop_expired(self._database, window=self._dedup_window())
+                        await unserved.drop_old(self._database)
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
@@ -119,11 +121,6 @@ class Duties:
         except (databases.StoreDownError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             log.warning("the leader's lease is not released, and will expire: %s", why, extra={"action": "duties_kept"})
-
-    async def _clean(self) -> None:
-        await queueing.drop_unused_large(self._database)
-        await receipts.drop_expired(self._database, window=self._dedup_window())
-        await unserved.drop_old(self._database)
 
     async def _expire(self) -> None:
         """Delete the objects whose time to live is over; their rows in the store stay."""

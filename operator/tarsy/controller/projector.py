@@ -82,7 +82,8 @@ class Projector:
                         self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
-            self._forget()
+            oldest = time.monotonic() - FORGOTTEN_SECONDS
+            self._written = {identity: written for identity, written in self._written.items() if written.at >= oldest}
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._missed.wait()
@@ -100,14 +101,18 @@ class Projector:
         written = self._written.get(identity)
         if written is not None and written.phase == status.phase and not self._is_due(written):
             return
-        events = written.events if written else set()
+        posted = written.events if written else set()
         where = {"namespace": summary.namespace, "name": summary.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
             if outcome == "older":  # another replica was faster, and notes the revision that it wrote
                 return
             if outcome == "written":
-                await self._post_events(summary, events, where)
+                # After a restart all events are posted again; the API server refuses the names that it has.
+                for event in events_of(summary):
+                    if (key := f"{event.reason} {event.message}") not in posted:
+                        await events.post(self._cluster, event, **where)
+                        posted.add(key)
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. The next one may be accepted.
             log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
@@ -116,23 +121,11 @@ class Projector:
         if summary.state == "ended":
             self._written.pop(identity, None)
         else:
-            self._written[identity] = _Written(phase=status.phase, at=time.monotonic(), events=events)
+            self._written[identity] = _Written(phase=status.phase, at=time.monotonic(), events=posted)
 
     def _is_due(self, written: _Written) -> bool:
         interval = min(max(INTERVAL_MIN, len(self._written) / WRITES_A_SECOND), INTERVAL_MAX)
         return time.monotonic() - written.at >= interval
-
-    def _forget(self) -> None:
-        oldest = time.monotonic() - FORGOTTEN_SECONDS
-        for identity in [identity for identity, written in self._written.items() if written.at < oldest]:
-            del self._written[identity]
-
-    async def _post_events(self, summary: summaries.Summary, posted: set[str], where: dict[str, str]) -> None:
-        """Post the new events. After a restart all are posted again; the API server refuses the names that it has."""
-        for event in events_of(summary):
-            if (key := f"{event.reason} {event.message}") not in posted:
-                await events.post(self._cluster, event, **where)
-                posted.add(key)
 
 
 def events_of(summary: summaries.Summary) -> Iterator[events.Event]:

@@ -1,4 +1,4 @@
-"""What the API server serves, and the identities of its cluster and namespaces."""
+"""Discovery: the kinds that the API server serves, and the identities of its cluster and namespaces."""
 
 from __future__ import annotations
 

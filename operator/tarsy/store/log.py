@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -262,7 +262,11 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
 
 def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> _Changes:
     changes = _Changes()
-    cuts_off = _cuts_off(added)
+    # A run that ends for another reason than its stages cuts off the stages that end with it.
+    cuts_off = any(
+        isinstance(prepared.entry, entries.RunEnded) and prepared.entry.reason not in STAGE_REASONS
+        for prepared in added
+    )
     for seq, prepared in enumerate(added, log_seq + 1):
         _add_changes(changes, prepared.entry, cuts_off=cuts_off)
         run, stage, execution = _where(prepared.entry, changes.places, where)
@@ -300,12 +304,6 @@ def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: RunAn
         return entry.run, entry.stage, ""
     run, stage = begun.get(entry.execution) or where(entry.execution)
     return run, stage, entry.execution
-
-
-def _cuts_off(added: Iterable[Prepared]) -> bool:
-    """Whether the entries end a run for another reason than its stages: stages that end with it are then cut off."""
-    ends = (prepared.entry for prepared in added if isinstance(prepared.entry, entries.RunEnded))
-    return any(end.reason not in STAGE_REASONS for end in ends)
 
 
 def _add_changes(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:

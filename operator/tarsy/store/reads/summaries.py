@@ -6,7 +6,7 @@ The numbers come from narrow rows, which each commit keeps up to date.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -87,7 +87,7 @@ class Summary:
     summary: str
     """The final analysis in a few lines."""
     gaps: list[dict[str, str]]
-    """What its agents could not inspect: tool and reason."""
+    """A tool and a reason for each thing that its agents could not inspect."""
     grounds: entries.Grounds | None
     input_tokens: int
     output_tokens: int
@@ -115,12 +115,12 @@ class Summary:
 
     @property
     def shown_message(self) -> str:
-        """What the investigation waits for, the requests that are retried, or the message of its end."""
+        """The message: the cause of a wait, the retried requests, or the message of the end."""
         return phase_rules.shown_message(self.waits_for, self.retrying, self.message)
 
     @property
     def waits_for(self) -> str:
-        """What it waits for if no worker can run it: another version of TARSy, or an LLM provider; else ""."""
+        """The cause of a wait: another version of TARSy or an LLM provider is needed; "" if it does not wait."""
         return phase_rules.waits_for(self.phase, self.unreadable, self.passed_over_since)
 
     @property
@@ -320,21 +320,20 @@ async def details(database: databases.Database, investigation: UUID, *, runs: in
         if summary_row is None:
             return None
         facts = (await connection.execute(_FACTS, {"id": investigation})).one()
-        asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
-        numbers = {"id": investigation, "runs": [row.number for row in asked]}
-        asked_for = [log_entries.from_row(row) for row in await connection.execute(_ASKED, numbers)]
+        run_rows = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
+        numbers = {"id": investigation, "runs": [row.number for row in run_rows]}
+        logged = [log_entries.from_row(row).entry for row in await connection.execute(_RUN_ENTRIES, numbers)]
+    questions = {entry.run: entry.question for entry in logged if isinstance(entry, entries.RunStarted)}
     return Details(
         summary=from_row(dict(summary_row)),
-        runs=_runs([row._mapping for row in asked], asked_for),
+        runs=[Run(**row._mapping, question=questions.get(row.number, "")) for row in run_rows],
         alert_data=facts.alert_data,
         severity=facts.severity,
         fingerprint=facts.fingerprint,
         runbook_url=facts.runbook_url,
         chain=_object(facts.chain),
         log_seq=facts.log_seq,
-        mcp=next(
-            (log_entry.entry.mcp for log_entry in asked_for if isinstance(log_entry.entry, entries.ToolsSelected)), None
-        ),
+        mcp=next((entry.mcp for entry in logged if isinstance(entry, entries.ToolsSelected)), None),
     )
 
 
@@ -362,11 +361,6 @@ _RUNS = text(f"""
 """)  # noqa: S608 - our own text
 
 
-def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
-    asked = {logged.entry.run: logged.entry.question for logged in log if isinstance(logged.entry, entries.RunStarted)}
-    return [Run(**row, question=asked.get(row["number"], "")) for row in rows]
-
-
 def _object(stored: str | None) -> dict[str, Any] | None:
     """Return the stored JSON object; None if there is none, or another value."""
     try:
@@ -376,7 +370,7 @@ def _object(stored: str | None) -> dict[str, Any] | None:
     return messages.storable_json(document) if isinstance(document, dict) and messages.is_plain_json(document) else None
 
 
-_ASKED = text(f"""
+_RUN_ENTRIES = text(f"""
   SELECT {log_entries.COLUMNS}, NULL
   FROM entries
   WHERE investigation = :id AND kind IN ('RunStarted', 'ToolsSelected') AND run = ANY(CAST(:runs AS integer[]))

@@ -361,10 +361,10 @@ async def unknown_entries(
     """Return the first entries whose kind or version this program does not know, with their numbers."""
     decodable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
     rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=decodable, rows=limit)
-    return [(row.seq, _unknown(row.kind, row.version)) for row in rows]
-
-
-def _unknown(kind: str, version: int) -> entries.Unreadable:
-    read = entries.decode(entries.Stored(kind=kind, version=version, body="{}"), run=0, stage="", execution="")
-    assert isinstance(read, entries.Unreadable)  # noqa: S101 - it has no decoder
-    return read
+    unknown = []
+    for row in rows:
+        stored = entries.Stored(kind=row.kind, version=row.version, body="{}")
+        entry = entries.decode(stored, run=0, stage="", execution="")
+        assert isinstance(entry, entries.Unreadable)  # noqa: S101 - it has no decoder
+        unknown.append((row.seq, entry))
+    return unknown
