@@ -41,7 +41,7 @@ lines. `chat`: the answer to a question. The last two belong to no stage.
 """
 
 Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "ServersAway", "UnknownReferences"]
-"""What the result of a run stands on: whether its agents inspected anything, and whether its references are real.
+"""The basis of a result: whether the agents inspected anything, and whether its references are real.
 
 ServersAway: nothing was inspected, and an agent could call none of its MCP servers because they were away."""
 

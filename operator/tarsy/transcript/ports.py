@@ -203,7 +203,7 @@ class Toolbox(Protocol):
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is missing, a sentence each: unreachable servers, unusable tools.
+        """The problems, a sentence each: unreachable servers, unusable tools.
 
         The text after a sentence's first colon comes from outside: it is for people, not for prompts.
         """
