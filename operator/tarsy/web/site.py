@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarsy.api import app
-from tarsy.web import assets, lists, rendering, sign_in
+from tarsy.web import assets, investigation, lists, rendering, sign_in
 
 
 def add(application: app.Application) -> None:
@@ -14,3 +14,4 @@ def add(application: app.Application) -> None:
     services = application.services
     application.include_router(sign_in.routes(services.access, renderer))
     application.include_router(lists.routes(services.investigation_lists, services.access, renderer))
+    application.include_router(investigation.routes(services, renderer))

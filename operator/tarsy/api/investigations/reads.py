@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -13,6 +14,7 @@ from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import log_entries, summaries, transcript_pages
+from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, investigations, timelines, transcripts
 
@@ -30,6 +32,11 @@ _EXECUTION = r"^[\w./-]+$"
 """The form of an execution's id: text that Postgres accepts."""
 _NAMED_MAX = 20
 """Executions that are named if an unknown one is requested."""
+
+_CALL = re.compile(r"(.+)\.(\d+\.\d+)\.call")
+"""The id of a tool call's event: the execution, and the call."""
+_CALL_ENTRIES = 20
+"""Entries of an execution that are read at once to find one of its calls."""
 
 After = Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")]
 Limit = Annotated[
@@ -159,3 +166,45 @@ async def read_messages(
         if messages or not page.more:
             return transcripts.Messages(messages=messages, last=page.last, more=page.more)
         after = page.last
+
+
+async def read_event(
+    database: databases.Database, identity: UUID, event: str, *, after: int | None
+) -> list[timelines.Event]:
+    """Read an event, and the result if it is a tool call; `after` is the number of an entry right before it.
+
+    Raises a Problem if there is no such event.
+    """
+    if after is None:
+        after = await _entry_before(database, identity, event)
+    if after is not None:
+        page = await read_timeline(database, identity, after=after, limit=1)
+        ids = [event, f"{event.removesuffix('.call')}.result"] if event.endswith(".call") else [event]
+        if events := sorted((each for each in page.events if each.id in ids), key=lambda each: ids.index(each.id)):
+            return events
+    message = "the investigation has no such event, or the event has changed since: load the investigation again"
+    raise problems.Problem(HTTPStatus.NOT_FOUND, message)
+
+
+async def _entry_before(database: databases.Database, identity: UUID, event: str) -> int | None:
+    """Return the number of the entry before the one that brought a call's result; None if there is none."""
+    call = _CALL.fullmatch(event)
+    if call is None:
+        return None
+    end, after, more = await log_end(database, identity), 0, True
+    while more:
+        page = await transcript_pages.page(
+            database,
+            identity,
+            kinds=("ToolsAnswered",),
+            after=after,
+            upto=end,
+            limit=_CALL_ENTRIES,
+            execution=call[1],
+        )
+        for numbered in page.entries:
+            entry = numbered.logged.entry
+            if isinstance(entry, entries.ToolsAnswered) and any(run.call.id == call[2] for run in entry.runs):
+                return numbered.logged.seq - 1
+        after, more = page.last, page.more
+    return None

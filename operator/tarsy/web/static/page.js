@@ -2,11 +2,13 @@
 
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
-/** Shows the times below `root` in the reader's zone; the time in UTC stays as a title. */
+const localTime = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+/** Shows the times below `root` in the reader's zone, of `data-short` without the date; the time in UTC stays as a title. */
 export function localise(root = document) {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     time.title = time.textContent;
-    time.textContent = local.format(new Date(time.dateTime));
+    time.textContent = ("short" in time.dataset ? localTime : local).format(new Date(time.dateTime));
   }
 }
 
@@ -35,14 +37,21 @@ export function notify(text) {
   setTimeout(() => notice.remove(), 6000);
 }
 
-/** Replaces, or adds, the elements of `html` that have an id: what stands in the page under that id gives way.
- *  A new element goes to the end of the element that its `data-into` names. Returns the elements. */
+const sources = new WeakMap();
+
+/** Replaces, or adds, the elements of `html` that have an id: what stands in the page under that id gives way, unless
+ *  the new one is the same, or has `data-keep`. A new element goes to the end of the element that its `data-into`
+ *  names. Returns the elements that were put in. */
 export function merge(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
-  const elements = [...template.content.children].filter((element) => element.id);
-  for (const element of elements) {
-    const present = document.getElementById(element.id);
+  const elements = [];
+  for (const element of [...template.content.children]) {
+    const present = element.id && document.getElementById(element.id);
+    const source = element.outerHTML;
+    if (!element.id || (present && (element.hasAttribute("data-keep") || sources.get(present) === source))) continue;
+    sources.set(element, source);
+    elements.push(element);
     if (present) {
       const wasOpen = [...present.querySelectorAll("details[open][id]")].map((details) => details.id);
       present.replaceWith(element);

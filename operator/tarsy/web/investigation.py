@@ -1,0 +1,86 @@
+"""The page of an investigation, its fragments for a page that is open, and the page of one event."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from tarsy.api import app
+from tarsy.api.investigations import reads
+from tarsy.auth import permissions
+from tarsy.ingest import question
+from tarsy.web import investigation_layout, rendering
+
+EVENTS = 200
+"""Events on one page."""
+HELD_BYTES = 2 * 1024 * 1024
+"""Bytes that a page counts as while it is made."""
+EventId = Annotated[str, Query(pattern=r"^[\w./-]+$", max_length=200, description="The id of an event.")]
+
+
+def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
+    """Return the routes of the pages of an investigation."""
+    router = APIRouter(prefix="/investigations/{identity}", route_class=renderer.route_class(), redirect_slashes=False)
+    database, may = services.investigation_actions.database, services.access
+
+    async def read(target: permissions.Target, after: int) -> dict[str, Any]:
+        services.responder.hold(HELD_BYTES)
+        timeline = await reads.read_timeline(database, target.id, after=after, limit=EVENTS)
+        shown = await reads.read(database, target.id, mask=services.mask)  # after its events: it knows their authors
+        laid_out = await asyncio.to_thread(investigation_layout.layout, shown, timeline.events)
+        return {"page": laid_out, "shown": shown, "after": after, "last": timeline.last, "more": timeline.more}
+
+    @router.get("", include_in_schema=False)
+    async def page(
+        request: Request, target: permissions.Target = Depends(may.read), after: reads.After = 0
+    ) -> Response:
+        """Show an investigation with the events after entry `after`."""
+        content = await read(target, after)
+        return await asyncio.to_thread(
+            renderer.page,
+            request,
+            "investigation.html",
+            section=None,
+            user=target.caller,
+            title=target.name,
+            question_max=question.CHARACTERS_MAX,
+            looks=investigation_layout.LOOKS,
+            **content,
+        )
+
+    @router.get("/fragment", include_in_schema=False)
+    async def fragment(
+        request: Request, target: permissions.Target = Depends(may.read), after: reads.After = 0
+    ) -> Response:
+        """Return the parts of the page that change, with the events that changed after entry `after`."""
+        content = await read(target, after)
+        return await asyncio.to_thread(renderer.page, request, "investigation_fragment.html", **content)
+
+    @router.get("/event", include_in_schema=False)
+    async def event(
+        request: Request,
+        id: EventId,  # noqa: A002 - its name
+        target: permissions.Target = Depends(may.read),
+        after: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+    ) -> Response:
+        """Show one event with its whole content; that of a tool call with its result."""
+        services.responder.hold(HELD_BYTES)
+        events = await reads.read_event(database, target.id, id, after=after)
+        shown = await reads.read(database, target.id, mask=services.mask)
+        services.responder.hold(sum(len(each.content) for each in events))
+        lines = [investigation_layout.line(shown, each, limit=None) for each in events]
+        return await asyncio.to_thread(
+            renderer.page,
+            request,
+            "investigation_event.html",
+            section=None,
+            user=target.caller,
+            title=target.name,
+            shown=shown,
+            lines=lines,
+            execution=next((each for each in shown.executions if each.id == events[0].execution), None),
+        )
+
+    return router
