@@ -163,7 +163,8 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
     for _ in range(2):
-        await queueing.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
+        where = {"namespace": "tarsy", "object_name": "web-crash", "name": "5ef"}
+        await queueing.keep_large(database, **where, data="large" * 1000, summary="web-0 dies")
     other, rightful, late = large(name="other"), large(), large()
     identities = [await queue.admit(database, one) for one in (other, rightful, late)]
     found = [await queue.summary(database, identity) for identity in identities]
@@ -176,6 +177,7 @@ async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: 
     assert logged.entry == entries.RunEnded(ending="Failed", reason="AlertDataNotFound", message=found[0].message)
     assert found[0].message == "alertDataRef '5ef' is not there: it was used by another object, or has expired"
     assert found[0].chain_name is None
+    assert [one.alert_summary for one in found] == ["", "web-0 dies", ""]
     kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
     assert (kept.id, kept.alert_data) == (rightful.metadata.uid, "large" * 1000)
     assert await queue.claim(database) is None

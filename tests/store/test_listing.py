@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import random
 import uuid
 from collections.abc import Sequence
@@ -88,6 +89,55 @@ async def test_a_list_tells_what_is_known_of_each(database: databases.Database) 
     assert (item.started_at, item.message) == (shown.started_at, shown.message)
     assert (item.total_tokens, item.cost, item.summary) == (shown.total_tokens, shown.cost, "s" * 1024)
     assert item.total_tokens > 0
+
+
+async def test_row_has_all_stages_of_its_chain_with_their_agents(database: databases.Database) -> None:
+    replicas = {"name": "look", "agent": "KubernetesAgent", "replicas": 2}
+    chain = queue.chain(stages=[{"name": "analysis", "agent": "KubernetesAgent"}, replicas])
+    await queue.admit(database, chain=chain)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started("one"))
+    await journal.commit(stories.ended("one", outcome="Failed", error="x" * 900))
+    await journal.commit(replace(stories.stage_ended(outcome="Failed"), message="x" * 900))
+
+    (row,) = map(rows.row, (await listing.page(database, ALL, limit=25)).items)
+
+    assert [(stage.name, stage.agents, stage.phase) for stage in row.stage_progress] == [
+        ("analysis", ["KubernetesAgent"], "Failed"),
+        ("look", ["KubernetesAgent"] * 2, "Pending"),
+    ]
+    failed, pending = row.stage_progress
+    assert (failed.message, pending.message) == ("x" * 300, "")
+    assert failed.seconds is not None
+    assert (pending.started_at, pending.seconds) == (None, None)
+
+
+async def test_row_of_an_earlier_build_lacks_what_that_did_not_store(database: databases.Database) -> None:
+    await queue.admit(database)
+    await queue.execute(
+        database,
+        "UPDATE investigations SET labels = DEFAULT, alert_summary = DEFAULT, agent_names = DEFAULT",
+    )
+
+    (row,) = map(rows.row, (await listing.page(database, ALL, limit=25)).items)
+
+    assert (row.labels, row.alert_summary) == ({}, "")
+    assert [(stage.name, stage.agents, stage.phase) for stage in row.stage_progress] == [("analysis", [], "Pending")]
+
+
+async def test_row_says_which_alert_it_is(database: databases.Database) -> None:
+    labels = {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0", "container": "app", "x": "y" * 1000}
+    source = {"type": "alertmanager", "generatorURL": "http://p.example/g", "externalURL": "http://a.example"}
+    data = json.dumps({"annotations": {"summary": "\n Pod \x1b[31mweb-0\x1b[0m dies\nsecond line", "other": "no"}})
+    identity = await queue.admit(database, queue.subject(alertData=data, labels=labels, source=source))
+
+    (row,) = map(rows.row, (await listing.page(database, ALL, limit=25)).items)
+    whole = await reads.read(database, identity)
+
+    assert row.labels == {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0"}
+    assert row.alert_summary == "Pod [31mweb-0 [0m dies"
+    assert (whole.labels, whole.alert_summary) == (row.labels, row.alert_summary)
+    assert (whole.generator_url, whole.external_url) == ("http://p.example/g", "http://a.example")
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["that ran", "that was refused"])
@@ -192,7 +242,7 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
 ) -> None:
     subjects = [
         queue.subject("a", alertType="kubernetes", author="ann"),
-        queue.subject("b", alertType="Disk", author="ann", chainRef={"name": "pod-crash"}),
+        queue.subject("b", alertType="Disk", author="ann", severity="critical", chainRef={"name": "pod-crash"}),
         queue.subject("c", alertType="Disk", author="bob", chainRef={"name": "pod-crash"}),
     ]
     for subject in subjects:
@@ -213,6 +263,9 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         ({"author": "ann"}, {"a", "b"}),
         ({"chain": "pod-crash"}, {"a", "b", "c"}),
         ({"fingerprint": "f-b"}, {"b"}),
+        ({"severity": "critical"}, {"b"}),
+        ({"name": "c"}, {"c"}),
+        ({"name": "c", "severity": "critical"}, set()),
         ({"phases": ("Failed",)}, {"d"}),
         ({"grounded": True}, {"b", "c"}),
         ({"grounded": False}, {"a"}),

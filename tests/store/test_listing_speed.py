@@ -75,6 +75,8 @@ def queries() -> Iterator[tuple[str, listing.Query]]:
     yield "of a chain", replace(ALL, chain="chain-3")
     yield "of an author", replace(ALL, author="person-7@example.com")
     yield "of an alert", replace(ALL, fingerprint="cfcd208495d565ef")
+    yield "of a severity", replace(ALL, severity="critical")
+    yield "of a name", replace(ALL, name="kubepodcrashlooping-7")
     yield "since", replace(ALL, since=MIDDLE)
     yield "until", replace(ALL, until=MIDDLE)
     yield "an old word", searching("rare1")

@@ -152,21 +152,11 @@ def _stage(
 ) -> investigations.StageStatus:
     """Return the status of a stage; `stage` is None if it has not started, `has_ended` is of the investigation."""
     if stage is None:
-        return investigations.StageStatus(
-            name=name, phase="Cancelled" if has_ended else "Pending", agents=f"0/{agents}"
-        )
-    phases: dict[str | None, investigations.StagePhase] = {
-        "Completed": "Completed",
-        "CompletedWithErrors": "CompletedWithErrors",
-        "Failed": "Failed",
-        "TimedOut": "TimedOut",
-        "Cancelled": "Cancelled",
-        "Skipped": "Skipped",
-        None: "Running",
-    }
+        phase = phase_rules.stage_phase(None, has_begun=False, has_ended=has_ended)
+        return investigations.StageStatus(name=name, phase=phase, agents=f"0/{agents}")
     return investigations.StageStatus(
         name=name,
-        phase=phases[stage.outcome],
+        phase=phase_rules.stage_phase(stage.outcome, has_begun=True, has_ended=has_ended),
         agents=f"{stage.completed}/{agents}",
         start_time=stage.started_at,
         completion_time=stage.ended_at if stage.started_at else None,

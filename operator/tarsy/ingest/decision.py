@@ -39,6 +39,8 @@ def decide(
     author = spec.author or ""
     if not _MAIL.fullmatch(author):  # a mail address is a name; anything else may hold a secret
         author = mask(author)
+    alert_data = None if spec.alert_data_ref else mask(spec.alert_data or "")
+    source = spec.source or investigations.Source(type="")
     selection = spec.mcp and messages.storable_json(spec.mcp.model_dump(exclude_none=True))
     return admission.Admission(
         id=metadata.uid,
@@ -47,19 +49,26 @@ def decide(
         name=metadata.name,
         generation=metadata.generation,
         alert_type=spec.alert_type if is_type_of_chain else mask(spec.alert_type),
-        alert_data=None if spec.alert_data_ref else mask(spec.alert_data or ""),
+        alert_data=alert_data,
         alert_data_ref=spec.alert_data_ref.name if spec.alert_data_ref else None,
         author=messages.storable(author)[: investigations.AUTHOR_MAX],
         severity=spec.severity and mask(spec.severity),
         runbook_url=spec.runbook_url and mask(spec.runbook_url),
         fingerprint=spec.fingerprint,
         starts_at=spec.starts_at,
-        receipt=spec.source.receipt if spec.source else None,
+        receipt=source.receipt,
         digest=manifest.digest(),
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
         mcp=None if selection is None else investigations.MCP.model_validate(selection),
         ttl_seconds=spec.ttl_seconds_after_finished,
+        labels={
+            name: messages.storable(value)
+            for name, value in subject.identifying_labels(spec.labels or {}, mask=mask).items()
+        },
+        alert_summary=messages.storable(subject.summary_of_data(alert_data or "")),
+        generator_url=source.generator_url and mask(source.generator_url),
+        external_url=source.external_url and mask(source.external_url),
         target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
         chain=chain,
     )

@@ -45,6 +45,8 @@ class Draft:
     manifest: dict[str, Any]
     large: str | None
     """Alert data that the object refers to by `large_name`."""
+    summary: str
+    """The first line of the alert's annotation `summary`, masked; it is stored with large alert data."""
     episode: tuple[str, int]
     """The key of its receipt: fingerprint and start in milliseconds; for a posted alert, its name and 0."""
 
@@ -186,6 +188,7 @@ def draft_from_alert(
         runbook_url=_short(alert.annotations.get("runbook_url", ""), 2048, mask) or None,
         source=source,
         labels=_labels(alert.labels, mask),
+        summary=subject.summary_line(alert.annotations.get("summary"), mask=mask),
         object_labels=_object_labels(alert.labels, mask),
     )
 
@@ -212,6 +215,7 @@ def draft_from_posted(
         runbook_url=_short(alert.runbook_url, 2048, mask) or None,
         mcp=alert.mcp,
         source=investigations.Source(type="api"),
+        summary=subject.summary_of_document(alert.data, mask=mask),
         object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
     )
 
@@ -254,6 +258,7 @@ def _draft(
     name: str,
     episode: tuple[str, int],
     object_labels: Mapping[str, str],
+    summary: str,
     **fields: Any,
 ) -> Draft:
     large = len(json.dumps(alert_data, ensure_ascii=False).encode()) > INLINE_MAX
@@ -269,7 +274,9 @@ def _draft(
         "metadata": {"name": name, "namespace": namespace, **({"labels": object_labels} if object_labels else {})},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
-    return Draft(manifest=manifest, large=alert_data if large else None, episode=episode)
+    return Draft(
+        manifest=manifest, large=alert_data if large else None, summary=messages.storable(summary), episode=episode
+    )
 
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:

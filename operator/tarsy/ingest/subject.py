@@ -1,10 +1,11 @@
-"""The subject of an alert: the workload that its labels name, as a line for people and as Kubernetes labels.
+"""The subject of an alert: the workload that its labels name, as a line for people and as labels; and its summary.
 
 Source of the label syntax: Kubernetes documentation, "Labels and Selectors".
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -14,6 +15,8 @@ WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "p
 """The labels that name a workload. The first one that an alert has is used."""
 _OTHERS = ("node", "instance")
 """The labels that name the subject if no label names a workload."""
+_SUMMARY_READ = 8 * investigations.ALERT_SUMMARY_MAX
+"""Characters of an annotation that are masked: more than stay, so that no secret is halved before it is masked."""
 _VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 SEVERITY, ALERTNAME, NAMESPACE, WORKLOAD = (
@@ -26,15 +29,47 @@ def target(labels: Mapping[str, str]) -> str:
 
     A workload follows its namespace. Without a workload, the subject is a node, an instance, or the namespace alone.
     """
-
-    def one_line(text: str) -> str:
-        return " ".join("".join(character if character.isprintable() else " " for character in text).split())
-
-    values = {name: one_line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
+    values = {name: _one_line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
     workload = next((values[name] for name in WORKLOADS if values[name]), "")
     other = next((values[name] for name in _OTHERS if values[name]), "")
     target_name = "/".join(filter(None, [values["namespace"], workload])) if workload else other or values["namespace"]
     return target_name[: investigations.TARGET_MAX]
+
+
+def identifying_labels(labels: Mapping[str, str], *, mask: Callable[[str], str]) -> dict[str, str]:
+    """Return the labels that tell an alert from others, masked: alertname, namespace, and that of its subject."""
+    subject_label = next((name for name in (*WORKLOADS, *_OTHERS) if labels.get(name, "").strip()), "")
+    values = {name: _one_line(mask(labels.get(name, ""))) for name in ("alertname", "namespace", subject_label)}
+    return {name: value[: investigations.TARGET_MAX] for name, value in values.items() if value}
+
+
+def summary_line(summary: object, *, mask: Callable[[str], str] = str) -> str:
+    """Return the first line of an annotation that has text, masked and cut; "" if there is none."""
+    if not isinstance(summary, str):
+        return ""
+    return _one_line(mask(summary.lstrip()[:_SUMMARY_READ].partition("\n")[0]))[: investigations.ALERT_SUMMARY_MAX]
+
+
+def summary_of_data(alert_data: str) -> str:
+    """Return the first line of the annotation `summary` of masked alert data; "" if there is none.
+
+    Only alert data that begins with a JSON object has annotations.
+    """
+    try:
+        document, _ = json.JSONDecoder().raw_decode(alert_data)
+    except (ValueError, RecursionError):
+        return ""
+    return summary_of_document(document)
+
+
+def summary_of_document(document: object, *, mask: Callable[[str], str] = str) -> str:
+    """Return the first line of the annotation `summary` of an alert as JSON, masked; "" if there is none."""
+    annotations = document.get("annotations") if isinstance(document, dict) else None
+    return summary_line(annotations.get("summary"), mask=mask) if isinstance(annotations, dict) else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def object_labels(labels: Mapping[str, str], *, mask: Callable[[str, str], str]) -> dict[str, str]:

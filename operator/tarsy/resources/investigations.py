@@ -34,6 +34,9 @@ LABEL_NAME_MAX = 253
 TARGET_MAX = 253
 """Characters of the line that names the subject of an alert."""
 
+ALERT_SUMMARY_MAX = 253
+"""Characters of the first line of an alert's annotation `summary`."""
+
 HEADLINE_MAX = 120
 """Characters of the headline: the columns of kubectl cannot cut."""
 

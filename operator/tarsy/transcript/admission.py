@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tarsy.resources import chains, investigations
@@ -62,5 +63,11 @@ class Admission:
     """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
     target: str = ""
     """The subject of the alert, on one line."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that identify the alert."""
+    alert_summary: str = ""
+    """The first line of its annotation `summary`; that of alert data in the store is stored with it."""
+    generator_url: str | None = None
+    external_url: str | None = None
     chain: AdmittedChain | Refusal
     """The chain that it runs, or the reason of its refusal."""

@@ -80,6 +80,10 @@ class Facts(rows.Row):
     alert_data: str
     """The alert as the agents read it, masked."""
     runbook_url: str | None
+    generator_url: str | None
+    """The page of the alert's rule, as the sender of the notification gave it, masked."""
+    external_url: str | None
+    """The page of the notification's sender, masked."""
     mcp: dict[str, Any] | None
     """The alert's selection of tools; null without one."""
     chain_namespace: str | None
@@ -101,8 +105,6 @@ class Facts(rows.Row):
     reason: str
     final_analysis: str
     gaps: list[Gap]
-    grounds: entries.Grounds | None
-    """The grounds of the result; None without a result."""
     input_tokens: int
     output_tokens: int
     thinking_tokens: int
@@ -155,6 +157,9 @@ def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
             "grounded": phase_rules.is_grounded(summary.grounds),
             "alert_data": details.alert_data,
             "severity": details.severity,
+            "stage_progress": rows.stage_progress(summary.stage_list),
+            "generator_url": details.generator_url,
+            "external_url": details.external_url,
             "fingerprint": details.fingerprint,
             "runbook_url": details.runbook_url,
             "mcp": details.mcp and details.mcp.model_dump(mode="json", exclude_none=True),

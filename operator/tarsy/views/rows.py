@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 from tarsy.resources import investigations
-from tarsy.store.reads import listing
+from tarsy.store.reads import listing, summaries
+from tarsy.transcript import entries
 from tarsy.views import base
 
 
@@ -17,6 +19,20 @@ class Previous(base.View):
 
     id: UUID
     name: str
+
+
+class StageProgress(base.View):
+    """A stage of the chain, also one that has not begun."""
+
+    name: str
+    agents: list[str]
+    """The names of its agents, one for each; empty if an earlier version of TARSy admitted the investigation."""
+    phase: investigations.StagePhase
+    started_at: datetime | None
+    seconds: float | None
+    """From start to end; None if it has not ended, or never started."""
+    message: str
+    """The errors of the stage; the first 300 characters."""
 
 
 class Row(base.View):
@@ -55,6 +71,14 @@ class Row(base.View):
     """The number of repeats of its alert that were counted on it."""
     previous: Previous | None
     """The investigation that it follows; None if it follows none."""
+    labels: dict[str, str]
+    """The labels that identify its alert: alertname, namespace, and the one that names a workload, node or instance."""
+    alert_summary: str
+    """The first line of the alert's annotation `summary`, 253 characters at most; "" without one."""
+    grounds: entries.Grounds | None
+    """The grounds of the result; None without a result."""
+    stage_progress: list[StageProgress]
+    """All stages of the chain, in its order."""
 
 
 class Page(base.View):
@@ -81,4 +105,26 @@ def page(listed: listing.Page, *, cursor: str | None) -> Page:
 
 def row(listed: listing.Listed) -> Row:
     """Return the row of an investigation."""
-    return Row(**dataclasses.asdict(listed), seconds=base.seconds(listed.started_at, listed.ended_at))
+    fields = {field.name: getattr(listed, field.name) for field in dataclasses.fields(listed)}
+    return Row.model_validate(
+        fields
+        | {
+            "seconds": base.seconds(listed.started_at, listed.ended_at),
+            "stage_progress": stage_progress(listed.stage_list),
+        }
+    )
+
+
+def stage_progress(stages: Iterable[summaries.ListedStage]) -> list[StageProgress]:
+    """Return the stages of an investigation."""
+    return [
+        StageProgress(
+            name=stage.name,
+            agents=list(stage.agents),
+            phase=stage.phase,
+            started_at=stage.started_at,
+            seconds=base.seconds(stage.started_at, stage.ended_at),
+            message=stage.message,
+        )
+        for stage in stages
+    ]

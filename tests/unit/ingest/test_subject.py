@@ -75,3 +75,31 @@ def test_object_labels_leave_out_what_is_no_label_value(value: str) -> None:
 
 def test_label_without_a_name_is_no_workload() -> None:
     assert subject.object_labels({"": "web-0"}, mask=unmasked) == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "summary"),
+    [
+        ('{"annotations": {"summary": "Disk is full\\nnow"}}', "Disk is full"),
+        ('{"annotations": {"summary": "a"}}\n{"receiver": "b"}', "a"),
+        ('{"annotations": {"summary": ["a"]}}', ""),
+        ('{"annotations": ["summary"]}', ""),
+        ('{"annotations": {}}', ""),
+        ('["summary"]', ""),
+        ("summary: a", ""),
+        ("[" * 100_000, ""),
+        ('{"annotations": {"summary": "' + "x" * 100_000 + '"}}', "x" * investigations.ALERT_SUMMARY_MAX),
+        ("", ""),
+    ],
+)
+def test_summary_is_the_first_line_of_the_annotation(data: str, summary: str) -> None:
+    assert subject.summary_of_data(data) == summary
+
+
+def test_identifying_labels_are_masked_before_they_are_cut() -> None:
+    secret = "x" * 250 + "secret"
+    labels = {"alertname": secret, "pod": " ", "node": "n\n1", "team": "shop"}
+
+    found = subject.identifying_labels(labels, mask=lambda text: text.replace(secret, "[MASKED]"))
+
+    assert found == {"alertname": "[MASKED]", "node": "n 1"}

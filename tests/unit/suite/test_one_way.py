@@ -67,6 +67,9 @@ _FIELDS: dict[str, Any] = {
     "stage_agents": (1, 1),
     "stages": (STAGE,),
     "retrying": (),
+    "labels": {},
+    "alert_summary": "",
+    "stage_list": (),
 }
 ENDED = summaries.Summary(**_FIELDS)
 

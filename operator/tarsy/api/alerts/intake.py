@@ -157,6 +157,7 @@ class Intake:
                 object_name=draft.name,
                 name=draft.large_name,
                 data=draft.large,
+                summary=draft.summary,
             )
         failpoints.hit("intake.create.before")
         created = await objects.create_investigation(self.cluster, draft.manifest)

@@ -123,6 +123,22 @@ Fingerprint = Annotated[
         examples=["6eb8c03418906421"],
     ),
 ]
+Severity = Annotated[
+    str | None,
+    Query(
+        min_length=1, max_length=63, pattern=_NO_NUL, description="The severity of the alert.", examples=["critical"]
+    ),
+]
+Name = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=253,
+        pattern=_NO_NUL,
+        description="The name of the object.",
+        examples=["kubepodcrashlooping-6eb8c03418906421-mwqv3726"],
+    ),
+]
 Grounded = Annotated[
     Annotated[bool, BeforeValidator(_ensure_json_boolean)] | None,
     Query(
@@ -259,6 +275,8 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
         chain: Chain = None,
         author: Author = None,
         fingerprint: Fingerprint = None,
+        severity: Severity = None,
+        name: Name = None,
         grounded: Grounded = None,
         since: Since = None,
         until: Until = None,
@@ -275,6 +293,8 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
             chain=chain,
             author=author,
             fingerprint=fingerprint,
+            severity=severity,
+            name=name,
             grounded=grounded,
             since=since,
             until=until,

@@ -89,6 +89,11 @@ investigations = Table(
     Column("words", postgresql.TSVECTOR),
     Column("previous", Uuid),
     _text("target", default=""),
+    Column("labels", JSON),
+    _text("alert_summary", default=""),
+    _text("generator_url", nullable=True),
+    _text("external_url", nullable=True),
+    Column("agent_names", JSON),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
@@ -98,6 +103,8 @@ investigations = Table(
 - `gone_at` is the time since when the object is known to be gone, `purged_at` the time since when the transcript is
   deleted; the row of a purged one stays, so that its alert is not investigated again.
 - `words` is what a search matches; `target` is the subject of the alert, on one line.
+- `labels` are those that identify the alert, `alert_summary` is the first line of its annotation `summary`, and
+  `agent_names` has a list of names for each stage of the chain. Rows of earlier builds lack them.
 - `fingerprint` is the alert's, if intake made the object; an object made by a person has none, whatever its spec says.
 - `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may be gone.
 """
@@ -337,6 +344,7 @@ large_alerts = Table(
     _text("name", primary_key=True),
     _text("data"),
     _moment("created_at", default=True),
+    _text("summary", default=""),
 )
 """Alert data that is too large for the object, until the object is admitted."""
 

@@ -28,7 +28,7 @@ _ADMIT = text("""
   ), taken AS (
     DELETE FROM large_alerts
     WHERE namespace = :namespace AND object_name = :name AND name = :alert_data_ref
-    RETURNING data
+    RETURNING data, summary
   ), alert AS (
     SELECT coalesce(CAST(:alert_data AS text), (SELECT data FROM taken)) AS data
   ), decided AS (
@@ -42,7 +42,8 @@ _ADMIT = text("""
       id, namespace, namespace_uid, name, generation, author, words,
       alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
-      on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous
+      on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous,
+      labels, alert_summary, generator_url, external_url, agent_names
     )
     SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
       :alert_type, coalesce(data, ''), :severity, :runbook_url,
@@ -50,12 +51,15 @@ _ADMIT = text("""
       snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
       coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds, :target,
       CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
-      (SELECT previous FROM receipt)
+      (SELECT previous FROM receipt),
+      CAST(:labels AS json), coalesce((SELECT summary FROM taken), :alert_summary), :generator_url, :external_url,
+      agent_names
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
         CAST(:chain_version AS integer) AS chain_version, CAST(:chain AS json) AS chain,
         CAST(:stage_names AS text[]) AS stage_names, CAST(:stage_agents AS integer[]) AS stage_agents,
+        CAST(:agent_names AS json) AS agent_names,
         CAST(:on_resolved AS text) AS on_resolved, CAST(:chain_ttl_seconds AS bigint) AS chain_ttl_seconds
     ) AS snapshot ON reason IS NULL
     LEFT JOIN stands ON true
@@ -133,6 +137,10 @@ async def admit(
         "suspend": decided.suspend,
         "ttl_seconds": decided.ttl_seconds,
         "target": decided.target,
+        "labels": json.dumps(dict(decided.labels)),
+        "alert_summary": decided.alert_summary,
+        "generator_url": decided.generator_url,
+        "external_url": decided.external_url,
         "version": entries.VERSIONS["RunEnded"],
         "selected_version": entries.VERSIONS["ToolsSelected"],
         "selected_body": _selection(decided.mcp),
@@ -147,7 +155,15 @@ async def admit(
 
 _CHAIN_VALUES = (
     *("chain_name", "chain_namespace", "chain_generation", "chain_hash", "chain_version", "chain", "stage_names"),
-    *("stage_agents", "on_resolved", "chain_ttl_seconds", "refused_reason", "refused_message", "refused_body"),
+    *(
+        "stage_agents",
+        "agent_names",
+        "on_resolved",
+        "chain_ttl_seconds",
+        "refused_reason",
+        "refused_message",
+        "refused_body",
+    ),
 )
 
 
@@ -170,6 +186,7 @@ def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, An
         "chain": json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
         "stage_names": [stage.name for stage in spec.stages],
         "stage_agents": [len(stage.members) for stage in spec.stages],
+        "agent_names": json.dumps([[member.name for member in stage.members] for stage in spec.stages]),
         "on_resolved": spec.on_resolved,
         "chain_ttl_seconds": spec.ttl_seconds_after_finished,
     }
@@ -191,10 +208,15 @@ async def is_known(database: databases.Database, investigation: UUID) -> bool:
     return bool(await database.run(_IS_KNOWN, investigation=investigation))
 
 
-async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
-    """Store alert data for the object called `object_name`, which will refer to it by `name`. Idempotent."""
+async def keep_large(
+    database: databases.Database, *, namespace: str, object_name: str, name: str, data: str, summary: str = ""
+) -> None:
+    """Store alert data and the alert's summary for the object `object_name`, which refers to them by `name`.
+
+    Idempotent.
+    """
     insert = postgresql.insert(tables.large_alerts).values(
-        namespace=namespace, object_name=object_name, name=name, data=data
+        namespace=namespace, object_name=object_name, name=name, data=data, summary=summary
     )
     async with database.begin() as connection:
         await connection.execute(insert.on_conflict_do_nothing())

@@ -26,6 +26,7 @@ from sqlalchemy import TextClause, text
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases, visibility
 from tarsy.store.reads import phase_rules, summaries
+from tarsy.transcript import entries
 
 SUMMARY_MAX = 1024
 """Characters of a summary in a list."""
@@ -60,6 +61,9 @@ class Query:
     """The chain's name."""
     author: str | None = None
     fingerprint: str | None = None
+    severity: str | None = None
+    name: str | None = None
+    """The name of the object."""
     grounded: bool | None = None
     """Whether the result is based on what agents inspected; one without a result matches neither."""
     since: datetime | None = None
@@ -109,6 +113,13 @@ class Listed:
     """Whether its result is based on what agents inspected; None if there is no result."""
     duplicates: int
     previous: summaries.Previous | None
+    labels: Mapping[str, str]
+    """The labels that identify the alert."""
+    alert_summary: str
+    """The first line of the alert's annotation `summary`."""
+    grounds: entries.Grounds | None
+    stage_list: tuple[summaries.ListedStage, ...]
+    """All stages of the chain."""
 
     def position(self, key: Key) -> Position:
         """Return its position in a list that is sorted by `key`."""
@@ -191,6 +202,8 @@ def _values(query: Query) -> dict[str, Any]:
         "chain": query.chain,
         "author": query.author,
         "fingerprint": query.fingerprint,
+        "severity": query.severity,
+        "name": query.name,
         "grounded": query.grounded,
         "since": query.since,
         "until": query.until,
@@ -206,6 +219,8 @@ _FILTERS = {
     "chain": "chain_name = :chain",
     "author": "author = :author",
     "fingerprint": "fingerprint = :fingerprint",
+    "severity": "severity = :severity",
+    "name": "name = :name",
     "grounded": f"""EXISTS (SELECT 1 FROM runs WHERE runs.investigation = id AND runs.number = 0
         AND (runs.grounds IN ({", ".join(f"'{name}'" for name in phase_rules.GROUNDED)}))
           = CAST(:grounded AS boolean))""",  # noqa: S608 - our own text
@@ -235,6 +250,7 @@ _SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
     known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    CAST(known.labels AS text) AS labels, known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
     known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
     CASE WHEN known.ending IS NULL THEN (
       SELECT {summaries.SELECT_RETRYING} FROM executions
@@ -247,7 +263,8 @@ _SELECT_LISTED = f"""
     (SELECT sum(cost) FROM executions
      WHERE executions.investigation = known.id AND executions.run = 0) AS cost,
     ARRAY(
-      SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'runs', stages.ended_at IS NULL,
+      SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'started_at', stages.started_at,
+        'ended_at', stages.ended_at, 'message', left(stages.message, {summaries.STAGE_MESSAGE_MAX}),
         'cut_off', {phase_rules.CUT_OFF}) AS text)
       FROM stages WHERE stages.investigation = known.id AND stages.run = 0
     ) AS stages,
@@ -370,9 +387,9 @@ def _listed(row: Any) -> Listed:
     phase = phase_rules.phase(
         ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
     )
-    stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
-    ends = ((stage["outcome"], stage["cut_off"]) for stage in stages.values())
-    running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
+    stages = {stage.name: stage for stage in map(_Stage.parse, row.stages)}
+    ends = ((stage.outcome, stage.cut_off) for stage in stages.values())
+    running = [name for name in row.stage_names if name in stages and stages[name].ended_at is None]
     waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
     return Listed(
         **{name: row[name] for name in _AS_STORED},
@@ -382,10 +399,31 @@ def _listed(row: Any) -> Listed:
         previous=summaries.previous_from_row(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
         grounded=phase_rules.is_grounded(row.grounds),
+        labels=json.loads(row.labels or "{}"),
+        stage_list=summaries.stage_list(row.stage_names, row.agent_names, stages, has_ended=row.ended_at is not None),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """A stage that has begun or was skipped."""
+
+    name: str
+    outcome: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    message: str
+    cut_off: bool
+
+    @classmethod
+    def parse(cls, stored: str) -> _Stage:
+        stage = json.loads(stored)
+        times = {key: stage[key] and datetime.fromisoformat(stage[key]) for key in ("started_at", "ended_at")}
+        return cls(**stage | times)
 
 
 _AS_STORED = (
     *("id", "namespace", "name", "alert_type", "alert_status", "severity", "fingerprint", "author", "chain_name"),
     *("admitted_at", "started_at", "ended_at", "total_tokens", "cost", "summary", "duplicates"),
+    *("alert_summary", "grounds"),
 )

@@ -65,6 +65,26 @@ def shown_message(waits_for: str, retrying: Sequence[str], message: str) -> str:
     return waits_for or "; ".join(retrying) or message
 
 
+def stage_phase(outcome: str | None, *, has_begun: bool, has_ended: bool) -> investigations.StagePhase:
+    """Return the phase of a stage with this outcome; `has_ended` is of its investigation.
+
+    `has_begun` is also true of a stage that was skipped.
+    """
+    if not has_begun:
+        return "Cancelled" if has_ended else "Pending"
+    return "Running" if outcome is None else _STAGE_PHASES[outcome]
+
+
+_STAGE_PHASES: dict[str, investigations.StagePhase] = {
+    "Completed": "Completed",
+    "CompletedWithErrors": "CompletedWithErrors",
+    "Failed": "Failed",
+    "TimedOut": "TimedOut",
+    "Cancelled": "Cancelled",
+    "Skipped": "Skipped",
+}
+
+
 GROUNDED: tuple[entries.Grounds, ...] = ("Inspected", "InspectedWithGaps")
 """The grounds of a result that is based on what agents inspected."""
 

@@ -6,10 +6,10 @@ The numbers come from narrow rows, which each commit keeps up to date.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from sqlalchemy import text
@@ -18,6 +18,9 @@ from tarsy.resources import investigations
 from tarsy.store.base import databases, visibility
 from tarsy.store.reads import log_entries, phase_rules
 from tarsy.transcript import entries, messages
+
+STAGE_MESSAGE_MAX = 300
+"""Characters of a stage's message that lists show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,19 @@ class StageSummary:
     """Whether the synthesis of its agents' results failed."""
     cut_off: bool = False
     """Whether the end of the investigation ended it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedStage:
+    """A stage of the chain as lists show it, also one that has not begun."""
+
+    name: str
+    agents: tuple[str, ...]
+    """The names of its agents, one for each; () if an earlier build admitted the investigation."""
+    phase: investigations.StagePhase
+    started_at: datetime | None
+    ended_at: datetime | None
+    message: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +128,12 @@ class Summary:
     """The time since when all workers pass it over; None if one does not."""
     committed_at: datetime | None = None
     """The time of the last commit to its log; None if it has ended, or there was no commit."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that identify the alert."""
+    alert_summary: str = ""
+    """The first line of the alert's annotation `summary`."""
+    stage_list: tuple[ListedStage, ...] = ()
+    """All stages of the chain, in its order."""
 
     @property
     def shown_message(self) -> str:
@@ -190,7 +212,8 @@ SELECT_SUMMARIES = f"""
     runs.ended_at IS NULL AND work.suspend AS suspend,
     known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
-    known.admitted_at, known.duplicates, known.alert_status, known.target,
+    known.admitted_at, known.duplicates, known.alert_status, known.target, CAST(known.labels AS text) AS labels,
+    known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
     known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
     CASE WHEN runs.ended_at IS NULL THEN (
       SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
@@ -245,7 +268,10 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
     """Build the summary from a row of SELECT_SUMMARIES."""
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
-    built = ("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name")
+    built = (
+        *("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name"),
+        *("labels", "agent_names"),
+    )
     return Summary(
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
@@ -255,6 +281,44 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
         stages=tuple(stages[name] for name in names if name in stages),
+        labels=json.loads(facts["labels"] or "{}"),
+        stage_list=stage_list(names, facts["agent_names"], stages, has_ended=facts["ended_at"] is not None),
+    )
+
+
+class _Stage(Protocol):
+    @property
+    def outcome(self) -> str | None: ...
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def ended_at(self) -> datetime | None: ...
+    @property
+    def message(self) -> str: ...
+
+
+def stage_list(
+    names: Sequence[str], agent_names: str | None, stages: Mapping[str, _Stage], *, has_ended: bool
+) -> tuple[ListedStage, ...]:
+    """Return all stages of a chain; `stages` are those that have begun or were skipped, `agent_names` is JSON.
+
+    `has_ended` is of the investigation.
+    """
+    agents = dict(zip(names, json.loads(agent_names or "[]"), strict=False))
+    return tuple(_listed_stage(name, agents.get(name, ()), stages.get(name), has_ended=has_ended) for name in names)
+
+
+def _listed_stage(name: str, agents: Iterable[str], stage: _Stage | None, *, has_ended: bool) -> ListedStage:
+    if stage is None:
+        phase = phase_rules.stage_phase(None, has_begun=False, has_ended=has_ended)
+        return ListedStage(name=name, agents=tuple(agents), phase=phase, started_at=None, ended_at=None, message="")
+    return ListedStage(
+        name=name,
+        agents=tuple(agents),
+        phase=phase_rules.stage_phase(stage.outcome, has_begun=True, has_ended=has_ended),
+        started_at=stage.started_at,
+        ended_at=stage.ended_at,
+        message=stage.message[:STAGE_MESSAGE_MAX],
     )
 
 
@@ -308,6 +372,10 @@ class Details:
     """The number of the log's last entry."""
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
+    generator_url: str | None = None
+    """The page of the alert's rule."""
+    external_url: str | None = None
+    """The page of the sender of the notification."""
 
 
 async def details(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Details | None:
@@ -333,12 +401,15 @@ async def details(database: databases.Database, investigation: UUID, *, runs: in
         runbook_url=facts.runbook_url,
         chain=_object(facts.chain),
         log_seq=facts.log_seq,
+        generator_url=facts.generator_url,
+        external_url=facts.external_url,
         mcp=next((entry.mcp for entry in logged if isinstance(entry, entries.ToolsSelected)), None),
     )
 
 
 _FACTS = text(f"""
-  SELECT alert_data, severity, fingerprint, runbook_url, CAST(chain AS text) AS chain, log_seq
+  SELECT alert_data, severity, fingerprint, runbook_url, generator_url, external_url, CAST(chain AS text) AS chain,
+    log_seq
   FROM investigations JOIN work ON work.investigation = id WHERE id = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
