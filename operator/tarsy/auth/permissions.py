@@ -193,6 +193,14 @@ class Access:
         await self._ensure(identity, action)
         return _caller(identity)
 
+    async def match_chains(self, request: HTTPConnection, _right: rights.MatchChains = None) -> Caller:
+        """Return a caller that may see which chain takes an alert: it may submit one, or list chains."""
+        identity = await self._reader(request)
+        if not await self._is_allowed(identity, _on_investigations("create", self._cluster.served.default)):
+            action = reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
+            await self._ensure(identity, action)
+        return _caller(identity)
+
     async def accept_tools(
         self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None
     ) -> Caller:

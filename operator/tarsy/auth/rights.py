@@ -53,6 +53,13 @@ Delete = Annotated[
         "delete on alertinvestigations in the investigation's namespace; in all, where that namespace is gone",
     ),
 ]
+MatchChains = Annotated[
+    None,
+    _right(
+        "match-chains",
+        "create on alertinvestigations, or list on agentchains, in the operator's namespace",
+    ),
+]
 ListChains = Annotated[None, _right("list-chains", "list on agentchains in the operator's namespace")]
 UpdateServer = Annotated[
     None, _right("update-server", "update on mcpservers.tarsy.dev of that name in the operator's namespace")

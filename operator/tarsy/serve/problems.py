@@ -78,7 +78,7 @@ class Details(BaseModel):
     detail: str
     """The problem of this request."""
     errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_MAX)] = None
-    """With 422, where the request has several places: the first of those that are wrong."""
+    """The places of the request that are wrong, where it has several: the first ones."""
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's own word

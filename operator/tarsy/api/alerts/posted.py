@@ -83,11 +83,17 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
     except pydantic.ValidationError as error:
         if unknown := plain.unknown_names(error):
-            raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown) from error
+            faults = [problems.Fault(place="mcp", message=unknown)]
+            raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown, faults=faults) from error
         raise problems.invalid_body(error, plain.Alert) from error
     except manifest.TooLargeError as error:
-        raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
-    except (chain_index.UnservedError, objects.RefusedError) as error:
+        faults = [problems.Fault(place="data", message=str(error))]
+        raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), faults=faults) from error
+    except chain_index.UnservedError as error:
+        place = "mcp" if error.problem.reason == chain_index.SELECTION else "alert_type"
+        faults = [problems.Fault(place=place, message=str(error)[: payload.MESSAGE_MAX])]
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error), faults=faults) from error
+    except objects.RefusedError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
     spec, metadata = created.investigation.spec, created.investigation.metadata
     if not draft.is_same_request(spec):

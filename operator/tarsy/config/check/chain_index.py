@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tarsy.config import resolve
 from tarsy.config.model import platforms, tool_filters
-from tarsy.config.tool_selection import grants, ineffective
+from tarsy.config.tool_selection import choices, grants, ineffective
 from tarsy.resources import chains, investigations
 
 NOT_OFFERED = "ToolsNotOffered"
@@ -137,6 +137,12 @@ class ChainIndex:
         name, spec = chain.metadata.name, chain.spec
         if mcp and (message := grants.problem_of(mcp, self._platform, catalogue, chain_name=name, chain=spec)):
             raise UnservedError(Problem(reason=SELECTION, message=message))
+
+    def selectable_servers(
+        self, chain: chains.AgentChain, *, catalogue: tool_filters.Catalogue
+    ) -> Iterator[choices.ServerChoice]:
+        """Yield the MCP servers that an alert of a ready chain may select, with their tools."""
+        return choices.choices(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
 
     def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
         """Return the status of a chain of this index, with warnings on its tools and patterns."""

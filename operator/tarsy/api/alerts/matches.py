@@ -1,0 +1,43 @@
+"""The chain that would take an alert: `GET /api/v1/chain-match`, which submits nothing."""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from tarsy.api.alerts import intake
+from tarsy.auth import permissions
+from tarsy.serve import strict
+from tarsy.store.fleet import catalogue
+from tarsy.views import chain_matches
+
+AlertType = Annotated[
+    str,
+    Query(min_length=1, max_length=253, description="The type of the alert.", examples=["KubePodCrashLooping"]),
+]
+
+
+def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
+    """Return the route `GET /api/v1/chain-match`."""
+    router = strict.router(prefix="/api/v1", tag="alerts")
+
+    @router.get("/chain-match", operation_id="matchChain", dependencies=[Depends(access.match_chains)])
+    async def match(alert_type: AlertType) -> chain_matches.ChainMatch:
+        """Name the chain that would take an alert of a type, or say why none would; submit nothing."""
+        return await match_chain(alert_intake, alert_type)
+
+    return router
+
+
+async def match_chain(alert_intake: intake.Intake, alert_type: str) -> chain_matches.ChainMatch:
+    """Return the chain that would take an alert of that type now."""
+    listed = await alert_intake.chains.list_for(())
+    tools = await catalogue.tools_by_server(alert_intake.database)
+    return chain_matches.chain_match(
+        listed.index,
+        alert_type,
+        default=alert_intake.settings().default_alert_type,
+        selectable=functools.partial(listed.index.selectable_servers, catalogue=tools),
+    )
