@@ -198,7 +198,10 @@ async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
         assert {payloads.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
 
 
-async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
+async def test_an_investigation_that_was_not_announced_for_long_gets_no_text(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_streams, "WATCHED_EVERY", 3600.0)  # a busy machine would announce it again meanwhile
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.open_stream(turn()) as stream, speaker.open_stream(turn(OTHER)) as other:
             watching.audience.watch(ID)
