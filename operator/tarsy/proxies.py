@@ -1,6 +1,6 @@
-"""The proxy that the environment names for an address, found once.
+"""The proxy for an address, from the environment.
 
-aiohttp's `trust_env` would look for it, and for ~/.netrc, with each request anew, each time in a thread.
+aiohttp's `trust_env` would look it up with each request, and ~/.netrc as well, in a thread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""From names to settings: what one execution really runs with.
+"""Resolves names to settings: the agent, provider, servers and limits of one execution.
 
 Order, later wins: defaults, agent, chain, stage, agent of the stage, the alert. Lists replace; an empty list clears. An
-agent has no fallback providers of its own. Of tools each only takes away (`offers`), and an alert can do nothing else:
-who creates an investigation is given no server, and no way out, that neither chain nor platform file have given.
+agent has no fallback providers of its own. For tools, each level can only remove some (`tool_filters`). An alert can do
+nothing else: it gets no server that neither the chain nor the platform file allows.
 
-What brings a stage's analyses together, sums up and answers questions is settled by defaults, agent and its own block
-alone: a chain that gives its agents a fast provider has not chosen one for what is made of their work.
+Synthesis, executive summary and chat are resolved from defaults, agent and their own block only: a chain that sets a
+fast provider for its agents does not set it for these.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 SYNTHESIS_AGENT = "SynthesisAgent"
 CHAT_AGENT = "ChatAgent"
-"""The agents where a chain names none. They are built in (`config.load.builtin`), and may be replaced."""
+"""The agents of synthesis and chat if a chain names none. They are built in (`config.load.builtin`)."""
 SUMMARY = "ExecutiveSummary"
-"""The name of the summary's execution, which has no agent."""
+"""The name of the execution of the executive summary, which has no agent."""
 WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
-"""The strategies that have no use for tools."""
+"""The strategies that use no tools."""
 _SYNTHESES: dict[chains.IterationStrategy, chains.SynthesisStrategy] = {
     "react": "synthesis",
     "react-stage": "synthesis",
@@ -34,25 +34,25 @@ _SYNTHESES: dict[chains.IterationStrategy, chains.SynthesisStrategy] = {
     "synthesis": "synthesis",
     "synthesis-native-thinking": "synthesis-native-thinking",
 }
-"""To each strategy the one that brings together what there is in the same dialect."""
+"""The synthesis strategy that uses the same dialect as a strategy."""
 
 
 class UnresolvedError(Exception):
-    """A name that nothing answers to; the message says which, where, and what there is."""
+    """An unknown name; the message has the name, its location and the available names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NativeTools:
-    """Tools of a provider's own."""
+    """The native tools of a provider."""
 
     offered: tuple[chains.NativeTool, ...] = ()
     left_out: tuple[chains.NativeTool, ...] = ()
-    """Wanted, and not offered, because the provider does not take them beside those of MCP servers."""
+    """The tools that are not offered because the provider does not take them together with those of MCP servers."""
     mixes: bool = True
-    """Whether it does."""
+    """Whether the provider takes native tools together with those of MCP servers."""
 
     def beside_tools(self) -> NativeTools:
-        """Return the native tools that can be used beside tools of MCP servers."""
+        """Return the native tools that can be used together with tools of MCP servers."""
         return self if self.mixes else replace(self, offered=(), left_out=self.offered)
 
     def narrowed(self, mcp: investigations.MCP | None) -> NativeTools:
@@ -63,7 +63,7 @@ class NativeTools:
 
 @dataclass(frozen=True, kw_only=True)
 class Fallback:
-    """A provider that is asked where those before it give no answer."""
+    """A provider that is used if those before it give no answer."""
 
     provider: str
     native: NativeTools = field(default_factory=NativeTools)
@@ -71,18 +71,20 @@ class Fallback:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How many tool calls an execution may ask for. Beyond that it may only conclude."""
+    """The limits of an execution's tool calls. Beyond them it may only conclude."""
 
     at_once: int
+    """Concurrent calls."""
     calls: int
-    """In all."""
+    """Calls in total."""
     of_one_tool: int
+    """Calls of the same tool."""
     failed: int
-    """In a row, in more than one answer."""
+    """Consecutive failed calls, in more than one answer."""
 
 
 def budget(platform: platforms.Platform) -> Budget:
-    """Return an execution's limits by the platform file."""
+    """Return the limits of the platform file."""
     limits = platform.limits
     return Budget(
         at_once=limits.execution_calls,
@@ -103,42 +105,42 @@ class ResolvedAgent:
     servers: tuple[str, ...]
     custom_instructions: str
     server_instructions: tuple[tuple[str, str], ...]
-    """(server, instructions) of those servers that have any."""
+    """(server, instructions) of the servers that have instructions."""
     problems: tuple[str, ...] = ()
-    """The things it lacks, one sentence each: servers that were unreachable when it started."""
+    """The problems at its start, one sentence each: servers that were unreachable."""
     native: NativeTools = field(default_factory=NativeTools)
     fallbacks: tuple[Fallback, ...] = ()
-    """In the order in which they are asked; its provider is none of them."""
+    """The fallback providers in their order; `provider` is not among them."""
     tools: tuple[tool_filters.Filter, ...] = ()
-    """Which tools of its servers it gets: those that all of them admit."""
+    """The filters of tools: the agent gets the tools of its servers that all filters admit."""
     budget: Budget | None = None
-    """None of those that started before there was any."""
+    """None for an execution that was started by a version without budgets."""
 
     def admits(self, tool: str) -> bool:
-        """Whether it gets the tool of this name (`server.tool`)."""
+        """Return whether the agent gets the tool of this name (`server.tool`)."""
         return all(tool_filter.admits(tool) for tool_filter in self.tools)
 
     def beside_tools(self) -> ResolvedAgent:
-        """The same, where there are tools of MCP servers."""
+        """Return the settings for an execution that has tools of MCP servers."""
         fallbacks = tuple(replace(fallback, native=fallback.native.beside_tools()) for fallback in self.fallbacks)
         return replace(self, native=self.native.beside_tools(), fallbacks=fallbacks)
 
     def without_tools(self) -> ResolvedAgent:
-        """The same, for what has no use for any."""
+        """Return the settings for an execution without any tools."""
         fallbacks = tuple(Fallback(provider=fallback.provider) for fallback in self.fallbacks)
         return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks, tools=())
 
     def narrowed(self, mcp: investigations.MCP | None) -> ResolvedAgent:
-        """The same with the tools that an alert leaves it, of MCP servers and of providers."""
+        """Return the settings with the tools that an alert selects, of MCP servers and of providers."""
         fallbacks = tuple(replace(fallback, native=fallback.native.narrowed(mcp)) for fallback in self.fallbacks)
-        tools = (*self.tools, *tool_filters.of_alert(mcp))
+        tools = (*self.tools, *tool_filters.alert_filters(mcp))
         return replace(self, native=self.native.narrowed(mcp), fallbacks=fallbacks, tools=tools)
 
 
 def place(chain_name: str, *, stage: str = "", block: str = "") -> str:
-    """Return where in a chain something stands, as messages say it: `Chain 'a' stage 'b' synthesis`.
+    """Return the text for a location in a chain: `Chain 'a' stage 'b' synthesis`.
 
-    Without a name of the chain, only where in the chain.
+    If the chain's name is "", the text has no `Chain ...` part.
     """
     parts = (chain_name and f"Chain '{chain_name}'", stage and f"stage '{stage}'", block)
     return " ".join(filter(None, parts))
@@ -153,23 +155,25 @@ def agent_for(
     member: chains.StageAgent,
     mcp: investigations.MCP | None = None,
 ) -> ResolvedAgent:
-    """The settings of `member` of `stage`, as an alert narrows them by its `mcp`.
+    """Return the settings of `member` of `stage`, with the tool selection `mcp` of an alert.
 
-    An UnresolvedError names what is missing, with what there is.
+    Raises an UnresolvedError that names what is missing and what is available.
     """
     where = place(chain_name, stage=stage.name)
     agent = _agent(member.name, platform, chain_name=chain_name, chain=chain, where=where)
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
-    own = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
-    selected = _selected(platform, own, mcp, chain_name=chain_name, chain=chain)
+    agent_servers = {name: _lookup(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    selected = _selected(platform, agent_servers, mcp, chain_name=chain_name, chain=chain)
     provider = _provider(platform, *(level.llm_provider for level in levels), where=where)
-    named = _last(platform.defaults.fallback_providers, *(level.fallback_providers for level in (chain, stage, member)))
+    fallbacks = _last(
+        platform.defaults.fallback_providers, *(level.fallback_providers for level in (chain, stage, member))
+    )
     return ResolvedAgent(
         name=member.name,
         provider=provider,
-        native=_native(platform, provider, wanted=agent.native_tools, where=where),
-        fallbacks=_fallbacks(platform, named, provider=provider, wanted=agent.native_tools, where=where),
+        native=_native(platform, provider, selected=agent.native_tools, where=where),
+        fallbacks=_fallbacks(platform, fallbacks, provider=provider, selected=agent.native_tools, where=where),
         strategy=_last(*(level.iteration_strategy for level in levels)) or platform.defaults.iteration_strategy,
         max_iterations=_last(*(level.max_iterations for level in levels)) or platform.defaults.max_iterations,
         servers=tuple(selected),
@@ -184,9 +188,9 @@ def agent_for(
 def own_provider(
     platform: platforms.Platform, *, chain: chains.Spec, stage: chains.Stage, member: chains.StageAgent
 ) -> str | None:
-    """The name of the provider that `member` of `stage` asks first, whether the platform has it or not.
+    """Return the name of the first provider of `member` of `stage`, which may be unknown to the platform.
 
-    None where none is named, or there is no such agent: `agent_for` says what is missing.
+    None if no provider is set or the agent is unknown; `agent_for` raises an error for these.
     """
     agent = _agents(platform, chain).get(member.name)
     if agent is None:
@@ -196,45 +200,45 @@ def own_provider(
 
 def _selected(
     platform: platforms.Platform,
-    own: Mapping[str, platforms.MCPServer],
+    agent_servers: Mapping[str, platforms.MCPServer],
     mcp: investigations.MCP | None,
     *,
     chain_name: str,
     chain: chains.Spec,
 ) -> Mapping[str, platforms.MCPServer]:
-    """An agent's servers: its own, or of those that an alert names in their place its own and the selectable ones."""
+    """Return the servers of an agent: its own, or those of the alert's selection that it has or that are selectable."""
     if mcp is None or mcp.servers is None:
-        return own
-    there = selectable(platform, chain)
+        return agent_servers
+    available = selectable(platform, chain)
     selected = {}
     for index, server in enumerate(mcp.servers):
-        if server.name not in there:
+        if server.name not in available:
             raise UnresolvedError(
                 f"mcp.servers.{index} references MCP server '{server.name}', which no agent of chain '{chain_name}' "
-                f"has and which is not selectable. Available MCP servers: {', '.join(sorted(there)) or 'none'}"
+                f"has and which is not selectable. Available MCP servers: {', '.join(sorted(available)) or 'none'}"
             )
         settings = platform.mcp_servers.get(server.name)
-        if settings and (server.name in own or settings.selectable):
+        if settings and (server.name in agent_servers or settings.selectable):
             selected[server.name] = settings
     return selected
 
 
 def selectable(platform: platforms.Platform, chain: chains.Spec) -> set[str]:
-    """The servers that an alert of this chain may name: those of its agents, and those that any alert may name."""
+    """Return the servers that an alert of this chain may select: those of its agents, and the selectable ones."""
     agents = _agents(platform, chain)
     names = {name for name, server in platform.mcp_servers.items() if server.selectable}
     for stage in chain.stages:
         for member in stage.members:
             agent = agents.get(member.name)
-            of_agent = agent.mcp_servers if agent else None
-            names.update(_last(of_agent, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or ())
+            agent_servers = agent.mcp_servers if agent else None
+            names.update(_last(agent_servers, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or ())
     return names
 
 
 def synthesis_for(
     platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, stage: chains.Stage
 ) -> ResolvedAgent:
-    """The settings of what makes one analysis of those of `stage`: one model call, without tools."""
+    """Return the settings of the synthesis of a stage's analyses: one model call, without tools."""
     where = place(chain_name, stage=stage.name, block="synthesis")
     block = stage.synthesis or chains.Synthesis()
     name = block.agent or SYNTHESIS_AGENT
@@ -262,7 +266,7 @@ def chat_for(
     chain: chains.Spec,
     mcp: investigations.MCP | None = None,
 ) -> ResolvedAgent:
-    """The settings of what answers questions afterwards, but for its servers: those that the investigation's had."""
+    """Return the settings of the chat agent, without servers: those of the investigation's agents are added later."""
     where = place(chain_name, block="chat")
     block = chain.chat or chains.Chat()
     name = block.agent or CHAT_AGENT
@@ -271,8 +275,8 @@ def chat_for(
     return ResolvedAgent(
         name=name,
         provider=provider,
-        native=_native(platform, provider, wanted=agent.native_tools, where=where),
-        fallbacks=_default_fallbacks(platform, provider=provider, wanted=agent.native_tools),
+        native=_native(platform, provider, selected=agent.native_tools, where=where),
+        fallbacks=_default_fallbacks(platform, provider=provider, selected=agent.native_tools),
         strategy=agent.iteration_strategy or platform.defaults.iteration_strategy,
         max_iterations=_last(agent.max_iterations, block.max_iterations) or platform.defaults.max_iterations,
         servers=(),
@@ -283,7 +287,7 @@ def chat_for(
 
 
 def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spec) -> ResolvedAgent:
-    """The settings of what writes the executive summary: one model call, without tools or an agent's instructions."""
+    """Return the settings of the executive summary: one model call, without tools and without instructions."""
     block = chain.executive_summary or chains.ExecutiveSummary()
     provider = _provider(platform, block.llm_provider, where=place(chain_name, block="executiveSummary"))
     return ResolvedAgent(
@@ -299,13 +303,13 @@ def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.
 
 
 def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name: str) -> None:
-    """Raise an UnresolvedError if an agent of a chain's own names what is not there, even if a stage overrides it."""
+    """Raise an UnresolvedError if an agent of the chain names something unknown, even if a stage overrides it."""
     where = place(chain_name, block=f"agent '{agent.name}'")
     if agent.llm_provider is not None:
-        _named(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
-        _native(platform, agent.llm_provider, wanted=agent.native_tools, where=where)
+        _lookup(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _native(platform, agent.llm_provider, selected=agent.native_tools, where=where)
     for server in agent.mcp_servers:
-        _named(server, platform.mcp_servers, where=where, kind="MCP server")
+        _lookup(server, platform.mcp_servers, where=where, kind="MCP server")
 
 
 def check_unused(
@@ -315,13 +319,13 @@ def check_unused(
     chain: chains.Spec,
     where: str,
 ) -> None:
-    """Raise an UnresolvedError if a block without effect names what is not there: it may have one tomorrow."""
+    """Raise an UnresolvedError if a block without effect names something unknown: it may take effect later."""
     if block is None:
         return
     if not isinstance(block, chains.ExecutiveSummary) and block.agent is not None:
-        _named(block.agent, _agents(platform, chain), where=where, kind="agent")
+        _lookup(block.agent, _agents(platform, chain), where=where, kind="agent")
     if block.llm_provider is not None:
-        _named(block.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _lookup(block.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
 
 
 def _agents(platform: platforms.Platform, chain: chains.Spec) -> dict[str, platforms.Agent | chains.Agent]:
@@ -331,66 +335,70 @@ def _agents(platform: platforms.Platform, chain: chains.Spec) -> dict[str, platf
 def _agent(
     name: str, platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, where: str
 ) -> platforms.Agent | chains.Agent:
-    agent = _named(name, _agents(platform, chain), where=where, kind="agent")
+    agent = _lookup(name, _agents(platform, chain), where=where, kind="agent")
     if isinstance(agent, chains.Agent):
         check_agent(agent, platform, chain_name=chain_name)
     return agent
 
 
-def _provider(platform: platforms.Platform, *named: str | None, where: str) -> str:
-    provider = _last(platform.defaults.llm_provider, *named)
+def _provider(platform: platforms.Platform, *levels: str | None, where: str) -> str:
+    provider = _last(platform.defaults.llm_provider, *levels)
     if provider is None:
         raise UnresolvedError(f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider")
-    _named(provider, platform.llm_providers, where=where, kind="LLM provider")
+    _lookup(provider, platform.llm_providers, where=where, kind="LLM provider")
     return provider
 
 
 def _default_fallbacks(
-    platform: platforms.Platform, *, provider: str, wanted: Sequence[chains.NativeTool] | None = ()
+    platform: platforms.Platform, *, provider: str, selected: Sequence[chains.NativeTool] | None = ()
 ) -> tuple[Fallback, ...]:
-    named = platform.defaults.fallback_providers
-    return _fallbacks(platform, named, provider=provider, wanted=wanted, where="defaults")
+    names = platform.defaults.fallback_providers
+    return _fallbacks(platform, names, provider=provider, selected=selected, where="defaults")
 
 
 def _fallbacks(
     platform: platforms.Platform,
-    named: Sequence[str] | None,
+    names: Sequence[str] | None,
     *,
     provider: str,
-    wanted: Sequence[chains.NativeTool] | None,
+    selected: Sequence[chains.NativeTool] | None,
     where: str,
 ) -> tuple[Fallback, ...]:
-    """The providers that are asked behind `provider`, each once; they give of the native tools what they have."""
+    """Return the fallbacks of `provider`, each once, with those of the selected native tools that they support."""
     fallbacks = []
-    for name in dict.fromkeys(named or ()):
-        settings = _named(name, platform.llm_providers, where=f"{where} fallbackProviders", kind="LLM provider")
+    for name in dict.fromkeys(names or ()):
+        settings = _lookup(name, platform.llm_providers, where=f"{where} fallbackProviders", kind="LLM provider")
         if name != provider:
-            offered = settings.own_native_tools if wanted is None else _common(wanted, settings.has_native_tools)
+            offered = settings.own_native_tools if selected is None else _common(selected, settings.has_native_tools)
             fallbacks.append(Fallback(provider=name, native=NativeTools(offered=offered, mixes=settings.mixes_tools)))
     return tuple(fallbacks)
 
 
 def _native(
-    platform: platforms.Platform, provider: str, *, wanted: Sequence[chains.NativeTool] | None, where: str
+    platform: platforms.Platform, provider: str, *, selected: Sequence[chains.NativeTool] | None, where: str
 ) -> NativeTools:
-    """The native tools that `provider` is to offer: an agent's choice replaces its own."""
+    """Return the native tools of `provider`: the agent's selection replaces that of the provider."""
     settings = platform.llm_providers[provider]
-    offered = settings.own_native_tools if wanted is None else _common(wanted, settings.has_native_tools)
-    if missing := [tool for tool in wanted or () if tool not in offered]:
-        has = ", ".join(settings.has_native_tools) or "none"
-        raise UnresolvedError(f"{where}: LLM provider '{provider}' has no native tool '{missing[0]}'. It has: {has}")
+    offered = settings.own_native_tools if selected is None else _common(selected, settings.has_native_tools)
+    if missing := [tool for tool in selected or () if tool not in offered]:
+        available = ", ".join(settings.has_native_tools) or "none"
+        raise UnresolvedError(
+            f"{where}: LLM provider '{provider}' has no native tool '{missing[0]}'. It has: {available}"
+        )
     return NativeTools(offered=offered, mixes=settings.mixes_tools)
 
 
-def _common(wanted: Sequence[chains.NativeTool], there: Sequence[chains.NativeTool]) -> tuple[chains.NativeTool, ...]:
-    return tuple(tool for tool in dict.fromkeys(wanted) if tool in there)
+def _common(
+    selected: Sequence[chains.NativeTool], available: Sequence[chains.NativeTool]
+) -> tuple[chains.NativeTool, ...]:
+    return tuple(tool for tool in dict.fromkeys(selected) if tool in available)
 
 
 def _last(*values: T | None) -> T | None:
     return next((value for value in reversed(values) if value is not None), None)
 
 
-def _named(name: str, mapping: dict[str, T], *, where: str, kind: str) -> T:
+def _lookup(name: str, mapping: dict[str, T], *, where: str, kind: str) -> T:
     if name not in mapping:
         raise UnresolvedError(
             f"{where} references unknown {kind} '{name}'. Available {kind}s: {', '.join(sorted(mapping)) or 'none'}"

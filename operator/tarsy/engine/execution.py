@@ -132,7 +132,7 @@ class Execution:
                 pause_time=pause_time,
                 may_retry=self.retries.take,
                 open_stream=self._open_stream,
-                result_limit=functools.partial(context_windows.of_result, runtime.platform),
+                result_limit=functools.partial(context_windows.result_characters, runtime.platform),
                 summary_due=functools.partial(summaries.due, runtime.platform),
             ).run()
 

@@ -141,7 +141,7 @@ def _keeper(
         process=owner,
         host=socket.gethostname(),
         detail=detail,
-        mask=lambda text: process_masking.mask_alert(in_force.shown.without(text)),
+        mask=lambda text: process_masking.mask_alert(in_force.shown.redact_text(text)),
     )
     fact_reporter.add_source(in_force.facts)
     return fact_reporter

@@ -65,6 +65,6 @@ def _report(
         problem=fact.detail.problem or fact.detail.missing,
         is_connected=is_connected,
         tools=tuple(tool.name for tool in tools),
-        not_offered=tuple(grants.of_tools(tools, settings, server=fact.name)),
-        warnings=(*differing, *(grants.of_names(names, settings, server=fact.name) if is_connected else ())),
+        not_offered=tuple(grants.withheld_tools(tools, settings, server=fact.name)),
+        warnings=(*differing, *(grants.unknown_names(names, settings, server=fact.name) if is_connected else ())),
     )

@@ -593,9 +593,9 @@ def test_a_summary_is_made_of_as_much_as_its_provider_takes(provider: str, reads
 
 def test_of_a_result_a_provider_is_shown_what_it_says_and_else_what_holds_for_all() -> None:
     found = settings()
-    assert context_windows.of_result(found, "first") == 64 * 1024
-    assert context_windows.of_result(found, "shown") == 120_000
-    assert context_windows.of_result(found, "gone") == 64 * 1024
+    assert context_windows.result_characters(found, "first") == 64 * 1024
+    assert context_windows.result_characters(found, "shown") == 120_000
+    assert context_windows.result_characters(found, "gone") == 64 * 1024
 
 
 @pytest.mark.parametrize("fallen", [False, True])

@@ -269,7 +269,7 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
 ) -> None:
     """Of a server that nobody has been connected to yet (web) nothing is known, and nothing is refused."""
     asked = investigations.MCP.model_validate(mcp)
-    told = grants.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
+    told = grants.selection_problem(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
     assert told == problem
 
 
@@ -288,11 +288,11 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
     for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
         asked = investigations.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
         platform, spec = platform_of(agent=agent, **settings), spec_of()
-        told = grants.problem_of(asked, platform, there, chain_name="c", chain=spec)
+        told = grants.selection_problem(asked, platform, there, chain_name="c", chain=spec)
         assert told is not None
         assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
         denies = investigations.MCP(tools=chains.Tools(deny=["k8s.get"]))
-        assert grants.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
+        assert grants.selection_problem(denies, platform, there, chain_name="c", chain=spec) is None
 
 
 @hypothesis.given(
@@ -437,8 +437,8 @@ def test_the_index_refuses_what_an_alert_cannot_have() -> None:
 def test_names_that_are_written_out_and_that_no_tool_has_are_told() -> None:
     wrong = f"sha256:{'a' * 64}"
     settings = server(tool_hashes={"get": wrong, "gett": wrong}, write_tools=["run", "rum", "ru?", "no*", "[x]"])
-    assert list(grants.of_names({"run", "get"}, settings, server="k8s")) == [
+    assert list(grants.unknown_names({"run", "get"}, settings, server="k8s")) == [
         "mcp_servers.k8s.tool_hashes names tools that it does not have: gett. It has: get, run",
         "mcp_servers.k8s.write_tools names tools that it does not have: rum. It has: get, run",
     ]
-    assert list(grants.of_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []
+    assert list(grants.unknown_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []

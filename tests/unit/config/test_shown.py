@@ -157,7 +157,7 @@ def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(given: list[
     written["mcp_servers"]["local"]["transport"]["args"] = given
     found = view.redact(written)
     assert found.written["mcp_servers"]["local"]["transport"]["args"] == as_shown
-    assert "core" in found.without("the toolset core is unknown")
+    assert "core" in found.redact_text("the toolset core is unknown")
 
 
 @pytest.mark.parametrize("place", list(texts(FILE)), ids=lambda place: ".".join(map(str, place)))
@@ -169,7 +169,7 @@ def test_a_known_secret_is_shown_nowhere_and_told_nowhere(place: tuple[str | int
             continue
         found = view.redact(loaded.written)
         assert TOKEN not in json.dumps(found.written)
-        assert TOKEN not in MASKER.text(found.without(f"it says {text}, and {TOKEN}"))
+        assert TOKEN not in MASKER.text(found.redact_text(f"it says {text}, and {TOKEN}"))
         for provider in loaded.platform.llm_providers.values():
             assert TOKEN not in json.dumps(view.provider(provider))
 
@@ -221,8 +221,10 @@ def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_sho
     spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
     found = view.redact(spoilt)
     assert found.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
-    assert CANARY not in url or CANARY not in found.without(f"cannot reach {url}: {CANARY} is wrong")
-    assert found.without("cannot reach https://mcp.example: Connection refused").startswith("cannot reach https://mcp")
+    assert CANARY not in url or CANARY not in found.redact_text(f"cannot reach {url}: {CANARY} is wrong")
+    assert found.redact_text("cannot reach https://mcp.example: Connection refused").startswith(
+        "cannot reach https://mcp"
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,8 @@ def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> Non
     found = view.redact(read(yaml.safe_dump(written), tmp_path).written)
     said = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
     assert (
-        found.without(said) == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
+        found.redact_text(said)
+        == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
     )
 
 

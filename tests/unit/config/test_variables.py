@@ -100,7 +100,7 @@ def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidd
     assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={view.MASKED}"
     assert SECRET not in json.dumps(found.written)
     assert SECRET not in repr(loaded).split("platform=", maxsplit=1)[0]
-    assert found.without(f"cannot start: --token={SECRET}, {SECRET}!") == (
+    assert found.redact_text(f"cannot start: --token={SECRET}, {SECRET}!") == (
         f"cannot start: {view.MASKED}, {view.MASKED}!"
     )
 

@@ -135,7 +135,7 @@ class ChainIndex:
         Any tool is accepted of a server that is not in `catalogue`.
         """
         name, spec = chain.metadata.name, chain.spec
-        if mcp and (message := grants.problem_of(mcp, self._platform, catalogue, chain_name=name, chain=spec)):
+        if mcp and (message := grants.selection_problem(mcp, self._platform, catalogue, chain_name=name, chain=spec)):
             raise UnservedError(Problem(reason=SELECTION, message=message))
 
     def selectable_servers(

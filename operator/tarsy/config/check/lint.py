@@ -137,10 +137,10 @@ def _reference_problems(manifest: Manifest, platform: platforms.Platform) -> Ite
             reference.resolve_agent()
         except resolve.UnresolvedError as error:
             yield manifest.problem(("spec", *reference.path), str(error))
-    for path, pattern in ineffective.of_chain(chain.spec):
-        if ineffective.never(pattern, platform.mcp_servers):
+    for path, pattern in ineffective.chain_patterns(chain.spec):
+        if ineffective.never_matches(pattern, platform.mcp_servers):
             message = f"{files.path_text(('spec', *path))}: '{pattern}' fits no tool of any MCP server"
-            hint = ineffective.right(platform.mcp_servers)
+            hint = ineffective.example(platform.mcp_servers)
             available = f"Available MCP servers: {', '.join(sorted(platform.mcp_servers)) or 'none'}"
             yield manifest.problem(("spec", *path), f"{message}: {hint}. {available}")
 

@@ -310,9 +310,9 @@ def _misfits(loaded: platforms.Platform, servers: Collection[str]) -> Iterator[t
     """The patterns that no tool of any of these servers can match."""
     available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
     for name, agent in loaded.agents.items():
-        for location, pattern in ineffective.of_tools(agent.tools, at=("agents", name, "tools")):
-            if ineffective.never(pattern, servers):
-                yield location, f"it fits no tool: {ineffective.right(servers)}. {available}"
+        for location, pattern in ineffective.selection_patterns(agent.tools, at=("agents", name, "tools")):
+            if ineffective.never_matches(pattern, servers):
+                yield location, f"it fits no tool: {ineffective.example(servers)}. {available}"
 
 
 def _unknown(kind: str, names: Iterable[str]) -> str:

@@ -34,13 +34,13 @@ def duration(value: object) -> timedelta:
 
 @dataclass(frozen=True)
 class within:  # noqa: N801 - an annotation, like pydantic's
-    """Checks that a duration lies between two."""
+    """Checks that a duration lies within bounds, `least` and `most` included."""
 
     least: str
     most: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check what the annotated type lets through."""
+        """Check the bounds after the annotated type has validated the value."""
         low, high = duration(self.least), duration(self.most)
 
         def check(value: timedelta) -> timedelta:
@@ -51,7 +51,7 @@ class within:  # noqa: N801 - an annotation, like pydantic's
         return core_schema.no_info_after_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Say the bounds, which JSON Schema has no words for."""
+        """Add the bounds as `x-least` and `x-most`: JSON Schema has no keyword for them."""
         return {**handler(core), "x-least": self.least, "x-most": self.most}
 
 
@@ -60,18 +60,18 @@ Time = Annotated[
     BeforeValidator(duration),
     WithJsonSchema({"type": "string", "pattern": r"^([0-9]{1,9}(ms|s|m|h|d)|.*\{\{.*)$"}),
 ]
-"""A time as the file writes it: `20s`, `5m`, `7d`."""
+"""A duration in the file's notation: `20s`, `5m`, `7d`."""
 
 Duration = Annotated[Time, within("1ms", "1d")]
-"""How long something may take."""
+"""A duration from 1ms to 1d."""
 
 
 def is_url(value: str) -> bool:
-    """Whether that is an http or https URL."""
+    """Return whether `value` is an http or https URL."""
     try:
         parsed = urllib.parse.urlsplit(value)
-        of_web = parsed.scheme in ("http", "https") and bool(parsed.hostname)
-        return of_web and parsed.port != 0 and value.split() == [value]
+        is_http = parsed.scheme in ("http", "https") and bool(parsed.hostname)
+        return is_http and parsed.port != 0 and value.split() == [value]
     except ValueError:
         return False
 
@@ -83,13 +83,13 @@ def _url(value: str) -> str:
 
 
 URL = Annotated[str, AfterValidator(_url)]
-"""An http or https URL, kept as it is written."""
+"""An http or https URL, unchanged."""
 
 _PORTS = {"http": 80, "https": 443}
 
 
 def origin_of(value: str) -> str | None:
-    """An origin in the form in which two of them can be compared, such as https://tarsy.example; None where it is none.
+    """Return the normal form of an origin, such as https://tarsy.example; None if `value` is no origin.
 
     Source: RFC 6454, section 6.2, "ASCII Serialization of an Origin".
     """
@@ -112,7 +112,7 @@ def _origin(value: str) -> str:
 
 
 Origin = Annotated[str, AfterValidator(_origin)]
-"""Where a page comes from: scheme, host and port, as browsers write it."""
+"""The origin of a page: scheme, host and port, as browsers write it."""
 
 Word = Annotated[str, Field(min_length=1)]
 
@@ -120,7 +120,7 @@ Word = Annotated[str, Field(min_length=1)]
 def _network(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         network = ipaddress.ip_network(value) if isinstance(value, str) else None
-    except ValueError:  # which would show what is written there
+    except ValueError:  # its message contains the value
         network = None
     if network is None:
         raise ValueError("not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0")
@@ -130,12 +130,12 @@ def _network(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 Network = Annotated[ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidator(_network)]
-"""Addresses that begin alike, or a single one."""
+"""A network, or a single IP address."""
 
 
 def _variable(value: str) -> str:
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        # Never what it is: a key that was written here by mistake would stand in logs and in conditions of chains.
+        # The message never contains the value: it may be a key by mistake, and the message is logged.
         raise ValueError(
             "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here"
         )
@@ -143,7 +143,7 @@ def _variable(value: str) -> str:
 
 
 Variable = Annotated[str, AfterValidator(_variable)]
-"""The name of an environment variable, in capitals: few keys look like that."""
+"""The name of an environment variable, in capitals, so that a key written by mistake is most likely refused."""
 
 
 class Part(BaseModel):

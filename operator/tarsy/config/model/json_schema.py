@@ -1,4 +1,4 @@
-"""The platform file's JSON Schema, with the words that the models are explained with in their source."""
+"""The platform file's JSON Schema, with the docstrings of the models' fields as descriptions."""
 
 from __future__ import annotations
 
@@ -16,53 +16,56 @@ from tarsy.config.model import fields, platforms
 
 JSON = dict[str, Any]
 
+_IN_YAML = {"None": "null", "False": "false"}
+
 
 def schema() -> JSON:
-    """A JSON Schema of the platform file, for editors and for the reference page."""
-    made = platforms.Platform.model_json_schema()
+    """Return the JSON Schema of the platform file, for editors and for the reference page."""
+    result = platforms.Platform.model_json_schema()
     classes = {cls.__name__: cls for cls in _subclasses(fields.Part)}
-    for name, definition in [("Platform", made), *made["$defs"].items()]:
-        words = field_docs(classes[name], root=fields.Part)
+    for name, definition in [("Platform", result), *result["$defs"].items()]:
+        docs = field_docs(classes[name], root=fields.Part)
         definition.pop("title")
-        for key, described in definition.get("properties", {}).items():
-            described.pop("title", None)
-            if key in words:
-                described["description"] = words[key]
-    servers = made["properties"]["mcp_servers"]["patternProperties"]
+        for key, field_schema in definition.get("properties", {}).items():
+            field_schema.pop("title", None)
+            if key in docs:
+                field_schema["description"] = docs[key]
+    servers = result["properties"]["mcp_servers"]["patternProperties"]
     for pattern, server in servers.items():
         servers[pattern] = {"anyOf": [server, {"type": "null"}]}  # see `load`
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | made
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | result
 
 
 def for_validators(node: Any) -> Any:
-    """Return a JSON Schema that says the same by conditions, where `node` has unions told apart by `type`, or null.
+    """Return an equivalent JSON Schema with conditions in place of discriminated unions and of unions with null.
 
-    Of a union that nothing fits, validators (Helm's, editors') list what is wrong with each of its members. Of a
-    condition they list what is wrong with the one that is meant.
+    If a value matches no member of a union, validators (Helm's, editors') list the errors of all members. For a
+    condition they list the errors of the chosen member only.
     """
     if isinstance(node, list):
         return [for_validators(child) for child in node]
     if not isinstance(node, dict):
         return node
-    made = {key: for_validators(child) for key, child in node.items()}
-    if "discriminator" in made and "oneOf" in made:
-        kinds = made.pop("discriminator")["mapping"]
-        del made["oneOf"]
-        of_kind = [
+    result = {key: for_validators(child) for key, child in node.items()}
+    if "discriminator" in result and "oneOf" in result:
+        kinds = result.pop("discriminator")["mapping"]
+        del result["oneOf"]
+        conditions = [
             {"if": {"properties": {"type": {"const": kind}}, "required": ["type"]}, "then": {"$ref": target}}
             for kind, target in kinds.items()
         ]
-        made |= {"type": "object", "required": ["type"], "properties": {"type": {"enum": [*kinds]}}, "allOf": of_kind}
-    elif len(options := made.get("anyOf", ())) == 2 and options[1] == {"type": "null"}:
-        del made["anyOf"]
-        made |= {"if": {"not": {"type": "null"}}, "then": options[0]}
-    return made
+        properties = {"type": {"enum": [*kinds]}}
+        result |= {"type": "object", "required": ["type"], "properties": properties, "allOf": conditions}
+    elif len(options := result.get("anyOf", ())) == 2 and options[1] == {"type": "null"}:
+        del result["anyOf"]
+        result |= {"if": {"not": {"type": "null"}}, "then": options[0]}
+    return result
 
 
 def _subclasses(cls: type[fields.Part]) -> Iterator[type[fields.Part]]:
-    for below in cls.__subclasses__():
-        yield below
-        yield from _subclasses(below)
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def field_docs(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
@@ -74,13 +77,9 @@ def field_docs(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]
     for base in reversed(cls.__mro__[: cls.__mro__.index(root)]):
         tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
         body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
-        for field, below in itertools.pairwise(body):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    descriptions[name] = _in_yaml(" ".join(words.split()))
+        for statement, following in itertools.pairwise(body):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    text = re.sub(r"\b(None|False)\b", lambda match: _IN_YAML[match[0]], text)
+                    descriptions[name] = " ".join(text.split())
     return descriptions
-
-
-def _in_yaml(words: str) -> str:
-    """Python's words for nothing and no, as YAML has them."""
-    return re.sub(r"\b(None|False)\b", lambda match: {"None": "null", "False": "false"}[match[0]], words)

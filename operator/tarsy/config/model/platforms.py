@@ -26,7 +26,7 @@ class StdioTransport(Part):
 
     type: Literal["stdio"]
     command: Word
-    """A program on the operator's PATH, or where it is."""
+    """The name of a program on the operator's PATH, or its path."""
     args: list[str] = []
     """The arguments of the program."""
     env: dict[str, str] = {}
@@ -39,11 +39,11 @@ _OUR_HEADERS = re.compile(
     r"accept|accept-encoding|connection|content-.*|host|last-event-id|mcp-.*|te|trailer|transfer-encoding|upgrade",
     re.IGNORECASE,
 )
-"""The headers that the protocols set themselves."""
+"""The headers that HTTP and MCP set themselves."""
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
-    """Headers that may be sent; what is said of others shows no value."""
+    """Return `headers` if all may be sent. Errors show no value."""
     names: set[str] = set()
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
@@ -59,29 +59,29 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
 
 
 class _Remote(Part):
-    """A server that runs elsewhere. What is sent to it, secrets above all, goes to the host of its address only."""
+    """A server that runs elsewhere. Requests go only to the host of its address, so secrets do too."""
 
     url: URL
-    """Where it is, with the path."""
+    """The address of the server, with the path."""
     headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
-    """Sent with each request. A secret is better given by `{{.VAR}}` than written there."""
+    """The headers of each request. Give secrets by `{{.VAR}}` and do not write them here."""
     bearer_token_env: Variable | None = None
-    """The environment variable that holds a token, sent as `Authorization: Bearer`."""
+    """The environment variable with a token, which is sent as `Authorization: Bearer`."""
     bearer_token_file: Path | None = None
-    """A file that holds it, such as a mounted Secret; it goes before `bearer_token_env`."""
+    """A file with the token, such as a mounted Secret; it takes precedence over `bearer_token_env`."""
     ca_file: Path | None = None
-    """The authorities, in PEM, of which one has signed the server's certificate; None is those of the system."""
+    """A file with the certificate authorities, in PEM, for the server's certificate; None is those of the system."""
     certificate_file: Path | None = None
-    """Our own certificate in PEM, for a server that asks for one; with `key_file`."""
+    """A file with the client certificate in PEM, for a server that asks for one; it needs `key_file`."""
     key_file: Path | None = None
-    """Its key in PEM, without a passphrase."""
+    """A file with the key of the client certificate in PEM, without a passphrase."""
     verify: bool = True
-    """False accepts any certificate: everybody on the way can read the requests, tokens included."""
+    """False accepts any certificate. Anyone on the network path can then read the requests, tokens included."""
     timeout: Duration = Field(default="5m", validate_default=True)
-    """How long it may take to answer one request; `limits.tool_call` holds for calls as well."""
+    """The time limit of one request; tool calls are also limited by `limits.tool_call`."""
 
     @model_validator(mode="after")
-    def _go_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         is_tls = self.url.lower().startswith("https:")
         for key in ("ca_file", "certificate_file", "key_file"):
             if getattr(self, key) is not None and not is_tls:
@@ -109,7 +109,7 @@ class HTTPTransport(_Remote):
 
 
 class SSETransport(_Remote):
-    """A server that runs elsewhere, over HTTP with server-sent events: what there was before streamable HTTP."""
+    """A server that runs elsewhere, over HTTP with server-sent events, the predecessor of streamable HTTP."""
 
     type: Literal["sse"]
 
@@ -119,17 +119,17 @@ Transport = Annotated[StdioTransport | HTTPTransport | SSETransport, Field(discr
 
 
 class CustomPattern(Part):
-    """A pattern of one's own."""
+    """A pattern that the platform file defines."""
 
     name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
-    """The name, which its marker shows."""
+    """The name of the pattern, which its marker shows."""
     pattern: Word
     """The pattern, in RE2's syntax: <https://github.com/google/re2/wiki/Syntax>. It must not match the empty text."""
     replacement: str | None = None
     """The replacement, with groups of the pattern as `$1` or `${name}`; None is `[MASKED:name]`."""
 
     def compiled(self) -> custom_patterns.CustomPattern:
-        """As a masker takes it."""
+        """Return the compiled pattern for a masker."""
         return custom_patterns.compile_pattern(name=self.name, pattern=self.pattern, replacement=self.replacement)
 
     @model_validator(mode="after")
@@ -147,18 +147,18 @@ class DataMasking(Part):
     """The masking of a server's results, before they are stored or sent."""
 
     enabled: bool = True
-    """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
+    """False masks only Kubernetes Secrets and the known secrets of the process, which are always masked."""
     pattern_groups: list[secret_patterns.Group] = ["security"]
     """Groups of patterns."""
     patterns: list[secret_patterns.Name] = []
-    """Patterns beside those of the groups."""
+    """Patterns in addition to those of the groups."""
     custom_patterns: Annotated[list[CustomPattern], Field(max_length=50)] = []
-    """Patterns of one's own, looked for before the others and in this order."""
+    """The file's own patterns, applied before the others and in this order."""
     fingerprints: bool = False
-    """Whether markers have four digits, the same for the same value in one investigation: `[MASKED:password:7f3a]`."""
+    """Adds four digits to markers, the same for the same value in one investigation: `[MASKED:password:7f3a]`."""
 
     def masker(self, secrets: known_secrets.KnownSecrets) -> masker.Masker:
-        """The masker of these settings, which also masks the known `secrets`."""
+        """Return the masker of these settings, which also masks the known `secrets`."""
         if not self.enabled:
             return masker.Masker(secrets=secrets, fingerprints=self.fingerprints)
         return masker.Masker(
@@ -170,7 +170,7 @@ class DataMasking(Part):
         )
 
     @model_validator(mode="after")
-    def _named_apart(self) -> DataMasking:
+    def _has_unique_names(self) -> DataMasking:
         names = [pattern.name for pattern in self.custom_patterns]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -182,73 +182,73 @@ class AlertMasking(Part):
     """The masking of alerts, before they are stored or sent."""
 
     enabled: bool = True
-    """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
+    """False masks only Kubernetes Secrets and the known secrets of the process, which are always masked."""
     pattern_group: secret_patterns.Group = "security"
     """The group of patterns."""
 
     def masker(self, secrets: known_secrets.KnownSecrets) -> masker.Masker:
-        """The masker of these settings and of the known `secrets`.
+        """Return the masker of these settings and of the known `secrets`.
 
-        It makes no fingerprints, by which an alert's sender could guess.
+        It makes no fingerprints: the sender of an alert could guess secrets with them.
         """
         return masker.Masker(secrets=secrets, groups=[self.pattern_group] if self.enabled else ())
 
 
 ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
-"""The hash of what a server says of a tool."""
+"""The hash of a server's description of a tool."""
 
 
 class Tools(Part):
-    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
+    """The tool selection of an agent: shell-style patterns over `server.tool`, case-sensitive."""
 
     allow: tool_patterns.FilePatterns | None = None
-    """Only these; None is all, [] is none."""
+    """The allowed tools; None is all, [] is none."""
     deny: tool_patterns.FilePatterns = []
-    """Not these, whatever `allow` says."""
+    """The denied tools; deny wins over allow."""
 
 
 ToolNames = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=200)]
 
 
 class ServerTools(Part):
-    """Which tools of this server anybody gets: shell-style patterns over the tools' own names, case counting."""
+    """The tool selection of a server: shell-style patterns over the tools' own names, case-sensitive."""
 
     allow: ToolNames | None = None
-    """Only these; None is all, [] is none."""
+    """The allowed tools; None is all, [] is none."""
     deny: ToolNames = []
-    """Not these, whatever `allow` says."""
+    """The denied tools; deny wins over allow."""
 
 
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
     transport: Transport
-    """How it is reached."""
+    """The connection to the server."""
     stateful: bool = False
-    """Whether the server keeps state for a connection.
+    """True if the server keeps state for a connection.
 
-    Then each execution has a connection of its own, which is closed at its end.
+    Each execution then has its own connection, which is closed when it ends.
     """
     instructions: str = ""
-    """Added to the system prompt of every agent that has this server."""
+    """Instructions that are added to the system prompt of every agent with this server."""
     data_masking: DataMasking = DataMasking()
     """The masking of its results."""
     summarization: Summarization = Summarization()
     """The summarization of its long results."""
     tools: ServerTools = ServerTools()
-    """Which of its tools anybody gets."""
+    """The tool selection of the server, for all agents."""
     write_tools: ToolNames = []
-    """The tools that may write and are offered all the same: shell-style patterns over the tools' own names. What a
-    server does not mark as only reading counts as writing."""
+    """The writing tools that agents may get: shell-style patterns over the tools' own names. Every tool that its server
+    does not mark as read-only counts as writing."""
     selectable: bool = False
-    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have.
+    """True lets any alert name this server in its `mcp.servers`, also if its chain's agents do not have it.
 
-    Its `write_tools` are then open to everybody who may post an alert, on any chain that does not exclude it.
+    Its `write_tools` are then open to every sender of alerts, on any chain that does not exclude it.
     """
     tool_hashes: dict[Word, ToolHash] = {}
     """The expected hashes of tools, by name, as `GET /api/v1/system/mcp-servers` shows them.
 
-    Other tools: as first seen.
+    Tools that are not listed are pinned when they are first seen.
     """
 
 
@@ -256,90 +256,91 @@ class Agent(Part):
     """An agent: its tools, its instructions and what it overrides of the defaults."""
 
     mcp_servers: list[str] = []
-    """The servers whose tools it has."""
+    """The servers whose tools the agent may get."""
     custom_instructions: str = ""
-    """The end of its system prompt."""
+    """Instructions at the end of the agent's system prompt."""
     llm_provider: str | None = None
-    """The provider that it asks; None is the one of `defaults`."""
+    """The LLM provider of the agent; None is that of `defaults`."""
     iteration_strategy: chains.IterationStrategy | None = None
-    """How it iterates; None is as `defaults` say."""
+    """The iteration strategy of the agent; None is that of `defaults`."""
     max_iterations: chains.Iterations | None = None
-    """Model calls before it must conclude; None is as `defaults` say."""
+    """The maximum of model calls before the agent must conclude; None is that of `defaults`."""
     native_tools: list[chains.NativeTool] | None = None
-    """Replaces its provider's; [] means none."""
+    """The native tools of the agent, instead of its provider's; [] is none."""
     tools: Tools = Tools()
-    """Which tools of its servers it gets."""
+    """The tool selection of the agent."""
 
 
 class Defaults(Part):
     """The defaults of all chains."""
 
     llm_provider: str | None = None
-    """The provider that is asked."""
+    """The LLM provider."""
     fallback_providers: list[str] = []
-    """Asked in this order, where a provider gives no answer."""
+    """The fallback providers, in the order in which they are used if a provider gives no answer."""
     iteration_strategy: chains.IterationStrategy = "native-thinking"
-    """How agents iterate."""
+    """The iteration strategy of agents."""
     max_iterations: chains.Iterations = 20
-    """Model calls before an agent must conclude."""
+    """The maximum of model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
     """The masking of alerts, of runbooks and of questions."""
     runbook: Text = ""
-    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in. The
-    text itself: addresses come with alerts."""
+    """The runbook for alerts that name none, or whose runbook cannot be fetched; "" is the built-in one. It is the text
+    itself and no address."""
 
 
 class Limits(Part):
-    """How long and how much one call may take."""
+    """The limits of calls, executions and investigations."""
 
     iteration: Duration = Field(default="120s", validate_default=True)
-    """One iteration's model call, retries included."""
+    """The time limit of an iteration's model call, retries included."""
     first_byte: Duration = Field(default="60s", validate_default=True)
-    """Silence before an answer begins."""
+    """The longest silence before an answer begins."""
     idle: Duration = Field(default="30s", validate_default=True)
-    """Silence within an answer."""
+    """The longest silence within an answer."""
     tool_call: Duration = Field(default="60s", validate_default=True)
-    """One tool call."""
+    """The time limit of a tool call."""
     chat: Duration = Field(default="5m", validate_default=True)
-    """One question's run."""
+    """The time limit of a question's run."""
     tool_output: Annotated[int, Field(ge=1024)] = 64 * 1024
-    """Characters of a tool's result that a model is shown, but for providers that say `max_tool_result_tokens`: the
-    middle of a longer one is left out, and that is told. The whole is kept."""
+    """The maximum length of a tool result in a model request, in characters, unless the provider has
+    `max_tool_result_tokens`. Of a longer one the middle is cut out and marked. The full result is stored."""
     answer: Annotated[int, Field(ge=1024)] = 1024 * 1024
-    """Characters of one model answer, thoughts included; more is refused."""
+    """The maximum length of a model answer, in characters, thoughts included; a longer one is refused."""
     answer_calls: Annotated[int, Field(ge=1)] = 100
-    """Tool calls that one model answer may ask for; more are refused."""
+    """The maximum of tool calls in one model answer; an answer with more is refused."""
     retries: Annotated[int, Field(ge=0)] = 100
-    """Repeated model requests of one investigation in all; what fails beyond them fails."""
+    """The maximum of repeated model requests of an investigation; further failed requests are not repeated."""
     provider_calls: Annotated[int, Field(ge=1)] = 32
-    """Calls to one provider at once, a process."""
+    """The maximum of concurrent calls to one provider, by process."""
     server_calls: Annotated[int, Field(ge=1)] = 16
-    """Calls to one MCP server at once, a process."""
+    """The maximum of concurrent calls to one MCP server, by process."""
     execution_calls: Annotated[int, Field(ge=1)] = 8
-    """Tool calls of one execution at once; those of an answer beyond them wait until these have results."""
+    """The maximum of concurrent tool calls of an execution; further calls of an answer wait for their results."""
     tool_calls: Annotated[int, Field(ge=1)] = 200
-    """Tool calls that one execution may ask for in all; then its model is told, and may only conclude."""
+    """The maximum of tool calls of an execution; afterwards its model is told so, and may only conclude."""
     one_tool_calls: Annotated[int, Field(ge=1)] = 50
-    """Calls of one and the same tool that one execution may ask for; with one more it may only conclude."""
+    """The maximum of calls of the same tool by an execution; with one more it may only conclude."""
     failed_calls: Annotated[int, Field(ge=1)] = 5
-    """Tool calls of one execution that may fail in a row, in more than one answer; then it may only conclude."""
+    """The maximum of consecutive failed tool calls, in more than one answer; then the execution may only conclude."""
 
 
 class Queue(Part):
-    """How investigations are shared among processes."""
+    """The distribution of investigations to processes."""
 
     slots: Annotated[int, Field(ge=1)] = 50
-    """Investigations that one process runs at once."""
+    """The maximum of investigations that a process runs at once."""
     max_running: Annotated[int, Field(ge=0)] = 0
-    """Investigations that all processes run at once; 0 is no limit but their slots."""
+    """The maximum of investigations that all processes together run at once; 0 is no limit but their slots."""
     lease: Annotated[Time, within("200ms", "1h")] = Field(default="20s", validate_default=True)
-    """How long a silent process keeps its investigations."""
+    """The time after which the investigations of a silent process are taken over."""
     heartbeat: Annotated[Time, within("100ms", "30m")] = Field(default="5s", validate_default=True)
-    """How often a process renews its leases; well below `lease`."""
+    """The interval at which a process renews its leases; at most half of `lease`."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
-    """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
+    """The maximum of queued investigations; further alerts are answered 503, so that their senders retry."""
     max_attempts: Annotated[int, Field(ge=1)] = 5
-    """Claims in a row that bring no commit before an investigation is given up: it may be what ends the processes."""
+    """The maximum of consecutive claims without a commit. Then the investigation fails, as it may be what crashes the
+    processes."""
 
     @model_validator(mode="after")
     def _beats_within_its_lease(self) -> Queue:
@@ -352,31 +353,31 @@ class Ingest(Part):
     """The handling of alerts from webhooks."""
 
     alert_type_label: Word = "alert_type"
-    """The label that names an alert's type; alertname where it is missing."""
+    """The label with an alert's type; without it, the type is the label `alertname`."""
     default_alert_type: base.AlertType | None = None
-    """The type of alerts that no chain takes; None leaves them alone."""
+    """The type for alerts whose type no chain takes; None does not investigate them."""
     cooldown: Annotated[Time, within("0s", "365d")] = Field(default="5m", validate_default=True)
-    """How long after its end an investigation still stands for new episodes of its alert; 0s is not at all. One that
-    failed stands for its alert a minute at least, the second in a row for 4 cool-downs, later ones for 16."""
+    """The time after the end of an investigation in which new episodes of its alert are counted on it; 0s is none. If
+    it failed, it is a minute at least; for the second failure in a row 4 cool-downs, for later ones 16."""
     dedup_window: Annotated[Time, within("1s", "365d")] = Field(default="7d", validate_default=True)
-    """How long an alert episode is remembered, past the deletion of its investigation."""
+    """The time for which an alert episode is remembered, also after its investigation is deleted."""
 
 
 class API(Part):
     """The callers of the API, and their limits."""
 
     trusted_proxies: Annotated[list[Network], Field(max_length=1000)] = []
-    """The addresses of proxies that are trusted with X-Forwarded-User, -Email, -Groups and -For."""
+    """The addresses of proxies whose X-Forwarded-User, -Email, -Groups and -For headers are trusted."""
     allowed_origins: Annotated[list[Origin], Field(max_length=1000)] = []
-    """The origins (scheme and host) whose pages may open WebSockets, beside the API's own host."""
+    """The origins (scheme and host) whose pages may open WebSockets, in addition to the API's own host."""
     requests_per_second: Annotated[int, Field(ge=1)] = 200
-    """The limit for one caller and process; requests beyond it are answered 429."""
+    """The limit of requests of one caller to one process; further ones are answered 429."""
     burst: Annotated[int, Field(ge=1)] = 2000
-    """Requests that one caller may have had before, if it was silent for long enough."""
+    """The maximum of requests that a caller may send at once after a silence."""
     public_url: Origin | None = None
-    """The address at which people reach the pages. Links lead there, and changes by its pages are accepted."""
+    """The public address of the pages. Links use it, and requests of pages at this origin may change things."""
     connections_per_address: Annotated[int, Field(ge=1)] = 256
-    """Without effect, and refused from the next release on: an ingress limits connections by address."""
+    """A setting without effect, which the next release refuses: an ingress limits connections by address."""
 
 
 SERVER_NAME = "^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"
@@ -386,7 +387,7 @@ be `a__b.c`."""
 
 
 class Platform(Part):
-    """The whole file."""
+    """The platform file."""
 
     defaults: Defaults = Defaults()
     llm_providers: dict[base.Reference, providers.Provider] = {}

@@ -1,6 +1,6 @@
-"""The LLM providers of the platform file: one class a `type`, which says what that type takes.
+"""The LLM providers of the platform file: one class for each `type`, with the settings of that type.
 
-What a provider lacks is an error of the file: a setting that nothing listens to is not there.
+A setting that a provider does not support is an error of the file.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ LevelName = Literal["minimal", "low", "medium", "high"]
 
 
 class Level(Part):
-    """How much a model may think, in one word."""
+    """The amount of a model's thinking, as a level."""
 
     level: LevelName
-    """In one word."""
+    """The level."""
 
 
 class Thinking(Part):
-    """How much a model may think: in tokens for older ones, in one word for newer ones."""
+    """The amount of a model's thinking: in tokens for older models, as a level for newer ones."""
 
     budget: BudgetTokens | None = None
-    """In tokens."""
+    """The maximum of tokens for thinking."""
     level: LevelName | None = None
-    """In one word."""
+    """The level."""
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Thinking:
+    def _has_either(self) -> Thinking:
         if (self.budget is None) == (self.level is None):
             raise ValueError("give either budget or level")
         return self
@@ -60,31 +60,31 @@ class Common(Part):
     """The settings of every provider."""
 
     model: Word
-    """The model's name, as the provider has it."""
+    """The provider's name of the model."""
     price: Price | None = None
-    """The price that gives calls their cost; None: no cost."""
+    """The price from which the cost of calls is computed; None computes no cost."""
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Requests in any minute, of all processes together; None is no limit."""
+    """The maximum of requests in any minute, of all processes together; None is no limit."""
     tokens_per_minute: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Tokens in any minute, of all processes together; None is no limit."""
+    """The maximum of tokens in any minute, of all processes together; None is no limit."""
     context_tokens: Annotated[int, Field(ge=1000)] | None = None
-    """Tokens that a request may have; None is what is known of the model."""
+    """The maximum of tokens in a request; None is the known limit of the model, if there is one."""
     max_tool_result_tokens: Annotated[int, Field(ge=256)] | None = None
-    """Tokens of one tool result that it is shown, of four characters each; None is as `limits.tool_output` says."""
+    """The maximum of tokens of one tool result in a request, of four characters each; None is `limits.tool_output`."""
 
     @property
     def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
-        """The native tools that it could offer."""
+        """The native tools that the provider supports."""
         return ()
 
     @property
     def own_native_tools(self) -> tuple[chains.NativeTool, ...]:
-        """The native tools that the file gives it."""
+        """The native tools that the platform file enables."""
         return tuple(dict.fromkeys(getattr(self, "native_tools", ())))
 
     @property
     def mixes_tools(self) -> bool:
-        """Whether its native tools are offered beside those of MCP servers."""
+        """Whether native tools can be used together with those of MCP servers."""
         return True
 
 
@@ -95,36 +95,36 @@ def _without_user(value: str) -> str:
 
 
 Address = Annotated[URL, AfterValidator(_without_user)]
-"""Where a provider is asked."""
+"""The address of a provider, without a user."""
 NO_OPTIONS = frozenset(
     {"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"}
 )
-"""The options that stand elsewhere in the platform file, or have no place in it."""
+"""The options that have a setting of their own, or are not supported."""
 
 
 class Keyed(Common):
-    """A provider that wants a key, and may stand at another address."""
+    """A provider that needs a key, and can have another address."""
 
     api_key_env: Variable
-    """The environment variable that holds the key."""
+    """The environment variable with the key."""
     api_key_file: Path | None = None
-    """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
+    """A file with the key, such as a mounted Secret; it takes precedence over `api_key_env`."""
     base_url: Address | None = None
-    """Another server that speaks the protocol; None is the provider's own."""
+    """The address of another server with the same protocol; None is the provider's own."""
 
 
 THINKING_SINCE = (2, 5)
 """The first generation of Gemini that thinks; it takes a budget, and no level."""
 LEVELS_SINCE = (3, 0)
-"""The first that takes a level, and takes native tools beside functions; a budget it takes still."""
+"""The first generation that takes a level, and native tools together with functions. It still takes a budget."""
 _BUDGETS = {"gemini-2.5-pro": (128, 32_768), "gemini-2.5-flash-lite": (512, 24_576), "gemini-2.5-flash": (1, 24_576)}
-"""Least and most tokens of a model's thoughts, if it is to think. Source: Gemini API documentation, "Thinking"."""
-_NEVER_THOUGHTLESS = "gemini-2.5-pro"
-"""The one of them whose thoughts cannot be turned off."""
+"""The bounds of a model's thinking budget, in tokens. Source: Gemini API documentation, "Thinking"."""
+_ALWAYS_THINKS = "gemini-2.5-pro"
+"""The one of these models whose thinking cannot be turned off."""
 
 
 def gemini_generation(model: str) -> tuple[int, int] | None:
-    """The generation that a model's name tells, such as (2, 5); None where it tells none."""
+    """Return the generation in a model's name, such as (2, 5); None if there is none."""
     match = re.match(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?![\d.])", model)
     return (int(match[1]), int(match[2] or 0)) if match else None
 
@@ -133,17 +133,17 @@ class _Gemini(Common):
     """The settings of Gemini, whatever the endpoint."""
 
     thinking: Thinking | None = None
-    """None is what suits the model."""
+    """The amount of thinking; None is a default that suits the model."""
     native_tools: list[GeminiTool] = []
-    """Its own tools that agents have, if they choose none."""
+    """The native tools of agents that select none themselves."""
 
     @property
     def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
-        """The native tools that it could offer."""
+        """The native tools that the provider supports."""
         return ("google_search", "code_execution", "url_context")
 
     @model_validator(mode="after")
-    def _thinks_as_its_model_can(self) -> _Gemini:
+    def _thinking_suits_the_model(self) -> _Gemini:
         generation = gemini_generation(self.model)
         if self.thinking is None or generation is None:
             return self
@@ -154,7 +154,7 @@ class _Gemini(Common):
         prefix = next((model for model in _BUDGETS if self.model.startswith(model)), None)
         if self.thinking.budget is not None and prefix is not None:
             least, most = _BUDGETS[prefix]
-            none = "" if prefix == _NEVER_THOUGHTLESS else ", or 0"
+            none = "" if prefix == _ALWAYS_THINKS else ", or 0"
             if not (least <= self.thinking.budget <= most or (none and self.thinking.budget == 0)):
                 raise ValueError(f"thinking: {self.model} takes a budget from {least} to {most}{none}")
         return self
@@ -166,27 +166,27 @@ class GoogleProvider(_Gemini, Keyed):
     type: Literal["google"]
     api_key_env: Variable = "GOOGLE_API_KEY"
     native_tools_with_mcp: WithMCP = "never"
-    """Whether native tools are offered beside those of MCP servers; auto is: to the models that take both."""
+    """Use of native tools together with those of MCP servers; auto uses both with the models that support it."""
 
     @property
     def mixes_tools(self) -> bool:
-        """Models before Gemini 3 refuse native tools beside functions."""
+        """Whether native tools can be used with functions, which models before Gemini 3 refuse."""
         generation = gemini_generation(self.model)
         return self.native_tools_with_mcp == "auto" and (generation is None or generation >= LEVELS_SINCE)
 
 
 class VertexAIProvider(_Gemini):
-    """Gemini on Google Cloud, through google-genai; it takes no native tools beside functions, whatever the model."""
+    """Gemini on Google Cloud, through google-genai; no model there takes native tools together with functions."""
 
     type: Literal["vertexai"]
     project: Word | None = None
-    """The project's id; None is the credentials' own, or that of GOOGLE_CLOUD_PROJECT."""
+    """The id of the project; None is that of the credentials, or of GOOGLE_CLOUD_PROJECT."""
     location: Word = "global"
-    """Where it is asked."""
+    """The location of the endpoint."""
     credentials_file: Path | None = None
-    """A service account's key file; None is the credentials that the environment offers (workload identity)."""
+    """A service account's key file; None is the credentials of the environment (workload identity)."""
     base_url: Address | None = None
-    """Another server that speaks the protocol; None is the provider's own."""
+    """The address of another server with the same protocol; None is the provider's own."""
 
     @model_validator(mode="after")
     def _is_no_claude(self) -> VertexAIProvider:
@@ -199,7 +199,7 @@ class VertexAIProvider(_Gemini):
 
     @property
     def mixes_tools(self) -> bool:
-        """Source: google-genai, which refuses `include_server_side_tool_invocations` for Vertex AI."""
+        """False: google-genai refuses `include_server_side_tool_invocations` for Vertex AI."""
         return False
 
 
@@ -208,17 +208,17 @@ class OpenAIProvider(Keyed):
 
     type: Literal["openai"]
     api_key_env: Variable | None = "OPENAI_API_KEY"  # type: ignore[assignment]
-    """The environment variable that holds the key; null for a server that wants none."""
+    """The environment variable with the key; null for a server that needs none."""
     api: Literal["chat", "responses"] = "chat"
-    """Chat completions, or the responses API, whose reasoning is kept from one request to the next."""
+    """The chat completions API, or the responses API, which keeps the model's reasoning between requests."""
     thinking: Level | None = None
-    """None is what the model does by itself."""
+    """The amount of thinking; None is the model's default."""
     native_tools: list[Literal["web_search"]] = []
-    """Its own tools that agents have, if they choose none."""
+    """The native tools of agents that select none themselves."""
 
     @property
     def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
-        """The native tools that it could offer."""
+        """The native tools that the provider supports."""
         return ("web_search",) if self.api == "responses" else ()
 
     @model_validator(mode="after")
@@ -234,20 +234,20 @@ class AnthropicProvider(Keyed):
     type: Literal["anthropic"]
     api_key_env: Variable = "ANTHROPIC_API_KEY"
     thinking: Thinking | None = None
-    """A budget for the models up to 4.6, of 1024 tokens at least; a level for those from 4.6 on. None is what the model
-    does by itself."""
+    """The amount of thinking: a budget of 1024 tokens at least for the models up to 4.6, a level for those from 4.6 on;
+    None is the model's default."""
     max_output_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """Tokens that an answer may have, beside the budget of its thinking; what it thinks by level counts as well."""
+    """The maximum of tokens in an answer. A thinking budget is added to it; thinking by level counts towards it."""
     native_tools: list[Literal["web_search"]] = []
-    """Its own tools that agents have, if they choose none."""
+    """The native tools of agents that select none themselves."""
 
     @property
     def has_native_tools(self) -> tuple[chains.NativeTool, ...]:
-        """The native tools that it could offer."""
+        """The native tools that the provider supports."""
         return ("web_search",)
 
     @model_validator(mode="after")
-    def _thinks_as_claude_does(self) -> AnthropicProvider:
+    def _thinking_suits_claude(self) -> AnthropicProvider:
         if self.thinking and self.thinking.level == "minimal":
             raise ValueError("thinking: level is low, medium or high")
         if self.thinking and self.thinking.budget is not None and self.thinking.budget < LEAST_CLAUDE_BUDGET:
@@ -261,7 +261,7 @@ class XAIProvider(Keyed):
     type: Literal["xai"]
     api_key_env: Variable = "XAI_API_KEY"
     thinking: Level | None = None
-    """None is what the model does by itself."""
+    """The amount of thinking; None is the model's default."""
 
 
 class LangChainProvider(Common):
@@ -271,14 +271,14 @@ class LangChainProvider(Common):
     model_provider: Word
     """LangChain's name of the integration, such as `mistralai` or `ollama`."""
     api_key_env: Variable | None = None
-    """The environment variable that holds the key; None leaves it to the integration's own."""
+    """The environment variable with the key; None is the integration's own variable."""
     api_key_file: Path | None = None
-    """A file that holds the key; it goes before `api_key_env`."""
+    """A file with the key; it takes precedence over `api_key_env`."""
     options: dict[str, Any] = {}
-    """Handed on to the integration, such as `base_url` or `temperature`; secrets do not belong here."""
+    """Options of the integration, such as `base_url` or `temperature`; secrets do not belong here."""
 
     @model_validator(mode="after")
-    def _options_of_its_own(self) -> LangChainProvider:
+    def _options_belong_to_the_integration(self) -> LangChainProvider:
         if ours := sorted(NO_OPTIONS & self.options.keys()):
             raise ValueError(f"options: {ours[0]} does not belong there")
         return self

@@ -1,4 +1,4 @@
-"""Where runbooks may be fetched from, and who asks for them."""
+"""The sources of runbooks, and the token for private repositories."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config.model.fields import Part, Variable, is_url
 
-TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - where it goes to
-"""The only host that gets the token: GitHub's, for files as they are."""
+TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - a host, and no password
+"""The only host that gets the token: GitHub's host for raw files."""
 LOOPBACK = ("localhost", "127.0.0.1")
 """The hosts that are allowed with `--insecure-dev` only."""
 _REMEDY = "list the private repositories that runbooks may come from, as org/repo or org/*"
 TEXT_MAX = 64 * 1024
-"""Characters of a runbook that stands in the file."""
+"""The maximum length of a runbook in the platform file, in characters."""
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)+(?![0-9]+\Z){_LABEL}")
 
@@ -25,7 +25,7 @@ _REPOSITORY = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38})/(?:\*|(?!\.{1,2}\Z)[a-z0-
 
 
 def _repository(value: str) -> str:
-    name = value.lower()  # GitHub's names are the same in capitals
+    name = value.lower()  # GitHub's names are case-insensitive
     if not _REPOSITORY.fullmatch(name):
         raise ValueError("not a repository of GitHub: write one such as org/repo, or org/* for all of an owner")
     return name
@@ -45,10 +45,10 @@ def _no_address(value: str) -> str:
 
 
 Text = Annotated[str, Field(max_length=TEXT_MAX), AfterValidator(_no_address)]
-"""A runbook itself."""
+"""The text of a runbook."""
 
 Domain = Annotated[str, AfterValidator(_domain)]
-"""A host's whole name: none of the hosts below it, and no address."""
+"""The whole name of a host. It does not cover its subdomains, and it is no IP address."""
 
 
 Repository = Annotated[str, AfterValidator(_repository)]
@@ -56,22 +56,22 @@ Repository = Annotated[str, AfterValidator(_repository)]
 
 
 class Runbooks(Part):
-    """Where runbooks may be fetched from that an alert names, by its annotation `runbook_url` or `spec.runbookURL`."""
+    """The sources of runbooks that an alert names, by its annotation `runbook_url` or `spec.runbookURL`."""
 
     allowed_domains: Annotated[list[Domain], Field(max_length=100)] = ["github.com", TOKEN_DOMAIN]
-    """The hosts that may be asked, or redirect to, by their whole names; [] is none, so that nothing is fetched."""
+    """The hosts that runbooks may be fetched from, redirects included, by their whole names; [] allows none."""
     token_env: Variable | None = None
-    """The environment variable that holds a token for private repositories; raw.githubusercontent.com alone gets it."""
+    """The environment variable with a token for private repositories; only raw.githubusercontent.com gets it."""
     token_file: Path | None = None
     """A file that holds the token, such as a mounted Secret; it goes before `token_env`."""
 
     token_repositories: Annotated[list[Repository], Field(max_length=1000)] = []
-    """The repositories of GitHub that are read with the token, `org/repo` or `org/*`; [] is none. The author
-    of an alert may have any file of these read."""
+    """The GitHub repositories that are read with the token, `org/repo` or `org/*`; [] is none. The author of an alert
+    can make agents read any of their files."""
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that have no effect, one sentence each."""
+        """Return the settings without effect, one sentence each."""
         has_token = self.token_env is not None or self.token_file is not None
         if has_token and not self.token_repositories:
             return [f"runbooks.token_repositories is empty: the token is sent nowhere; {_REMEDY}"]
@@ -80,7 +80,7 @@ class Runbooks(Part):
         return []
 
     @model_validator(mode="after")
-    def _token_has_a_place(self) -> Runbooks:
+    def _token_has_an_allowed_host(self) -> Runbooks:
         if self.token_env is not None or self.token_file is not None:
             key = "token_env" if self.token_file is None else "token_file"
             if TOKEN_DOMAIN not in self.allowed_domains:

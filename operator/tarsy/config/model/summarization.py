@@ -10,19 +10,19 @@ from tarsy.config.model.fields import Part, Word
 
 
 class Summarization(Part):
-    """Long results are summed up by a model call of their own, and agents read the summary; the whole is kept."""
+    """The summarization of long results by a model call. Agents read the summary, and the full result is stored."""
 
     enabled: bool = True
-    """False has agents read long results themselves, as much of them as their provider is shown."""
+    """False gives agents the long results themselves, up to the limit of their provider."""
     size_threshold_tokens: Annotated[int, Field(ge=100)] = 5000
     """Results of more tokens, of four characters each, are summed up."""
     summary_max_token_limit: Annotated[int, Field(ge=50)] = 1000
-    """Tokens that a summary is asked to stay under; one of more than twice as many is not used."""
+    """The limit in tokens that the model is asked to keep; a summary of more than twice as many is discarded."""
     llm_provider: Word | None = None
-    """The provider that is asked; None is the one that the agent asks just then."""
+    """The provider of the summary; None is the agent's current provider."""
 
     @model_validator(mode="after")
-    def _asks_somebody_for_something(self) -> Summarization:
+    def _provider_has_a_use(self) -> Summarization:
         if self.llm_provider and not self.enabled:
-            raise ValueError("llm_provider: nobody is asked where enabled is false")
+            raise ValueError("llm_provider: has no effect if enabled is false")
         return self

@@ -1,8 +1,8 @@
-"""The tools that an agent is offered: pure, so that chains, alerts and people hear the same rules that calls obey.
+"""The rules of tool selection, as pure functions: lint, alerts, messages and tool calls use the same ones.
 
-Every level can only take tools away: the platform file by server; the platform file and the chain by agent, stage and
+Every level can only remove tools: the platform file by server; the platform file and the chain by agent, stage and
 agent of the stage; and the alert. A tool that is not marked as read-only counts as writing, because some writing tools
-carry no hint at all. It is offered only if the platform file names it, whatever a chain allows.
+have no annotation at all. A writing tool is offered only if the platform file names it, whatever a chain allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tarsy.telemetry import component_states
 
 _WILDCARD = re.compile(r"[*?\[]")
 NAMES_MAX = 20
-"""Names that are told where there are many."""
+"""The maximum of names in a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,37 +27,37 @@ class Tool:
     """A tool as its server describes it."""
 
     name: str
-    """Without the server's."""
+    """The name without that of the server."""
     read_only: bool
-    """Whether it says that it only reads."""
+    """Whether the server marks it as read-only."""
     stopped: bool = False
-    """Whether it differs from its pin, and waits for a person to accept it."""
+    """Whether it differs from its pin, and must be accepted by an operator."""
 
 
 Catalogue: TypeAlias = Mapping[str, Sequence[Tool]]
-"""The tools of the servers, by name; a server without any connection so far is absent."""
+"""The known tools by server; a server that was never connected is absent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Some tools of all: shell-style patterns over `server.tool`, case counting; deny wins over allow."""
+    """A filter of tools: shell-style patterns over `server.tool`, case-sensitive; deny wins over allow."""
 
     allow: tuple[str, ...] | None = None
     """None is all."""
     deny: tuple[str, ...] = ()
 
     def admits(self, name: str) -> bool:
-        """Whether the tool of this name (`server.tool`) is one of them."""
+        """Return whether the filter admits the tool of this name (`server.tool`)."""
         return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
 
 
 def tools_from_detail(detail: component_states.Tools) -> list[Tool]:
-    """The tools of a server, by what a process says of it (its `standing.Fact` of kind tools)."""
+    """Return the tools of a server from the component state in which a process reports them."""
     return [Tool(name=tool.name, read_only=tool.read_only) for tool in detail.tools]
 
 
 def filters(*choices: chains.Tools | platforms.Tools | None) -> tuple[Filter, ...]:
-    """Those choices that leave anything out."""
+    """Return the filters of those `choices` that exclude anything."""
     return tuple(
         Filter(allow=None if choice.allow is None else tuple(choice.allow), deny=tuple(choice.deny or ()))
         for choice in choices
@@ -65,7 +65,7 @@ def filters(*choices: chains.Tools | platforms.Tools | None) -> tuple[Filter, ..
     )
 
 
-def of_alert(mcp: investigations.MCP | None) -> tuple[Filter, ...]:
+def alert_filters(mcp: investigations.MCP | None) -> tuple[Filter, ...]:
     """Return the filters that an alert adds."""
     if mcp is None:
         return ()
@@ -77,15 +77,15 @@ def of_alert(mcp: investigations.MCP | None) -> tuple[Filter, ...]:
 
 
 def is_offered(tool: Tool, server: platforms.MCPServer) -> bool:
-    """Whether the platform file lets anybody have this tool of that server."""
-    return not (tool.stopped or _is_left_out(tool, server) or _is_withheld(tool, server))
+    """Return whether agents may get this tool of that server at all."""
+    return not (tool.stopped or _is_excluded(tool, server) or _is_withheld(tool, server))
 
 
-def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
-    """Return the reason why this tool of that server is offered to no agent; "" if it may be offered."""
+def exclusion(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
+    """Return why no agent gets this tool of that server; "" if agents may get it."""
     if tool.stopped:
         return "is stopped until somebody confirms it, because it is not what was pinned"
-    if _is_left_out(tool, settings):
+    if _is_excluded(tool, settings):
         return f"is left out by mcp_servers.{server}.tools"
     if _is_withheld(tool, settings):
         return f"may write, and mcp_servers.{server}.write_tools does not name it"
@@ -94,34 +94,34 @@ def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
 
 def writing(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
     """Return the tools that are not offered because they may write, and the platform file does not name them."""
-    return [tool.name for tool in tools if not _is_left_out(tool, server) and _is_withheld(tool, server)]
+    return [tool.name for tool in tools if not _is_excluded(tool, server) and _is_withheld(tool, server)]
 
 
-def left_out(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
-    """The tools that the platform file leaves out by name."""
-    return [tool.name for tool in tools if _is_left_out(tool, server)]
+def excluded(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
+    """Return the names of the tools that `mcp_servers.SERVER.tools` excludes."""
+    return [tool.name for tool in tools if _is_excluded(tool, server)]
 
 
 def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tuple[str, list[str]]]:
-    """Names that the platform file writes out, as (key, names), and that no tool of a server with these `names` has."""
-    written = {
+    """Yield (key, missing names): names in the platform file that are not among the `names` of a server's tools."""
+    configured = {
         "tool_hashes": list(server.tool_hashes),
         "write_tools": [pattern for pattern in server.write_tools if not set(pattern) & set("*?[")],
     }
-    for key, patterns in written.items():
+    for key, patterns in configured.items():
         if missing := [name for name in patterns if name not in names]:
             yield key, missing
 
 
 def matches(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> bool:
-    """Whether a pattern matches one of these (`server.tool`), or may match one of servers whose tools are not known."""
+    """Return whether a pattern matches one of `tools` (`server.tool`), or may match a tool of the `unknown` servers."""
     return any(_matches(name, [pattern]) for name in tools) or any(may_fit(pattern, server) for server in unknown)
 
 
 def may_fit(pattern: str, server: str) -> bool:
-    """Whether a pattern over `server.tool` could match a tool of that server, whatever its tools are called."""
-    begins, own = _WILDCARD.split(pattern, maxsplit=1)[0], f"{server}."
-    return begins.startswith(own) or own.startswith(begins)
+    """Return whether a pattern over `server.tool` could match a tool of that server, whatever the tool's name."""
+    literal, prefix = _WILDCARD.split(pattern, maxsplit=1)[0], f"{server}."
+    return literal.startswith(prefix) or prefix.startswith(literal)
 
 
 def unmatched(
@@ -135,7 +135,7 @@ def unmatched(
 
 
 def listed(names: Sequence[str]) -> str:
-    """Some names for people, the first of many."""
+    """Return names as text, at most NAMES_MAX of them."""
     more = len(names) - NAMES_MAX
     return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
@@ -145,9 +145,11 @@ def differs(key: str, *, says: str, offered: str) -> str:
     return f"{key} says {says}, the server offers {offered}: change it there"
 
 
-def _is_left_out(tool: Tool, server: platforms.MCPServer) -> bool:
-    choice = server.tools
-    return (choice.allow is not None and not _matches(tool.name, choice.allow)) or _matches(tool.name, choice.deny)
+def _is_excluded(tool: Tool, server: platforms.MCPServer) -> bool:
+    selection = server.tools
+    return (selection.allow is not None and not _matches(tool.name, selection.allow)) or _matches(
+        tool.name, selection.deny
+    )
 
 
 def _is_withheld(tool: Tool, server: platforms.MCPServer) -> bool:

@@ -1,9 +1,9 @@
 """The redacted view of the platform file: its content without possible secrets.
 
-It hides all values of variables, and of arguments except plain words behind a flag that is known to hold no secret
-(`--toolsets core`); everything in a URL except host and path, parts of these two that look like keys, and everything
-that the masker would take out of a text. Names stay: of variables, of files, of an argument's flag. The hidden values
-are also searched for in other texts: the error of an unreachable server may contain its arguments.
+Hidden are the values of variables; arguments, except flags and plain words after a flag that is known to hold no secret
+(`--toolsets core`); of URLs, everything except host and path, and parts of these two that look like keys; and every
+text in which the masker finds a secret. The names of variables and files stay. Hidden values are also removed from
+other texts: the error of an unreachable server may contain its arguments.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from tarsy.masking import masker
 
 MASKED = "[MASKED]"
 VALUES_MAX = 20_000
-"""Values that are shown: by aliases of YAML a short file may stand for a long one."""
+"""The maximum of values in the view: YAML aliases can expand a short file to a huge one."""
 DEEPEST = 20
+"""The maximum depth of the view."""
 _LIKE_A_KEY = 16
-"""Characters from which a name without an underscore, or a part of a host or path that is no words, may be a key."""
+"""The length from which a name without an underscore, or a part of a path that is not words, may be a key."""
 _LONGEST_WORD = 12
 _KEY_OF_HOST = 12
-"""Characters from which a piece of a host's name with letters and digits may be a key; twice as many of letters."""
+"""The length from which a piece of a host name with letters and digits may be a key; with letters only, twice that."""
 _MASKER = masker.Masker(groups=["security"])
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -52,7 +53,7 @@ _PLAIN_FLAGS = {
     *("resource", "resources", "retries", "size", "timeout", "tool", "tools", "toolset", "toolsets", "transport"),
     *("verbosity", "workers", "zone"),
 }
-"""Last words of flags whose values are no secrets. It is the last word of a name that says what its value is."""
+"""The last words of flags whose values are no secrets: the last word of a name tells the kind of its value."""
 _PLAIN_WORD = r"(?:[a-z]{1,12}[0-9]{0,4}|[0-9]{1,6}[a-z]{0,2})"
 _PLAIN_VALUE = re.compile(rf"{_PLAIN_WORD}(?:[-_,./]{_PLAIN_WORD}){{0,19}}")
 _WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
@@ -60,36 +61,37 @@ _PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A platform file as people may see it."""
+class View:
+    """The redacted view of a platform file."""
 
     written: Any
-    """JSON."""
+    """The content, as JSON has it."""
     hidden: tuple[str, ...] = field(repr=False)
-    """The hidden values, the longest first, as far as they differ from common words."""
+    """The hidden values, the longest first, without common words."""
 
     @property
     def digest(self) -> str:
-        """16 hex digits that change with what is shown; what is not could be guessed by a digest of it."""
+        """16 hex digits that change with the view. A digest of hidden values would allow to guess them."""
         return hashlib.sha256(json.dumps(self.written, sort_keys=True).encode()).hexdigest()[:16]
 
-    def without(self, text: str) -> str:
-        """`text` without what is hidden."""
+    def redact_text(self, text: str) -> str:
+        """Return `text` without the hidden values."""
         for value in self.hidden:
             text = text.replace(value, MASKED)
         return text
 
 
-def redact(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
-    """Return the redacted view of a file with the content `written`; `used` is the same with its variables."""
-    hiding, using = _Hiding(), _Hiding()
-    redacted = hiding.value((), dict(written))
-    using.value((), dict(used or {}))
-    return Shown(written=redacted, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
+def redact(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> View:
+    """Return the redacted view of a file with the content `written`; `used` is the content with variables replaced."""
+    redaction, used_redaction = _Redaction(), _Redaction()
+    content = redaction.value((), dict(written))
+    used_redaction.value((), dict(used or {}))
+    hidden = sorted(redaction.hidden | used_redaction.hidden, key=len, reverse=True)
+    return View(written=content, hidden=tuple(hidden))
 
 
 def provider(settings: providers.Provider) -> dict[str, Any]:
-    """Return the redacted view of a provider as it is used."""
+    """Return the redacted view of a provider's resolved settings."""
     address = getattr(settings, "base_url", None)
     price = settings.price
     return {
@@ -106,7 +108,7 @@ def provider(settings: providers.Provider) -> dict[str, Any]:
 
 
 def url(value: str) -> str:
-    """A URL without user, query and fragment, and without parts of its host and path that look like keys."""
+    """Return a URL without user, query and fragment, and without parts of its host and path that look like keys."""
     if not fields.is_url(value):
         return MASKED
     parts = urllib.parse.urlsplit(value)
@@ -123,8 +125,8 @@ def url(value: str) -> str:
     return f"{parts.scheme}://{user}{host}{path}{ends}"
 
 
-class _Hiding:
-    """Goes through a file, and takes note of what it hides."""
+class _Redaction:
+    """Redacts a file and collects the hidden values."""
 
     def __init__(self) -> None:
         self.hidden: set[str] = set()
@@ -164,7 +166,7 @@ _Rule = Callable[[str, tuple[str, ...]], str]
 
 
 def _rule(location: tuple[str, ...]) -> _Rule:
-    """How what stands at `location` is shown."""
+    """Return the function that redacts a value at `location`."""
     match location:
         case ("mcp_servers", _, "transport", "env" | "headers", *_):
             return lambda value, _: MASKED if value else ""
@@ -195,7 +197,7 @@ def _rule(location: tuple[str, ...]) -> _Rule:
 
 
 def _at(value: str, location: tuple[str, ...]) -> str:
-    """A text: what the masker would mask, be it by the name that it stands under, is no text to show."""
+    """Redact a text if the masker finds a secret in it, by its content or by the name of its key."""
     named = json.dumps({location[-1] if location else "": value}, ensure_ascii=False)
     return MASKED if _MASKER.text(named) != named else _text(value)
 
@@ -205,14 +207,14 @@ def _text(value: str) -> str:
 
 
 def _option(value: str, location: tuple[str, ...]) -> str:
-    """An option of an integration, which may be anything: numbers and addresses are shown."""
+    """Redact an option of an integration, which can hold anything: only numbers and URLs stay."""
     if re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", value):
         return _at(value, location)
     return url(value) if re.match(r"https?://", value) else MASKED
 
 
 def _with_flags(items: list[Any], location: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Each item with the last part of its place: of arguments the one before, which may be its flag."""
+    """Yield (last part of its location, element): for an argument, the argument before it, a possible flag."""
     is_arguments = location[:1] == ("mcp_servers",) and location[2:] == ("transport", "args")
     before = "*"
     for element in items:
@@ -222,7 +224,7 @@ def _with_flags(items: list[Any], location: tuple[str, ...]) -> Iterator[tuple[s
 
 
 def _argument(value: str, *, before: str) -> str:
-    """An argument as it is shown: a flag's name, and plain words behind a flag that holds no secret.
+    """Redact an argument: the name of a flag stays, and plain words after a flag that holds no secret.
 
     `before` is the argument before it.
     """
@@ -238,7 +240,7 @@ def _value_of_flag(value: str, flag: str) -> str:
 
 
 def _variable(value: str) -> str:
-    """The name of a variable. Capitals and digits without an underscore may be a key (AWS has such)."""
+    """Redact a variable's name if it looks like a key: AWS has keys of capitals and digits without an underscore."""
     named = _VARIABLE.fullmatch(value) and ("_" in value or len(value) < _LIKE_A_KEY)
     return value if named and _text(value) == value else MASKED
 
@@ -249,18 +251,18 @@ def _file(value: str) -> str:
 
 
 def _may_be_key(part: str) -> bool:
-    """Whether a part of a path may be a key: long, and no words."""
+    """Return whether a part of a path may be a key: it is long, and does not consist of words."""
     return len(part) >= _LIKE_A_KEY and not _WORDS.fullmatch(part.lower())
 
 
 def _name_and_port(host: str) -> tuple[str, str]:
-    """A URL's host without its port, and that with its colon; an address of IPv6 has none of interest."""
+    """Return (host, port with its colon) of a URL's host. An IPv6 address is not split."""
     name, colon, port = host.rpartition(":")
     return (name, f":{port}") if colon and not host.startswith("[") else (host, "")
 
 
 def _is_key_of_host(label: str) -> bool:
-    """Whether a part of a host's name may be a key. Those of many hosts have digits, short or behind a dash."""
+    """Return whether a label of a host name may be a key. Digits in short pieces or after a dash are common."""
     pieces = [] if label.startswith("[") else label.split("-")
     return any(
         len(piece) >= _KEY_OF_HOST and (len(piece) >= 2 * _KEY_OF_HOST or not (piece.isalpha() or piece.isdigit()))
@@ -274,7 +276,7 @@ def _plain(value: object) -> str:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Yield the parts of a value that may be shown without the rest."""
+    """Yield the parts of a value that other texts may contain alone."""
     _, equals, right = value.partition("=")
     if equals:
         yield right
@@ -292,7 +294,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _is_distinct(value: str) -> bool:
-    """Whether a value can be told from other words where it stands in a text."""
+    """Return whether a value differs enough from common words to be removed from texts."""
     if len(value) < 8:
         return len(value) >= 4 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
     return not _WORDS.fullmatch(value)

@@ -1,1 +1,1 @@
-"""The tools that the agents of a chain get."""
+"""Tool selection: the tools that the agents of a chain get, and patterns without effect."""

@@ -1,7 +1,7 @@
-"""Which tools the agents of a chain get, by what their servers are known to have: for chains and alerts, beforehand.
+"""The tools that the agents of a chain get, computed from the known tools of their servers before anything runs.
 
-What an execution is offered when it starts is decided by the same two words, `ResolvedAgent.admits` and
-`offers.is_offered`.
+An execution's tools are decided by the same two functions when it starts: `ResolvedAgent.admits` and
+`tool_filters.is_offered`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tarsy.resources import chains, investigations, tool_patterns
 def agents(
     platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, mcp: investigations.MCP | None = None
 ) -> list[resolve.ResolvedAgent]:
-    """The agents of all stages; an UnresolvedError names what is missing."""
+    """Return the agents of all stages. Raises an UnresolvedError that names what is missing."""
     return [
         resolve.agent_for(platform, chain_name=chain_name, chain=chain, stage=stage, member=member, mcp=mcp)
         for stage in chain.stages
@@ -27,39 +27,41 @@ def agents(
 def not_offered(
     platform: platforms.Platform, catalogue: tool_filters.Catalogue, resolved_agents: Iterable[resolve.ResolvedAgent]
 ) -> str:
-    """The tools that these agents would have, had the platform file no word in it; "" where there are none."""
+    """Return a message about the tools that only the platform file keeps from these agents; "" if there are none."""
     reasons = []
-    of_server: dict[str, list[resolve.ResolvedAgent]] = {}
+    agents_by_server: dict[str, list[resolve.ResolvedAgent]] = {}
     for agent in resolved_agents:
         for server in agent.servers:
-            of_server.setdefault(server, []).append(agent)
-    for server, having in of_server.items():
+            agents_by_server.setdefault(server, []).append(agent)
+    for server, server_agents in agents_by_server.items():
         settings = platform.mcp_servers[server]
-        wanted = [
-            tool for tool in catalogue.get(server, ()) if any(agent.admits(f"{server}.{tool.name}") for agent in having)
+        admitted = [
+            tool
+            for tool in catalogue.get(server, ())
+            if any(agent.admits(f"{server}.{tool.name}") for agent in server_agents)
         ]
-        reasons += [f"MCP server '{server}' {why}" for why in of_tools(wanted, settings, server=server)]
+        reasons += [f"MCP server '{server}' {why}" for why in withheld_tools(admitted, settings, server=server)]
     return "; ".join(reasons)
 
 
-def of_tools(tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
-    """Yield a message for the tools of a server that no agent is offered."""
+def withheld_tools(tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
+    """Yield a message for the tools of a server that no agent gets."""
     if names := tool_filters.writing(tools, settings):
         why = f"they may write, and mcp_servers.{server}.write_tools does not name them"
         yield f"has tools that are not offered, because {why}: {tool_filters.listed(names)}"
-    if names := tool_filters.left_out(tools, settings):
+    if names := tool_filters.excluded(tools, settings):
         why = f"mcp_servers.{server}.tools leaves them out"
         yield f"has tools that are not offered, because {why}: {tool_filters.listed(names)}"
 
 
-def of_names(names: Collection[str], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
-    """Yield a message for names in the platform file that match no tool of a server."""
+def unknown_names(names: Collection[str], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
+    """Yield a message for each setting with names that no tool of the server has."""
     for key, missing in tool_filters.unknown(names, settings):
         why = f"mcp_servers.{server}.{key} names tools that it does not have: {tool_filters.listed(missing)}"
         yield f"{why}. It has: {tool_filters.listed(sorted(names))}"
 
 
-def problem_of(
+def selection_problem(
     mcp: investigations.MCP,
     platform: platforms.Platform,
     catalogue: tool_filters.Catalogue,
@@ -67,11 +69,11 @@ def problem_of(
     chain_name: str,
     chain: chains.Spec,
 ) -> str | None:
-    """Return the problem of an alert that selects tools its agents cannot have, with the alternatives; else None.
+    """Return the problem of an alert that selects tools its agents cannot get, with the alternatives; else None.
 
-    A server outside `catalogue` may have any tool: it has not been connected to yet.
+    A server that is not in `catalogue` was never connected, so it may have any tool.
     """
-    for what, prefix, pattern, _ in _named(mcp):
+    for what, prefix, pattern, _ in _patterns(mcp):
         if why := tool_patterns.own_misfit(pattern) if prefix else tool_patterns.misfit(pattern):
             return f"{what.partition(':')[0]}: {why}"
     servers = (
@@ -81,24 +83,26 @@ def problem_of(
         resolved_agents = agents(platform, chain_name=chain_name, chain=chain, mcp=investigations.MCP(servers=servers))
     except resolve.UnresolvedError as error:
         return str(error)
-    servers_there = {server for agent in resolved_agents for server in agent.servers}
-    has = sorted({name for agent in resolved_agents for name in granted(agent, platform, catalogue)})
-    every = [f"{server}.{tool.name}" for server in servers_there for tool in catalogue.get(server, ())]
-    for what, prefix, pattern, is_denied in _named(mcp):
+    available_servers = {server for agent in resolved_agents for server in agent.servers}
+    granted_names = sorted({name for agent in resolved_agents for name in granted(agent, platform, catalogue)})
+    all_names = [f"{server}.{tool.name}" for server in available_servers for tool in catalogue.get(server, ())]
+    for what, prefix, pattern, is_denied in _patterns(mcp):
         pattern = prefix + pattern
-        # What is kept back anyway may be denied, too, and of no server anything.
-        if (is_denied and not servers_there) or tool_filters.matches(
-            pattern, every if is_denied else has, servers_there - catalogue.keys()
+        # An alert may deny a tool that no agent gets anyway, and anything if there are no servers.
+        if (is_denied and not available_servers) or tool_filters.matches(
+            pattern, all_names if is_denied else granted_names, available_servers - catalogue.keys()
         ):
             continue
-        why = _kept_back(pattern, servers_there, platform, catalogue)
-        available = tool_filters.listed([name.removeprefix(prefix) for name in has if name.startswith(prefix)])
-        got = f"that the agents of chain '{chain_name}' get{why and f': {why}'}"
-        return f"{what} {got}. Available tools: {available or 'none'}"
+        why = _exclusion(pattern, available_servers, platform, catalogue)
+        available = tool_filters.listed(
+            [name.removeprefix(prefix) for name in granted_names if name.startswith(prefix)]
+        )
+        that_they_get = f"that the agents of chain '{chain_name}' get{why and f': {why}'}"
+        return f"{what} {that_they_get}. Available tools: {available or 'none'}"
     return None
 
 
-def _named(mcp: investigations.MCP) -> Iterator[tuple[str, str, str, bool]]:
+def _patterns(mcp: investigations.MCP) -> Iterator[tuple[str, str, str, bool]]:
     """Yield the patterns of an alert: the message if none matches, server and pattern, and whether it denies."""
     for number, server in enumerate(mcp.servers or ()):
         for index, pattern in enumerate(server.tools or ()):
@@ -110,14 +114,14 @@ def _named(mcp: investigations.MCP) -> Iterator[tuple[str, str, str, bool]]:
             yield f"mcp.tools.{key}.{index}: '{pattern}' is no tool", "", pattern, key == "deny"
 
 
-def _kept_back(
+def _exclusion(
     pattern: str, servers: Iterable[str], platform: platforms.Platform, catalogue: tool_filters.Catalogue
 ) -> str:
-    """Return why the first tool of these servers that a pattern matches is offered to no agent; "" if there is none."""
+    """Return why no agent gets the first tool of these servers that matches the pattern; "" if none matches."""
     for server in servers:
         for tool in catalogue.get(server, ()):
             if tool_filters.Filter(allow=(pattern,)).admits(f"{server}.{tool.name}"):
-                why = tool_filters.kept_back(tool, platform.mcp_servers[server], server=server)
+                why = tool_filters.exclusion(tool, platform.mcp_servers[server], server=server)
                 return f"'{tool.name}' {why or 'is left out by the tools of the chain or of its agents'}"
     return ""
 
@@ -125,7 +129,7 @@ def _kept_back(
 def granted(
     agent: resolve.ResolvedAgent, platform: platforms.Platform, catalogue: tool_filters.Catalogue
 ) -> Iterator[str]:
-    """The tools that an agent gets, as `server.tool`."""
+    """Yield the tools that an agent gets, as `server.tool`."""
     for server in agent.servers:
         for tool in catalogue.get(server, ()):
             name = f"{server}.{tool.name}"

@@ -1,7 +1,7 @@
-"""Choices of tools that do nothing, or leave nothing: patterns that fit no tool, and agents that get none.
+"""Tool selections without effect: patterns that match no tool, and agents that get no tool.
 
-A pattern may be right tomorrow, for tools come and go with their servers; one that fits no server of the platform file
-never is, which is all that can be said of it before anybody has been connected to them.
+Tools come and go with their servers, so such a pattern may match later. A pattern that cannot match any server of the
+platform file never will. That is all that can be checked before the servers are connected.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from tarsy.config import resolve
 from tarsy.config.model import platforms, tool_filters
 from tarsy.resources import chains, files, tool_patterns
 
-Place: TypeAlias = tuple[int | str, ...]
+Path: TypeAlias = tuple[int | str, ...]
 Tools: TypeAlias = chains.Tools | platforms.Tools
 _Agents: TypeAlias = Mapping[tuple[int, int], resolve.ResolvedAgent]
-"""By the numbers of their stages, and their own in it."""
+"""Agents by (number of the stage, number in the stage)."""
 
 
-def of_chain(chain: chains.Spec) -> Iterator[tuple[Place, str]]:
-    """The patterns of a chain, by their places in its spec."""
-    for at, tools in _choices(chain):
-        yield from of_tools(tools, at=at)
+def chain_patterns(chain: chains.Spec) -> Iterator[tuple[Path, str]]:
+    """Yield the patterns of a chain, with their paths in its spec."""
+    for at, tools in _selections(chain):
+        yield from selection_patterns(tools, at=at)
 
 
-def of_tools(tools: Tools | None, *, at: Place) -> Iterator[tuple[Place, str]]:
-    """The patterns of a choice that stands at this place."""
+def selection_patterns(tools: Tools | None, *, at: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the patterns of a tool selection, with their paths; `at` is its own path."""
     for key in ("allow", "deny") if tools else ():
         for index, pattern in enumerate(getattr(tools, key) or ()):
             yield (*at, key, index), pattern
 
 
-def right(servers: Iterable[str]) -> str:
+def example(servers: Iterable[str]) -> str:
     """Return a correct pattern as an example."""
     return f"patterns are over server.tool, such as {min(servers, default='kubernetes-server')}.pods_log"
 
 
 def misfits(chain: chains.Spec) -> Iterator[str]:
-    """Refusals of a stored chain's patterns, a sentence each: the API server took them before it had its rule."""
-    for at, pattern in of_chain(chain):
+    """Yield the refusals of a stored chain's patterns, which may be older than the API server's rule against them."""
+    for at, pattern in chain_patterns(chain):
         if why := tool_patterns.misfit(pattern):
             yield f"{files.path_text(('spec', *at))}: {why}"
 
 
-def never(pattern: str, servers: Collection[str]) -> bool:
-    """Whether no tool of these servers can ever fit, whatever they have."""
+def never_matches(pattern: str, servers: Collection[str]) -> bool:
+    """Return whether the pattern can match no tool of these servers, whatever tools they have."""
     return not any(tool_filters.may_fit(pattern, server) for server in servers)
 
 
@@ -58,13 +58,13 @@ def unfit_in_chain(
         for number, stage in enumerate(chain.stages)
         for index, member in enumerate(stage.members)
     }
-    for at, tools in _choices(chain):
-        yield from _unfit(tools, _servers(at, chain, agents), platform, catalogue, at=("spec", *at))
+    for at, tools in _selections(chain):
+        yield from _unmatched_patterns(tools, _servers(at, chain, agents), platform, catalogue, at=("spec", *at))
     own = {agent.name for agent in chain.agents or ()}
     for name in dict.fromkeys(agent.name for agent in agents.values() if agent.name not in own):
-        servers = {*_using(name, chain, agents), *platform.agents[name].mcp_servers}
+        servers = {*_servers_of_agent(name, chain, agents), *platform.agents[name].mcp_servers}
         at = ("agents", name, "tools")
-        problems = _unfit(platform.agents[name].tools, servers, platform, catalogue, at=at)
+        problems = _unmatched_patterns(platform.agents[name].tools, servers, platform, catalogue, at=at)
         yield from (f"platform file: {problem}" for problem in problems)
     for (number, _), agent in agents.items():
         where = f"stage '{chain.stages[number].name}' agent '{agent.name}'"
@@ -76,13 +76,15 @@ def unfit_in_file(platform: platforms.Platform, catalogue: tool_filters.Catalogu
     """Yield the patterns without effect in the agents of the platform file, a sentence each."""
     for name, agent in platform.agents.items():
         at = ("agents", name, "tools")
-        yield from _unfit(agent.tools, agent.mcp_servers or platform.mcp_servers, platform, catalogue, at=at)
+        yield from _unmatched_patterns(
+            agent.tools, agent.mcp_servers or platform.mcp_servers, platform, catalogue, at=at
+        )
         yield from _toolless(
             f"agents.{name}", agent.mcp_servers, tool_filters.filters(agent.tools), platform, catalogue
         )
 
 
-def _choices(chain: chains.Spec) -> Iterator[tuple[Place, chains.Tools]]:
+def _selections(chain: chains.Spec) -> Iterator[tuple[Path, chains.Tools]]:
     for number, agent in enumerate(chain.agents or ()):
         if agent.tools:
             yield ("agents", number, "tools"), agent.tools
@@ -94,11 +96,11 @@ def _choices(chain: chains.Spec) -> Iterator[tuple[Place, chains.Tools]]:
                 yield ("stages", number, "agents", index, "tools"), member.tools
 
 
-def _servers(at: Place, chain: chains.Spec, agents: _Agents) -> set[str]:
-    """Return the servers of the agents that the choice at this place concerns."""
+def _servers(at: Path, chain: chains.Spec, agents: _Agents) -> set[str]:
+    """Return the servers of the agents that the tool selection at this path applies to."""
     if at[0] == "agents":
         agent = (chain.agents or [])[int(at[1])]
-        return {*_using(agent.name, chain, agents), *agent.mcp_servers}
+        return {*_servers_of_agent(agent.name, chain, agents), *agent.mcp_servers}
     return {
         server
         for (number, index), agent in agents.items()
@@ -107,23 +109,23 @@ def _servers(at: Place, chain: chains.Spec, agents: _Agents) -> set[str]:
     }
 
 
-def _using(name: str, chain: chains.Spec, agents: _Agents) -> set[str]:
-    """The servers that an agent has in this chain; one that answers questions has those of all."""
+def _servers_of_agent(name: str, chain: chains.Spec, agents: _Agents) -> set[str]:
+    """Return the servers of an agent in this chain; the chat agent has those of all agents."""
     is_chat = name == ((chain.chat and chain.chat.agent) or resolve.CHAT_AGENT)
     return {server for agent in agents.values() if is_chat or agent.name == name for server in agent.servers}
 
 
-def _unfit(
+def _unmatched_patterns(
     tools: Tools,
     servers: Collection[str],
     platform: platforms.Platform,
     catalogue: tool_filters.Catalogue,
     *,
-    at: Place,
+    at: Path,
 ) -> Iterator[str]:
-    """The patterns that no tool of these servers fits, and none of those that an alert may add.
+    """Yield the patterns that match no tool of these servers, nor of the servers that an alert may select.
 
-    The tools that there are stand behind the last pattern alone: a condition holds 1,024 characters.
+    Only the last message lists the available tools: a condition holds 1,024 characters.
     """
     if not servers:
         return
@@ -132,7 +134,7 @@ def _unfit(
     unknown = all_servers - catalogue.keys()
     unfit = [
         f"{files.path_text(location)}: '{pattern}' matches no tool"
-        for location, pattern in of_tools(tools, at=at)
+        for location, pattern in selection_patterns(tools, at=at)
         if not tool_filters.matches(pattern, names, unknown)
     ]
     yield from unfit[:-1]
@@ -146,7 +148,7 @@ def _toolless(
     platform: platforms.Platform,
     catalogue: tool_filters.Catalogue,
 ) -> Iterator[str]:
-    """Yield a message for an agent without any tool of its servers, which are all known, unless `allow: []` is set."""
+    """Yield a message if an agent gets no tool although all its servers are known, unless `allow: []` is set."""
     if (
         not servers
         or any(server not in catalogue for server in servers)

@@ -184,7 +184,7 @@ def files_beside(loaded: platforms.Platform) -> set[Path]:
     return credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
 
 
-def _redacted(loaded: loader.Loaded) -> view.Shown:
+def _redacted(loaded: loader.Loaded) -> view.View:
     return view.redact(loaded.written, used=loaded.used)
 
 

@@ -97,7 +97,7 @@ class Server:
         self._settings = settings
         self._secrets = secrets
         self._file_digests = secret_files.server_digests(settings.transport)
-        self._redact = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
+        self._redact = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).redact_text
         """Removes from a text the values of arguments, variables and the address's query."""
         self._standard_error = stderr.StandardError(name, mask=self.mask)
         self._client: mcp.Client | None = None
