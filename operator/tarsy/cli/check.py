@@ -11,6 +11,6 @@ from tarsy.process import server_check
 
 
 def servers(platform_file: platforms.Platform) -> tuple[Sequence[server_check.ServerReport], Sequence[str]]:
-    """Each MCP server of the platform, tried once; and what of its agents' choices of tools fits none of theirs."""
+    """Return a report on each MCP server, and the agents' tool patterns that match none of their tools."""
     logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
     return asyncio.run(server_check.servers(platform_file))

@@ -45,7 +45,7 @@ def check(*, path: Path | None, servers: bool) -> None:
 
 def _are_there(platform_file: platforms.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
-    from tarsy.cli import check as checks
+    from tarsy.cli.check import servers
     from tarsy.transcript import control_characters
 
     def echo(text: str, *, err: bool = False) -> None:
@@ -55,7 +55,7 @@ def _are_there(platform_file: platforms.Platform) -> bool:
         click.echo(
             f"Connecting to {', '.join(platform_file.mcp_servers)}, which takes half a minute where one is silent."
         )
-    reports, unfit = checks.servers(platform_file)
+    reports, unfit = servers(platform_file)
     for report in reports:
         if report.is_connected:
             noun = "tool" if len(report.tools) == 1 else "tools"

@@ -25,14 +25,14 @@ def kubectl(*arguments: str, context: str | None = None) -> str:
     """Return the output of kubectl. Raises a ClickException with its message if it fails."""
     command = ["kubectl", *(["--context", context] if context else []), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS)
     except FileNotFoundError as error:
         raise click.ClickException("kubectl is not on PATH") from error
     except subprocess.TimeoutExpired as error:
         raise click.ClickException(f"kubectl did not answer within {KUBECTL_SECONDS:g} s") from error
-    if done.returncode != 0:
-        raise click.ClickException(done.stderr.strip() or f"kubectl ended with {done.returncode}")
-    return done.stdout
+    if result.returncode != 0:
+        raise click.ClickException(result.stderr.strip() or f"kubectl ended with {result.returncode}")
+    return result.stdout
 
 
 def token(*, context: str | None = None) -> str:
@@ -64,14 +64,14 @@ def _plugin_token(plugin: dict[str, Any]) -> str:
     }
     environment = {entry["name"]: entry["value"] for entry in plugin.get("env") or []}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [name, *(plugin.get("args") or [])],
             env=os.environ | environment | {"KUBERNETES_EXEC_INFO": json.dumps(request)},
             stdout=subprocess.PIPE,
             check=False,
             timeout=PLUGIN_SECONDS,
         )
-        value = json.loads(done.stdout)["status"].get("token") if done.returncode == 0 else None
+        value = json.loads(result.stdout)["status"].get("token") if result.returncode == 0 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.TimeoutExpired) as error:
         raise click.ClickException(f"the kubeconfig's credential plugin {name} gave no credential: {error}") from error
     if not value:

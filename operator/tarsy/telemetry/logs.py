@@ -61,7 +61,7 @@ def nobodys() -> Iterator[None]:
 
 
 class Around(logging.Filter):
-    """Puts on a record what is around it; what the record says itself goes before."""
+    """Adds the `fields` of the current context to a record; fields of the record itself win."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let every record pass."""
@@ -71,7 +71,7 @@ class Around(logging.Filter):
 
 
 Mask = Callable[[str], str]
-"""Takes out of a text what may not be shown."""
+"""Replaces the secrets in a text."""
 
 
 class _Formatter(logging.Formatter):

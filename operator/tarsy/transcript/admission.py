@@ -11,7 +11,7 @@ from tarsy.resources import chains, investigations
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why an investigation ends before it begins."""
+    """The refusal of an investigation: it ends before it begins."""
 
     reason: str
     """CamelCase, for conditions."""
@@ -60,7 +60,7 @@ class Admission:
     mcp: investigations.MCP | None = None
     """The tool selection of the object."""
     ttl_seconds: int | None = None
-    """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
+    """The time to live of the ended object, if its spec sets one; None leaves it to the chain."""
     target: str = ""
     """The subject of the alert, on one line."""
     labels: Mapping[str, str] = field(default_factory=dict)

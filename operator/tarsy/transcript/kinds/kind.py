@@ -15,7 +15,7 @@ Additions: TypeAlias = Sequence[messages.Message | messages.Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCalls(Generic[E]):
-    """How a kind accounts for a model call."""
+    """The model call that entries of a kind account for."""
 
     call: Callable[[E], entries.ModelCall | None]
     """None where this entry has none."""
@@ -31,7 +31,7 @@ class Timeline(Generic[E]):
 
     events: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]
     closes: Callable[[E], entries.Outcome | None]
-    """How it closes what still streams in its execution; None where it closes nothing.
+    """The outcome with which it closes the streaming events of its execution; None if it closes none.
 
     A model is asked again only once its calls have results: one that has none then has one that cannot be read.
     """
@@ -59,7 +59,7 @@ class Kind(Generic[E]):
 
 
 def nothing(*_: Any) -> tuple[()]:
-    """A part that a kind does not have."""
+    """Stand for a part that a kind does not have."""
     return ()
 
 
@@ -73,7 +73,7 @@ def of_execution(levels: nesting.Nesting, entry: Any) -> None:
 
 
 UNSEEN: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)
-"""The timeline of a kind that shows nowhere in it."""
+"""The timeline of a kind without events."""
 
 
 def timeline_with(show: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
