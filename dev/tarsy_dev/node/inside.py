@@ -63,7 +63,7 @@ class Inside:
         self._plane.start()
         for name in ("kubelet", "kube-proxy", "enforcer"):
             self._start_part(name)
-        self._plane.kubectl("create", "-f", "-", input=self._manifests())
+        self._kubectl("create", "-f", "-", input=self._manifests())
         self._wait(lambda: "node/" in self._kubectl("get", "nodes", "-o", "name"), timeout=60, what="a node")
         self._kubectl("wait", "--for=condition=Ready", f"node/{addresses.NODE}", "--timeout=60s")
         self._kubectl("rollout", "status", "--namespace=kube-system", "deployment/coredns", "--timeout=60s")
@@ -109,8 +109,9 @@ class Inside:
             made.append(_VOLUME.format(number=number, path=path, node=addresses.NODE))
         return yaml.safe_dump_all([each for text in made for each in yaml.safe_load_all(text)])
 
-    def _kubectl(self, *arguments: str) -> str:
-        return self._plane.kubectl(*arguments, timeout=90)
+    def _kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
+        # In a namespace of its own, because its kubeconfig has another address than that of the machine outside.
+        return self._plane.kubectl(*arguments, input=input, namespace="kube-system", timeout=90)
 
     def _wait(self, ready: Callable[[], bool], *, timeout: float, what: str) -> None:
         deadline = time.monotonic() + timeout

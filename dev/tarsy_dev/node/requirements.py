@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from tarsy_dev import errors
-from tarsy_dev.node import namespaces, runtime
+from tarsy_dev.node import builds, namespaces, runtime
 
 PACKAGES = {
     "containerd": "containerd",
@@ -29,13 +29,17 @@ class RequirementError(errors.Error):
     """The machine lacks something that a real node needs."""
 
 
-def missing() -> str:
-    """Return what this machine lacks, as the end of a sentence, or an empty text."""
+def missing(*, images: bool = False) -> str:
+    """Return what this machine lacks, as the end of a sentence, or an empty text.
+
+    `images`: the product's image and those around it are to be built as well.
+    """
     if sys.platform != "linux":
         return f"Linux; this is {sys.platform}"
     if os.geteuid() != 0:
         return "root: containers, networks and mounts are made"
-    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    programs = PACKAGES | (builds.PACKAGES if images else {})
+    packages = {package for program, package in programs.items() if shutil.which(program) is None}
     if not all((runtime.PLUGINS / plugin).exists() for plugin in ("host-local", "loopback", "portmap", "ptp")):
         packages.add("containernetworking-plugins")
     if packages:

@@ -1,0 +1,231 @@
+"""The product as users install it: its image, its chart by Helm, the commands of the docs, a real Alertmanager.
+
+One release of each mode serves all tests of that mode, in the order in which they stand here; the last one ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import peers
+from support.installation import NAMESPACE, Installation
+from tarsy_dev import assets, children
+from tarsy_dev.node import addresses, machine
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+
+KINDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
+STORM = 20
+"""Investigations that run while the release is changed."""
+STRANGERS = "strangers"
+"""A namespace that has nothing to do with the release."""
+OPERATOR = "app.kubernetes.io/component in (operator, api, controller, worker)"
+
+
+@pytest.fixture(scope="module", params=["single", "split"])
+def installation(
+    request: pytest.FixtureRequest,
+    node: machine.Machine,
+    images: object,
+    helm: object,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Installation]:
+    """A release in one of the modes, installed by the commands of the docs, with what is around it."""
+    around = Installation(node, mode=request.param, folder=tmp_path_factory.mktemp(request.param))
+    around.surround()
+    around.install()
+    around.give_token()
+    around.kubectl("apply", "-f", "dev/demo/chain.yaml")
+    around.kubectl("wait", "chain/demo", "--for=condition=Ready", "--timeout=60s")
+    yield around
+    around.shell(
+        f"helm uninstall tarsy --namespace {NAMESPACE} --ignore-not-found --wait; "
+        f"kubectl delete namespace {NAMESPACE} --ignore-not-found; kubectl delete inv,chain --all --all-namespaces"
+    )
+
+
+def test_commands_of_the_docs_end_in_the_analysis_of_a_first_investigation(installation: Installation) -> None:
+    assert "TARSy 0.1.0 is installed as tarsy in namespace tarsy." in installation.said
+    assert "kube-system" in installation.said
+    assert installation.object_of("inv", "first")["status"]["phase"] == "Completed"
+    label = installation.kubectl("get", "namespace", NAMESPACE, "-o", "jsonpath={.metadata.labels}")
+    assert '"pod-security.kubernetes.io/enforce":"restricted"' in label
+    restarts = [
+        each["status"]["containerStatuses"][0]["restartCount"] for each in installation.objects("pods", OPERATOR)
+    ]
+    assert set(restarts) == {0}
+
+
+def test_tests_of_the_release_pass(installation: Installation) -> None:
+    assert "Phase:          Succeeded" in installation.helm("test", "tarsy")
+
+
+def test_alert_of_a_real_alertmanager_is_investigated_with_evidence_of_real_pods(installation: Installation) -> None:
+    installation.fire(alertname="KubePodCrashLooping", namespace="shop", pod="web-0", severity="critical")
+    found = made_by_alert(installation, "KubePodCrashLooping")
+    installation.kubectl("wait", f"inv/{found}", "--for=condition=Complete", "--timeout=180s", timeout=190)
+    status: dict[str, Any] = installation.object_of("inv", found)["status"]
+    assert "SQLSTATE 28P01" in status["finalAnalysis"], "what the crashed container wrote"
+
+
+def test_policies_let_through_what_the_docs_name_and_nothing_else(
+    installation: Installation, node: machine.Machine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """From each part of the release to each other part, the API server, names, and an address outside."""
+    outside = children.start(
+        node.command([str(assets.program("peer")), "serve", "tcp:443", "tcp:80"], on_node=False),
+        name="outside",
+        log=tmp_path_factory.mktemp("outside") / "peer.log",
+        cwd=assets.NODE_SOURCE,
+    )
+    targets = {
+        "api": "tarsy.tarsy.svc:8080",
+        "mcp": "tarsy-mcp.tarsy.svc:8080",
+        "postgres": "tarsy-postgres.tarsy.svc:5432",
+        "model": "model.model.svc:8080",
+        "alertmanager": f"{pod_address(installation, 'app=alertmanager', 'alertmanager')}:9093",
+        "apiserver": "kubernetes.default.svc:443",
+        "web": f"{addresses.OUTSIDE}:443",
+        "plain": f"{addresses.OUTSIDE}:80",
+    }
+    # In split mode only workers reach tools, and only the others the API server: 443 outside may be one. The values let
+    # all of them reach the model. No policy keeps a pod from itself.
+    allowed = {
+        "operator": {"api", "postgres", "mcp", "model", "apiserver", "web"},
+        "worker": {"postgres", "mcp", "model", "web"},
+        "controller": {"postgres", "model", "apiserver", "web"},
+        "api": {"api", "postgres", "model", "apiserver", "web"},
+        "mcp": {"mcp", "apiserver", "web"},
+        "stranger": {"api", "alertmanager", "model", "apiserver", "web", "plain"},
+    }
+    stranger = peers.Peers(node, {"stranger": peers.pod("stranger", STRANGERS, labels={})})
+    node.create_namespace(STRANGERS)
+    try:
+        stranger.start()
+        for part in ("operator", "api", "controller", "worker", "mcp"):
+            for pod in installation.objects("pods", f"app.kubernetes.io/component={part}")[:1]:
+                reached = dial_from(installation, pod["metadata"]["name"], targets)
+                assert reached == allowed[part], part
+        numbers = {name: service_address(installation, where) for name, where in targets.items()}
+        answers = stranger.dial("stranger", *numbers.values())
+        reached = {name for name, answer in zip(targets, answers, strict=True) if answer != "timeout"}
+        assert reached == allowed["stranger"]
+    finally:
+        outside.end()
+        node.kubectl("delete", "namespace", STRANGERS)
+
+
+def test_evicted_pod_gives_its_investigations_to_the_next(installation: Installation) -> None:
+    names = investigate(installation, "evicted", count=3)
+    (pod, *_) = [
+        each["metadata"]["name"]
+        for each in installation.objects("pods", OPERATOR)
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] in ("operator", "worker")
+    ]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
+    installation.node.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
+    assert phases(installation, names) == {"Completed"}
+    assert pod not in {each["metadata"]["name"] for each in installation.objects("pods", OPERATOR)}
+
+
+def test_upgrade_and_rollback_in_the_middle_of_a_storm_lose_no_investigation(installation: Installation) -> None:
+    names = investigate(installation, "storm", count=STORM)
+    values = f"--reuse-values --set postgres.trial=true --set logLevel=DEBUG --values {installation.values}"
+    installation.helm("upgrade", "tarsy", "helm/tarsy", values)
+    installation.rolled_out()
+    installation.helm("rollback", "tarsy", "1")
+    installation.rolled_out()
+    # A tool call that was in flight may have failed, and is told; none of them is lost.
+    assert phases(installation, names) <= {"Completed", "CompletedWithErrors"}
+
+
+def test_uninstallation_leaves_what_the_docs_say(installation: Installation) -> None:
+    before = {each["metadata"]["name"] for each in installation.objects("inv,chain")}
+    installation.helm("uninstall", "tarsy", "--wait")
+    kept = {
+        f"{each['kind']}/{each['metadata']['name']}"
+        for each in installation.objects("crd,inv,chain,pvc,secrets,deployments,statefulsets,configmaps,services")
+    }
+    assert {f"CustomResourceDefinition/{kind}" for kind in KINDS} <= kept
+    assert {each.partition("/")[2] for each in kept if each.startswith(("AlertInv", "AgentChain"))} == before
+    assert {"PersistentVolumeClaim/data-tarsy-postgres-0", "Secret/tarsy-postgres"} <= kept
+    assert not {each for each in kept if each.startswith(("Deployment/", "StatefulSet/", "Service/"))}
+
+
+def made_by_alert(installation: Installation, alert_type: str) -> str:
+    """The name of the object that an alert made."""
+    deadline = time.monotonic() + 60
+    chosen = f"--field-selector=spec.alertType={alert_type}"
+    while not (found := installation.kubectl("get", "inv", chosen, "-o", "name")):
+        said = installation.kubectl("logs", "deployment/alertmanager", namespace="alertmanager")
+        assert time.monotonic() < deadline, said
+    return found.strip().rpartition("/")[2]
+
+
+def investigate(installation: Installation, name: str, *, count: int) -> list[str]:
+    """Have some investigations, each of an alert of its own, and return their names once one of them runs."""
+    names = [f"{name}-{number}" for number in range(count)]
+    items = [
+        {
+            "apiVersion": "tarsy.dev/v1alpha1",
+            "kind": "AlertInvestigation",
+            "metadata": {"name": each, "namespace": NAMESPACE},
+            "spec": {"alertType": "KubePodCrashLooping", "alertData": f"{each}: pod web-0 in namespace shop restarts"},
+        }
+        for each in names
+    ]
+    made = {"apiVersion": "v1", "kind": "List", "items": items}
+    installation.node.kubectl("create", "-f", "-", input=json.dumps(made))
+    installation.kubectl("wait", f"inv/{names[0]}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+    return names
+
+
+def phases(installation: Installation, names: list[str]) -> set[str]:
+    """The phases in which these investigations end."""
+    objects = [f"inv/{name}" for name in names]
+    installation.kubectl("wait", *objects, "--for=condition=Finished", "--timeout=300s", timeout=310)
+    return {installation.object_of("inv", name)["status"]["phase"] for name in names}
+
+
+def pod_address(installation: Installation, selector: str, namespace: str) -> str:
+    (pod, *_) = installation.objects("pods", selector, namespace=namespace)
+    address: str = pod["status"]["podIP"]
+    return address
+
+
+def service_address(installation: Installation, where: str) -> str:
+    """A target with numbers for a name: those who may ask no DNS are to be refused for another reason."""
+    host, _, port = where.partition(":")
+    name, *rest = host.split(".")
+    if not name.isalpha() and "-" not in name:
+        return where
+    service = installation.node.kubectl("get", "service", name, "-o", "json", namespace=rest[0])
+    address = json.loads(service)["spec"]["clusterIP"]
+    if address == "None":
+        address = pod_address(installation, f"app.kubernetes.io/component={name.removeprefix('tarsy-')}", rest[0])
+    return f"{address}:{port}"
+
+
+def dial_from(installation: Installation, pod: str, targets: dict[str, str]) -> set[str]:
+    """The targets that a pod of the product's image gets a connection to."""
+    code = f"""
+        import concurrent.futures, socket
+        def connects(target):
+            host, _, port = target.partition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=3).close()
+            except OSError:
+                return False
+            return True
+        targets = {targets!r}
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            for name, reached in zip(targets, threads.map(connects, targets.values())):
+                if reached:
+                    print(name)
+    """
+    return set(installation.run(f"pod/{pod}", code).split())
