@@ -93,7 +93,10 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
     progress.end()
     _report(shell, name, status)
     if keep:
-        print("\nEverything goes on until 'make local-down'. To look around:\n\n  . .demo/env\n  kubectl get inv")
+        print(
+            "\nEverything goes on until 'make local-down'. To look around:\n\n  . .demo/env\n  kubectl get inv\n"
+            f"  tarsy open {name}        # the page of this investigation, in a browser"
+        )
     return 0 if status["phase"] == "Completed" else 1
 
 
