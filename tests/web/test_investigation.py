@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
 import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
-from support import queue, stories
+from support import manifests, queue, stories
+from support.masking import NO_SECRETS
 from tarsy.kube import client
-from tarsy.store.base import databases
+from tarsy.store.base import databases, hints, notify
+from tarsy.store.live import text_streams
 from tarsy.store.queue import journal
-from tarsy.transcript import entries
+from tarsy.transcript import entries, messages, ports
+from tarsy_dev.controlplane import ControlPlane
 
 HOSTILE = (
     "<script>document.title = 'owned'</script> <img src=x onerror=\"document.title='owned'\"> "
@@ -29,21 +34,39 @@ CHAIN = queue.chain(
 class World:
     """Investigations in the namespace that the site serves."""
 
-    def __init__(self, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+        self.plane = plane
         self.namespace = cluster.served.own
         self.database = database
 
     async def begin(self, name: str = "web-crash", **spec: str) -> tuple[UUID, journal.PgJournal]:
         """Admit an investigation and claim it; its id and its journal."""
+        manifest = json.dumps(manifests.investigation(name))
+        created = await asyncio.to_thread(
+            self.plane.kubectl, "create", "-f", "-", "-o", "json", input=manifest, namespace=self.namespace
+        )
         subject = queue.subject(name, **spec)
-        metadata = subject.metadata.model_copy(update={"namespace": self.namespace})
+        uid = json.loads(created)["metadata"]["uid"]
+        metadata = subject.metadata.model_copy(update={"namespace": self.namespace, "uid": uid})
         identity = await queue.admit(self.database, subject.model_copy(update={"metadata": metadata}), chain=CHAIN)
         return identity, await queue.opened(self.database, await queue.claimed(self.database))
 
 
 @pytest.fixture
-def world(cluster: client.Cluster, database: databases.Database) -> World:
-    return World(cluster, database)
+def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+    return World(plane, cluster, database)
+
+
+@pytest.fixture
+async def sender(database: databases.Database) -> AsyncIterator[text_streams.TextSender]:
+    """Sends texts in the making, as a worker does."""
+    sender = text_streams.TextSender(database, secrets=NO_SECRETS)
+    listener = notify.Listener(database.url, hints.Channels({text_streams.WATCHED: sender.hint}))
+    tasks = [asyncio.create_task(part()) for part in (listener.run, sender.run)]
+    yield sender
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def collection(*, text: str = "web-0 restarts: OOMKilled") -> list[entries.Entry]:
@@ -136,3 +159,130 @@ async def test_hostile_texts_are_shown_as_text(page: playwright.Page, world: Wor
     await browsers.look(page, "investigation-hostile")
     await page.locator("#event-agent0\\.0\\.0\\.result").get_by_role("link", name="show the whole").click()
     await playwright.expect(page.locator("pre").last).to_contain_text("x" * 1000)
+
+
+async def test_running_investigation_shows_new_events_and_texts_in_the_making_as_they_come(
+    page: playwright.Page, world: World, sender: text_streams.TextSender
+) -> None:
+    identity, writing = await world.begin()
+    asked = stories.asks("k8s.pods_log", execution="agent0", thinking="Which pod?")
+    await commit(
+        writing,
+        [stories.stage_started("data-collection"), stories.started("agent0", stage="data-collection"), asked],
+    )
+    model_call = ports.StreamedCall(
+        investigation=str(identity),
+        run=0,
+        stage="data-collection",
+        execution="agent0",
+        number=1,
+        kind="agent",
+        strategy="native-thinking",
+    )
+
+    await page.goto(f"/investigations/{identity}")
+    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
+    await playwright.expect(page.locator("#stage-data-collection-waiting .card")).to_have_count(2)
+    await playwright.expect(page.locator("#event-agent0\\.0\\.0\\.call")).to_contain_text("Running")
+    await commit(writing, [stories.ran(asked, 0, text="OOMKilled")])
+    await playwright.expect(page.locator("#parts-agent0\\.0\\.0 > li")).to_have_count(1)
+    text = page.locator("#event-agent0\\.1\\.text")
+    with sender.open_stream(model_call) as stream:
+        stream.text("The \U0001f525 limit")
+        await playwright.expect(text).to_contain_text("The \U0001f525 limit")
+        stream.text(" is <b>too low")
+        await playwright.expect(text).to_contain_text("The \U0001f525 limit is <b>too low")
+        await browsers.look(page, "investigation-running")
+    await commit(
+        writing,
+        [
+            stories.answers("The \U0001f525 limit is <b>too low</b>", execution="agent0", turn=1),
+            stories.ended("agent0"),
+        ],
+    )
+
+    await playwright.expect(page.locator(".making")).to_have_count(0)
+    await playwright.expect(text).to_have_count(1)
+    await playwright.expect(page.locator("#execution-agent0-head")).to_contain_text("Completed")
+    ends: list[entries.Entry] = [
+        stories.stage_ended("data-collection"),
+        stories.run_ended(final_analysis="It is memory."),
+    ]
+    await commit(writing, ends)
+    await playwright.expect(page.locator("#result")).to_contain_text("It is memory.")
+    await playwright.expect(page.locator("#cancel")).to_be_hidden()
+
+
+async def test_page_resumes_after_the_network_was_cut(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    await commit(writing, [stories.stage_started("data-collection")])
+    await page.goto(f"/investigations/{identity}")
+    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
+
+    await page.context.set_offline(True)
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await playwright.expect(page.locator("#live-state")).to_contain_text("Disconnected")
+    await commit(writing, collection()[1:])
+    await page.context.set_offline(False)
+
+    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
+    await playwright.expect(page.locator("#agents-data-collection > article")).to_have_count(3)
+    await playwright.expect(page.locator("li[id='event-agent2.1.text']")).to_have_count(1)
+
+
+async def test_failed_investigation_shows_the_error_of_its_stage(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    message = "no answer in 4 attempts"
+    log: list[entries.Entry] = [
+        stories.stage_started("data-collection"),
+        stories.started("agent0", stage="data-collection"),
+        stories.fell_back("other", execution="agent0"),
+        stories.unanswered(execution="agent0", failure=messages.Failure(kind="fatal", text=message)),
+        stories.ended("agent0", "Failed", message),
+        stories.stage_ended("data-collection", "Failed", message),
+        stories.run_ended("Failed", "StagesFailed", message=message),
+    ]
+    await commit(writing, log)
+
+    await page.goto(f"/investigations/{identity}")
+
+    await playwright.expect(page.locator("#stage-data-collection-head")).to_contain_text(f"Stage Error: {message}")
+    await playwright.expect(page.locator("#execution-agent0-head")).to_contain_text("(With Errors)")
+    await playwright.expect(page.get_by_text("Fallback to another provider")).to_be_visible()
+    await browsers.look(page, "investigation-failed")
+
+
+async def test_cancelling_needs_a_confirmation(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    await commit(writing, [stories.stage_started("data-collection")])
+    await page.goto(f"/investigations/{identity}")
+
+    await page.locator("#cancel").click()
+    await page.get_by_role("button", name="Keep it running").click()
+    await playwright.expect(page.locator("#cancel-dialog")).to_be_hidden()
+    await page.locator("#cancel").click()
+    await page.get_by_role("button", name="Cancel the investigation").click()
+
+    await playwright.expect(page.locator("#head")).to_contain_text("Cancelling")
+    await playwright.expect(page.locator("#cancel-dialog")).to_be_hidden()
+
+
+async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    await commit(writing, [*collection(), *joined("All agree."), *analysis("It is memory.")])
+    await page.goto(f"/investigations/{identity}")
+    field = page.get_by_label("Ask about this investigation")
+
+    await field.fill("Why <b>now</b>?")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+
+    await playwright.expect(page.locator("#run-1")).to_contain_text("Why <b>now</b>?")
+    await playwright.expect(field).to_have_value("")
+    await browsers.look(page, "investigation-question")
+    await page.get_by_role("button", name="Stop the answer").click()
+    await playwright.expect(page.locator("#run-1")).to_contain_text("Cancelled")
+    await asyncio.to_thread(world.plane.kubectl, "delete", "alertinvestigation", "web-crash", namespace=world.namespace)
+    await field.fill("Again?")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    await playwright.expect(page.locator("#ask-error")).to_contain_text("its object was deleted")
+    await playwright.expect(field).to_have_value("Again?")

@@ -102,8 +102,8 @@ class Stage:
     """None: it has not started."""
     seconds: float | None
     agents: list[Card]
-    waiting: int
-    """The number of agents that have not started."""
+    waiting: list[str]
+    """The names of the agents that have not started."""
     synthesis: list[Card]
 
 
@@ -175,13 +175,13 @@ def layout(shown: investigations.Investigation, events: Iterable[timelines.Event
             )
         )
     summaries = {stage.name: stage for stage in shown.stages}
-    agents = dict(zip(shown.stage_names, shown.stage_agents, strict=False))
+    agents = {stage.name: stage.agents for stage in shown.stage_progress}
     analysis = shown.final_analysis
     return Layout(
         investigation=shown,
         lines=[line for key in list(lines) if not _is_question(key) for line in lines.pop(key)],
         stages=[
-            _stage(shown, number, name, summaries.get(name), cards[0, name], agents.get(name, 1))
+            _stage(shown, number, name, summaries.get(name), cards[0, name], agents.get(name, []))
             for number, name in enumerate(shown.stage_names, 1)
         ],
         others=cards[0, ""],
@@ -310,9 +310,10 @@ def _stage(
     name: str,
     summary: investigations.StageSummary | None,
     cards: list[Card],
-    agents: int,
+    agents: list[str],
 ) -> Stage:
     running = [card for card in cards if card.execution.kind != "synthesis"]
+    started = {card.execution.index for card in running}
     has_ended = shown.ended_at is not None or (summary is not None and summary.outcome is not None)
     not_begun = "Cancelled" if shown.ended_at else "Pending"
     return Stage(
@@ -322,7 +323,7 @@ def _stage(
         summary=summary,
         seconds=base.seconds(summary.started_at, summary.ended_at) if summary else None,
         agents=running,
-        waiting=0 if has_ended else max(0, agents - len(running)),
+        waiting=[] if has_ended else [agent for index, agent in enumerate(agents) if index not in started],
         synthesis=[card for card in cards if card.execution.kind == "synthesis"],
     )
 
