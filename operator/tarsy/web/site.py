@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarsy.api import app
-from tarsy.web import assets, investigation, lists, rendering, sign_in
+from tarsy.web import assets, investigation, lists, rendering, sign_in, submit, system
 
 
 def add(application: app.Application) -> None:
@@ -15,3 +15,5 @@ def add(application: app.Application) -> None:
     application.include_router(sign_in.routes(services.access, renderer))
     application.include_router(lists.routes(services.investigation_lists, services.access, renderer))
     application.include_router(investigation.routes(services, renderer))
+    application.include_router(submit.routes(services, renderer))
+    application.include_router(system.routes(services, renderer))

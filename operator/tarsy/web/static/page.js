@@ -66,10 +66,10 @@ export function merge(html) {
 }
 
 /** Sends JSON as the API takes it, and returns the answer. Throws an Error with the API's words if it is refused. */
-export async function send(method, path, body = {}) {
+export async function send(method, path, body = {}, headers = {}) {
   const response = await fetch(path, {
     method,
-    headers: { "Content-Type": "application/json" },
+    headers: { ...headers, "Content-Type": "application/json" },
     body: method === "DELETE" ? undefined : JSON.stringify(body),
   });
   const text = await response.text();

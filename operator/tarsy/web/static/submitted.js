@@ -1,0 +1,54 @@
+// The progress of a submitted alert: the page's part that changes is loaded anew whenever its investigation changes.
+
+import { merge } from "./page.js";
+import { Stream } from "./stream.js";
+
+const PAUSE_MS = 150;
+const { id } = document.getElementById("submitted").dataset;
+const connection = document.getElementById("connection");
+let timer = 0;
+let isLoading = false;
+let isStale = false;
+
+const hasEnded = () => document.getElementById("state").dataset.ended === "yes";
+
+async function load() {
+  timer = 0;
+  if (isLoading) {
+    isStale = true;
+    return;
+  }
+  isLoading = true;
+  isStale = false;
+  try {
+    const response = await fetch(`/submitted/${encodeURIComponent(id)}/state`);
+    if (response.ok) merge(await response.text());
+    else connection.textContent = `This page cannot be updated (${response.status}): load it again.`;
+  } catch {
+    connection.textContent = "Disconnected: trying again.";
+  }
+  isLoading = false;
+  if (hasEnded()) stream?.end();
+  else if (isStale) change();
+}
+
+function change() {
+  timer ||= setTimeout(load, PAUSE_MS);
+}
+
+const stream = hasEnded()
+  ? null
+  : new Stream(`/api/v1/investigations/${encodeURIComponent(id)}/events`, {
+      on: {
+        state(state) {
+          connection.textContent = state === "disconnected" ? "Disconnected: trying again." : "";
+          if (state === "connected") change();
+        },
+        "stream.chunk"() {},
+        "subscription.ended"(message) {
+          stream.end();
+          connection.textContent = message.reason ?? "No more updates.";
+        },
+        event: change,
+      },
+    });
