@@ -67,7 +67,7 @@ class ComponentState(Protocol):
 
 
 class ProcessFact(ComponentState, Protocol):
-    """A fact that a process reports: of this process (`.py.Fact`) or of any (`catalogue.Report`)."""
+    """A fact that a process reports: of this process (`component_states`) or of any (`catalogue.Report`)."""
 
     @property
     def kind(self) -> str:
