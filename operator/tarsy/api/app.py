@@ -32,6 +32,8 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import reporter
 from tarsy.store.reads import snapshots
 
+UNAVAILABLE = (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError)
+"""Errors that are answered 503: the same request may work later."""
 STATEMENT_SECONDS = 10.0
 """The time limit of a database statement that a caller waits for; a worker's may take longer."""
 _DESCRIPTION = """\
@@ -168,7 +170,7 @@ def _without_routes(*dependencies: params.Depends) -> Application:
     )
     app.router.route_class = strict.Route
     problems.install(app)
-    for error in (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError):
+    for error in UNAVAILABLE:
         app.add_exception_handler(error, _unavailable)
     return app
 

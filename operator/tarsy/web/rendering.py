@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from fastapi import Request, Response
 
-from tarsy import errors
+from tarsy.api import app
 from tarsy.serve import problems, strict
 from tarsy.transcript import control_characters
 from tarsy.web import assets, markdown
@@ -93,7 +93,7 @@ class Renderer:
                         return await handle(request)
                     except problems.Problem as problem:
                         return renderer.problem(request, problem)
-                    except errors.TemporaryError as error:
+                    except app.UNAVAILABLE as error:
                         message = f"{error}; load the page again"
                         return renderer.problem(request, problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message))
 

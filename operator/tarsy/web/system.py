@@ -11,10 +11,8 @@ from typing import Any
 import yaml
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy import errors
 from tarsy.api import app
 from tarsy.auth import permissions
-from tarsy.kube import objects
 from tarsy.serve import problems
 from tarsy.views import mcp_servers, system
 from tarsy.web import rendering
@@ -115,7 +113,7 @@ async def read_part(reading: Awaitable[Any]) -> Part:
         return Part(content=await reading)
     except problems.Problem as problem:
         return Part(problem=problem.detail)
-    except (errors.TemporaryError, objects.RefusedError) as error:
+    except app.UNAVAILABLE as error:
         return Part(problem=str(error))
 
 
