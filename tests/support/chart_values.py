@@ -87,8 +87,13 @@ def _drawn(node: Object) -> st.SearchStrategy[Any]:
 
 
 def _fitting(pattern: str) -> st.SearchStrategy[str]:
-    """Texts of a pattern, whose `$` is the very end."""
-    return st.from_regex(re.compile(pattern), fullmatch=True).filter(lambda text: not text.endswith("\n"))
+    """Texts of a pattern, whose `$` is the very end.
+
+    Helm writes `y` and `n` without quotes, and kubectl reads them as booleans: docs/install.md says so.
+    """
+    return st.from_regex(re.compile(pattern), fullmatch=True).filter(
+        lambda text: not text.endswith("\n") and text.lower() not in ("y", "n")
+    )
 
 
 def _mapping(node: Object) -> st.SearchStrategy[Object]:
