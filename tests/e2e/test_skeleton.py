@@ -263,13 +263,15 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
             "POST", ALERTS, body=body if isinstance(body, bytes) else json.dumps(body).encode()
         )
 
+    no_chain = "No chain found for alert type 'nothing'. Available alert types: none"
     assert await post({"alert_type": "nothing", "data": "x"}) == (
         400,
         {
             "type": "about:blank",
             "status": 400,
             "title": "Bad Request",
-            "detail": "No chain found for alert type 'nothing'. Available alert types: none",
+            "detail": no_chain,
+            "errors": [{"place": "alert_type", "message": no_chain}],
         },
     )
     await operator.apply(manifests.chain())

@@ -46,7 +46,7 @@ _PURGE = text("""
   UPDATE investigations
   SET purged_at = clock_timestamp(),
     author = '', words = NULL, alert_type = '', alert_data = '', severity = NULL, runbook_url = NULL,
-    target = '',
+    target = '', labels = NULL, alert_summary = '', generator_url = NULL, external_url = NULL, agent_names = NULL,
     chain_name = NULL, chain_namespace = NULL, chain_generation = NULL, chain_hash = NULL, chain_version = NULL,
     chain = NULL, stage_names = '{}', stage_agents = '{}', on_resolved = NULL
   WHERE id = :id
