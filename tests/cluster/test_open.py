@@ -16,11 +16,11 @@ import pytest
 from click import testing
 from support import accounts, apis
 from tarsy.api import app
-from tarsy.cli import kubeconfig, main
+from tarsy.cli import kubeconfig, main, port_forward
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site
-from tarsy_dev import controlplane
+from tarsy_dev import chart, controlplane
 
 
 @pytest.fixture
@@ -157,4 +157,18 @@ def test_without_a_service_the_way_to_name_the_address_is_told(
     )
 
     assert result.exit_code == 1
-    assert f"namespace {namespace} has no Service of TARSy. Name the API's address with --api" in result.output
+    assert f"namespace {namespace} has no Service of TARSy's API. Name the API's address with --api" in result.output
+
+
+@pytest.mark.parametrize("mode", ["single", "split"])
+def test_the_apis_service_is_found_among_those_of_the_chart(
+    mode: str, plane: controlplane.ControlPlane, namespace: str, config: Path
+) -> None:
+    config.write_text(plane.kubeconfig(namespace=namespace).read_text())
+    rendered = chart.rendered({"mode": mode, "postgres": {"trial": True}}, name="team-a", namespace=namespace)
+    services = [each for each in chart.objects(rendered) if each["kind"] == "Service"]
+    for service in services:
+        plane.kubectl("apply", "-f", "-", input=json.dumps(service), namespace=namespace)
+
+    assert len(services) == 3
+    assert port_forward.api_service(namespace) == "team-a-tarsy"

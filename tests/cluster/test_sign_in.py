@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy
 from support import accounts, apis
 from tarsy.api import app
+from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site
@@ -20,7 +21,7 @@ from tarsy.web import site
 WEBHOOK = "the webhook's token"
 JSON = {"Content-Type": "application/json"}
 
-Serve = Callable[[], Awaitable[aiohttp.ClientSession]]
+Serve = Callable[..., Awaitable[aiohttp.ClientSession]]
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncI
     """Serves a replica of the API with its pages, and returns a client of it that keeps no cookies."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start() -> aiohttp.ClientSession:
-            parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+        async def start(settings: platforms.API | None = None) -> aiohttp.ClientSession:
+            parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK, settings=settings, clock=lambda: 0.0)
             application = app.build(parts)
             site.add(application)
             url = await stack.enter_async_context(apis.listening(parts, application=application))
@@ -197,3 +198,31 @@ async def test_signing_in_leads_to_a_page_of_ours_only(serve: Serve, reader: str
         async with api.get(address, allow_redirects=False) as response:
             assert response.status == expected, page
             assert response.headers.get("Location") == (page if expected == 303 else None)
+
+
+async def test_guesses_from_an_address_delay_no_session_from_there(serve: Serve, reader: str) -> None:
+    api = await serve(platforms.API(requests_per_second=1, burst=8))  # whose clock stands still
+    _, cookie = await sign_in(api, await sign_in_address(api, reader))
+    assert await list_status(api, cookie) == 200
+
+    guesses = [await list_status(api, f"{number}") for number in range(20)]
+
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    assert await list_status(api, cookie) == 200
+
+
+async def test_a_page_at_another_address_is_told_what_to_set(serve: Serve, admin: client.Cluster) -> None:
+    api = await serve(platforms.API(public_url="https://tarsy.example"))
+    editor = await accounts.create(admin, f"editor-{uuid.uuid4().hex[:8]}", may=accounts.EDITOR)
+    _, cookie = await sign_in(api, await sign_in_address(api, editor))
+    path = f"/api/v1/investigations/{uuid.uuid4()}/cancel"
+    headers = JSON | {"Cookie": f"tarsy_session={cookie}"}
+
+    async with api.post(path, headers=headers | {"Origin": "https://other.example"}, data=b"{}") as response:
+        refused = await response.json(content_type=None)
+    async with api.post(path, headers=headers | {"Origin": "https://tarsy.example"}, data=b"{}") as response:
+        accepted = response.status
+
+    assert "api.public_url" in refused["detail"]
+    assert accepted == 404

@@ -99,7 +99,7 @@ class _StatementLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the routes call, and the pages as well."""
+    """The services that the routes and the pages call."""
 
     access: permissions.Access
     alert_intake: intake.Intake

@@ -171,7 +171,8 @@ class Identities:
                 groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, trusted_proxies.PROXIED))
                 return reviews.User(name=origin.name, groups=tuple(groups)), "proxy"
             if cookie := sessions.cookie_of(request):
-                self._count(f"address {network}", busy)
+                if not self.sessions.has_seen(cookie):
+                    self._count(f"address {network}", busy)
                 if user := await self.sessions.user(cookie):
                     return user, "session"
                 raise credentials.session_ended()

@@ -16,7 +16,8 @@ from tarsy.auth import credentials
 from tarsy.config.model import fields, platforms
 from tarsy.serve import problems, trusted_proxies
 
-_HOW = "name it in api.allowed_origins of the platform file if its pages may watch"
+_TO_WATCH = "name it in api.allowed_origins of the platform file if its pages may watch"
+_TO_CHANGE = "if people reach TARSy there, it has to be api.public_url of the platform file"
 _READING = ("GET", "HEAD")
 
 
@@ -33,15 +34,15 @@ class Origins:
 
         `is_ambient`: the browser adds the caller's credential by itself.
         """
-        self._ensure(connection, required=is_ambient, allowed=self._allowed)
+        self._ensure(connection, required=is_ambient, allowed=self._allowed, remedy=_TO_WATCH)
 
     def ensure_own_change(self, request: HTTPConnection) -> None:
         """Raise a Problem for a change that no page of ours has sent, and for one that is no JSON."""
         if request.scope["type"] == "http" and request.scope["method"] not in _READING:
             credentials.refuse_forms(request)
-            self._ensure(request, required=True, allowed=frozenset())
+            self._ensure(request, required=True, allowed=frozenset(), remedy=_TO_CHANGE)
 
-    def _ensure(self, connection: HTTPConnection, *, required: bool, allowed: frozenset[str]) -> None:
+    def _ensure(self, connection: HTTPConnection, *, required: bool, allowed: frozenset[str], remedy: str) -> None:
         origins = connection.headers.getlist("Origin")
         if not origins:
             if required:
@@ -51,4 +52,4 @@ class Origins:
         origin = fields.origin_of(origins[0]) if len(origins) == 1 else None
         if origin is None or origin not in (*allowed, *self._own, self._proxies.site(connection)):
             excerpt = ", ".join(origins)[: problems.ECHOED_MAX]
-            raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {excerpt} is none of ours: {_HOW}")
+            raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {excerpt} is none of ours: {remedy}")

@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import secrets
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import cookies
@@ -30,6 +31,8 @@ COOKIE = "tarsy_session"
 LIFETIME_MAX = timedelta(hours=8)
 LIFETIME_WITHOUT_END = timedelta(minutes=15)
 """The lifetime of a session whose token names no end."""
+SEEN_MAX = 2048
+"""Cookies that a process remembers."""
 _SECRET_BYTES = 32
 _SECRET_LENGTH_MAX = 100
 """Characters of a code or cookie; a longer one is none of ours."""
@@ -55,7 +58,7 @@ def lifetime(token_end: float | None) -> timedelta:
     """Return the lifetime of a session; `token_end` is in seconds of Unix time, None if the token names no end."""
     if token_end is None:
         return LIFETIME_WITHOUT_END
-    return max(timedelta(0), min(LIFETIME_MAX, timedelta(seconds=min(token_end - time.time(), 1e9))))
+    return timedelta(seconds=min(LIFETIME_MAX.total_seconds(), max(0.0, token_end - time.time())))
 
 
 class Sessions:
@@ -63,6 +66,8 @@ class Sessions:
 
     def __init__(self, database: databases.Database) -> None:
         self._database = database
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        """The digests of the latest cookies that had a session. Only the database says whether they still have it."""
 
     async def create_code(self, user: reviews.User, *, token_end: float | None) -> Code:
         """Create a one-time code for a user."""
@@ -84,8 +89,19 @@ class Sessions:
         """Return the user of a session. None if the cookie is unknown, or its session has ended."""
         if len(cookie) > _SECRET_LENGTH_MAX:
             return None
-        session = await browser_sessions.read(self._database, _digest(cookie))
-        return _user(session.identity) if session else None
+        digest = _digest(cookie)
+        session = await browser_sessions.read(self._database, digest)
+        self._seen.pop(digest, None)
+        if session is None:
+            return None
+        self._seen[digest] = None
+        if len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        return _user(session.identity)
+
+    def has_seen(self, cookie: str) -> bool:
+        """Whether a cookie had a session when it was last read in this process."""
+        return _digest(cookie) in self._seen
 
     async def end(self, cookie: str) -> None:
         """End the session of a cookie, if there is one."""

@@ -6,21 +6,12 @@ The token is exchanged for a one-time code. The browser gets the code alone, and
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import threading
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from contextlib import nullcontext, suppress
+from typing import TextIO
 from urllib import parse
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-SELECTOR = "app.kubernetes.io/name=tarsy"
-"""Selects the API's Service, which the chart has made."""
-_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:([0-9]+) ")
 
 
 @click.command(help="Open the pages in a browser: the list, or the investigation NAME.")
@@ -59,12 +50,13 @@ def command(
     no_browser: bool,
 ) -> None:
     """Sign a browser in."""
-    from tarsy.cli import kubeconfig, remote
+    from tarsy.cli import kubeconfig, port_forward, remote
 
     token = token_file.read().strip() if token_file else os.environ.get("TARSY_TOKEN", "")
     token = token or kubeconfig.token(context=context)
     page = f"/investigations/{_uid(name, namespace, context)}" if name else "/"
-    with _reachable(api, service_namespace, context) as url:
+    reachable = nullcontext(api.rstrip("/")) if api else port_forward.to_api(service_namespace, context=context)
+    with reachable as url:
         address = remote.API(url, token=token).ask("POST", "/api/v1/session-codes", {})["url"]
         needs_sign_in = bool(parse.urlsplit(address).query)
         address = f"{address}&next={parse.quote(page)}" if needs_sign_in else address.rstrip("/") + page
@@ -84,31 +76,3 @@ def _uid(name: str, namespace: str | None, context: str | None) -> str:
     return kubeconfig.kubectl(
         "get", "alertinvestigations.tarsy.dev", name, *scope, "-o", "jsonpath={.metadata.uid}", context=context
     )
-
-
-@contextmanager
-def _reachable(api: str | None, namespace: str, context: str | None) -> Iterator[str]:
-    """Yield the API's address: `api`, or a forwarded port of this machine."""
-    from tarsy.cli import kubeconfig
-
-    if api is not None:
-        yield api.rstrip("/")
-        return
-    names = kubeconfig.kubectl(
-        "get", "services", "-n", namespace, "-l", SELECTOR, "-o", "jsonpath={.items[*].metadata.name}", context=context
-    ).split()
-    if len(names) != 1:
-        found = f"several Services of TARSy: {', '.join(names)}" if names else "no Service of TARSy"
-        message = f"namespace {namespace} has {found}. Name the API's address with --api"
-        raise click.ClickException(message)
-    command = ["kubectl", *(["--context", context] if context else [])]
-    command += ["port-forward", "-n", namespace, f"service/{names[0]}", ":http", "--address", "127.0.0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
-        try:
-            assert forward.stdout  # noqa: S101 - it is a pipe
-            match = _FORWARDED.match(forward.stdout.readline())
-            if match is None:  # kubectl has said why on stderr
-                raise click.ClickException(f"no port can be forwarded to Service {namespace}/{names[0]}")
-            yield f"http://127.0.0.1:{match[1]}"
-        finally:
-            forward.terminate()

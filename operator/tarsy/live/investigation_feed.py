@@ -39,7 +39,7 @@ class GoneError(Exception):
 
 
 class Source:
-    """What all feeds of a process share: the database, the memory of backlogs, and the number of pages read at once."""
+    """The common source of all feeds of a process: the database, the memory of backlogs, a limit of reads at once."""
 
     READS = 2
     """Pages that are read at once for readers, and as many for catch-ups."""

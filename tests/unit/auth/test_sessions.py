@@ -1,0 +1,54 @@
+"""Lifetimes and cookies of sessions."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import HTTPConnection
+from tarsy.auth import sessions
+
+
+@given(st.none() | st.floats(allow_nan=False, allow_infinity=False))
+def test_a_session_outlives_neither_eight_hours_nor_its_token(token_end: float | None) -> None:
+    before = time.time()
+    lifetime = sessions.lifetime(token_end)
+
+    assert timedelta(0) <= lifetime <= timedelta(hours=8)
+    if token_end is None:
+        assert lifetime == timedelta(minutes=15)
+    else:
+        assert lifetime.total_seconds() <= max(0.0, token_end - before) + 1e-6
+
+
+def test_a_session_lasts_as_long_as_its_token() -> None:
+    end = time.time() + 3600
+
+    assert timedelta(minutes=59) < sessions.lifetime(end) <= timedelta(hours=1)
+
+
+def test_the_cookie_is_for_https_alone_where_the_site_is() -> None:
+    begun = sessions.Begun(cookie="secret", until=datetime(2026, 11, 25, 12, tzinfo=UTC))
+
+    assert "; Secure" in sessions.set_cookie(begun, is_https=True)
+    assert "Secure" not in sessions.set_cookie(begun, is_https=False)
+    assert "expires=Wed, 25 Nov 2026 12:00:00 GMT" in sessions.set_cookie(begun, is_https=True)
+
+
+def connection(*cookies: str) -> HTTPConnection:
+    headers = [(b"cookie", cookie.encode("latin-1")) for cookie in cookies]
+    return HTTPConnection({"type": "http", "headers": headers})
+
+
+def test_a_request_with_several_session_cookies_has_none() -> None:
+    assert sessions.cookie_of(connection("a=b; tarsy_session=x")) == "x"
+    assert sessions.cookie_of(connection("tarsy_session=x; tarsy_session=y")) is None
+    assert sessions.cookie_of(connection("tarsy_session=x", "tarsy_session=y")) is None
+    assert sessions.cookie_of(connection("xtarsy_session=x; tarsy_session=")) is None
+
+
+@given(st.lists(st.text(st.characters(codec="latin-1"), max_size=50), max_size=3))
+def test_any_cookie_header_is_read(headers: list[str]) -> None:
+    sessions.cookie_of(connection(*headers))
