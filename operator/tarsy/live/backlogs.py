@@ -110,9 +110,12 @@ class Backlog:
         self._size += sum(map(len, encoded))
         self._filled.set()
 
-    async def put_as_read(self, encoded: deque[bytes]) -> None:
-        """Add each event once there is room for it, and take it out of `encoded`; all are held until then."""
+    def hold(self, encoded: Iterable[bytes]) -> None:
+        """Count events that `put_as_read` is to add."""
         self._memory.hold(encoded)
+
+    async def put_as_read(self, encoded: deque[bytes]) -> None:
+        """Add each event once there is room for it, and take it out of `encoded`; `hold` has counted all of them."""
         try:
             while encoded:
                 await self.wait_for_room()

@@ -7,9 +7,10 @@ subscriber that joins catches up from the log in pages, and then receives what t
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -68,6 +69,47 @@ class _Page:
     """The number of the last entry."""
 
 
+class _Reading:
+    """A page that is read once for all catch-ups that wait for it.
+
+    It keeps its slot until their backlogs have counted the page: else the next one would be read into memory that is
+    taken, though nothing says so yet.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[_Page]], slots: asyncio.Semaphore) -> None:
+        self._read = read
+        self._slots = slots
+        self._has_slot = False
+        self._waiting = 0
+        self.task = asyncio.create_task(self._page())
+        self.task.add_done_callback(self._finish)
+
+    @asynccontextmanager
+    async def page(self) -> AsyncIterator[_Page]:
+        """Yield the page to a catch-up, whose backlog has counted what it takes of it when the block ends."""
+        self._waiting += 1
+        try:
+            yield await asyncio.shield(self.task)
+        finally:
+            self._waiting -= 1
+            self._release_slot()
+
+    async def _page(self) -> _Page:
+        await self._slots.acquire()
+        self._has_slot = True
+        return await self._read()
+
+    def _finish(self, task: asyncio.Task[_Page]) -> None:
+        if not task.cancelled():
+            task.exception()  # it is retrieved here: all who wait for it may be gone
+        self._release_slot()
+
+    def _release_slot(self) -> None:
+        if self._has_slot and self.task.done() and not self._waiting:
+            self._has_slot = False
+            self._slots.release()
+
+
 class InvestigationFeed:
     """The subscribers of one investigation, and the state that they have received."""
 
@@ -92,7 +134,7 @@ class InvestigationFeed:
         self._status: live_events.LiveEvent | None = None
         self._course: stage_rows.StageProgress | None = None
         """The stages, for the updates of a translation."""
-        self._pages: dict[tuple[int, int], asyncio.Task[_Page]] = {}
+        self._pages: dict[tuple[int, int], _Reading] = {}
         """Pages that are being read for catch-ups, by the entries before and at their end."""
         self._held_back: list[payloads.Piece] | None = None
         """Pieces of text that arrive while a page of the log is read: the page is sent first."""
@@ -163,31 +205,30 @@ class InvestigationFeed:
             await subscriber.backlog.wait_for_room()
             if after >= self.last:
                 return after
-            page = await self._shared_page(after)
-            events, after, is_full = _first_events(page, after=after, limit=left)
-            left -= len(events)
-            encoded = subscriber.encode(events)
+            async with self._reading(after).page() as page:
+                events, after, is_full = _first_events(page, after=after, limit=left)
+                left -= len(events)
+                encoded = subscriber.encode(events)
+                subscriber.backlog.hold(encoded)
             del page, events  # the backlog counts what waits
             await subscriber.backlog.put_as_read(encoded)
         await subscriber.backlog.wait_for_room()
         return after
 
-    async def _shared_page(self, after: int) -> _Page:
-        """Return the page after entry `after`, read once for all catch-ups that wait for it."""
+    def _reading(self, after: int) -> _Reading:
+        """Return the reading of the page after entry `after`, one for all catch-ups that wait for it."""
         key = (after, self.last)
         reading = self._pages.get(key)
         if reading is None:
-            reading = self._pages[key] = asyncio.create_task(self._read_page(after=after, upto=self.last))
-            reading.add_done_callback(lambda _: self._pages.pop(key))
-            # Its error is retrieved here: all who wait for it may be gone.
-            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(reading)
+            read = functools.partial(self._read_page, after=after, upto=self.last)
+            reading = self._pages[key] = _Reading(read, self._source.catch_up_reads)
+            reading.task.add_done_callback(lambda _: self._pages.pop(key))
+        return reading
 
     async def _read_page(self, *, after: int, upto: int) -> _Page:
-        async with self._source.catch_up_reads:
-            await self._source.memory.wait_for_room()
-            page = await self._log_page(after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES)
-            return _Page(entries=await self._events(page, after=after), last=page.last)
+        await self._source.memory.wait_for_room()
+        page = await self._log_page(after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES)
+        return _Page(entries=await self._events(page, after=after), last=page.last)
 
     async def _log_page(
         self, *, after: int, limit: int, upto: int | None = None, size: int | None = None

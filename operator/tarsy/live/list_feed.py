@@ -115,6 +115,7 @@ class ListFeed:
                     return
             after = changed.horizon
             encoded = subscriber.encode(events)
+            subscriber.backlog.hold(encoded)
             del changed, events  # the backlog counts what waits
             await subscriber.backlog.put_as_read(encoded)
 

@@ -80,6 +80,7 @@ async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_r
     held = backlogs.Memory()
     box = watching.box(held)
     told = [bytes([number]) * 100_000 for number in range(10)]
+    box.hold(told)
     waiting = asyncio.create_task(box.put_as_read(deque(told)))
     await asyncio.sleep(0)
     assert (held.size, box._size) == (1_000_000, 100_000)
