@@ -101,6 +101,7 @@ class _StatementLimit:
 class Services:
     """The services that the routes and the pages call."""
 
+    database: databases.Database
     access: permissions.Access
     alert_intake: intake.Intake
     question_intake: questions.Questions
@@ -214,6 +215,7 @@ def examples() -> dict[str, str]:
 def _services(parts: Parts) -> Services:
     held_bodies = bodies.Bodies()
     return Services(
+        database=parts.database,
         access=permissions.Access(
             cluster=parts.cluster,
             database=parts.database,

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.transcript import entries, excerpts
+from tarsy.transcript import entries, excerpts, messages
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
@@ -25,6 +25,9 @@ SEARCHED_MAX = 64 * 1024
 
 ERROR_MAX = 200
 """Characters of a provider's error that the status shows while the request is retried."""
+
+NAME_MAX = 200
+"""Characters of the name of a call that its facts hold: a model may ask for a tool of any name."""
 
 STAGE_REASONS = ("StagesCompleted", "StagesFailed")
 """The reasons of a run that its stages ended."""
@@ -64,12 +67,13 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
             "messages": "integer",
             "model_calls": "integer",
             "tool_calls": "integer",
+            "call_facts": "text",
         },
         """
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque,
-      messages, model_calls, tool_calls)
+      messages, model_calls, tool_calls, call_facts)
     SELECT investigation, seq, fenced.at, claims, kind, version, run, stage, execution, CAST(body AS json),
-      CAST(opaque AS json), messages, model_calls, tool_calls
+      CAST(opaque AS json), messages, model_calls, tool_calls, CAST(call_facts AS json)
     FROM fenced, {rows}""",
     ),
     "wholes": (
@@ -283,6 +287,7 @@ def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> 
                 "body": stored.body,
                 "opaque": stored.opaque,
                 **_counts(prepared.entry),
+                "call_facts": call_facts(prepared.entry),
             },
         )
     return changes
@@ -295,6 +300,38 @@ def _counts(entry: entries.Entry) -> Row:
         "model_calls": int(registry.model_call(entry) is not None),
         "tool_calls": len(registry.tool_runs(entry)),
     }
+
+
+def call_facts(entry: entries.Entry) -> str | None:
+    """Return the facts of an entry's calls as JSON, a list of objects; None if it has no calls."""
+    facts: list[dict[str, Any]] = [
+        {
+            "name": excerpts.one_line(run.call.name, NAME_MAX),
+            "seconds": run.seconds,
+            "failed": run.result.failed,
+            "failure": ("in_doubt" if run.result.in_doubt else "error") if run.result.failed else None,
+        }
+        for run in registry.tool_runs(entry)
+    ]
+    if call := registry.model_call(entry):
+        reply = registry.reply(entry)
+        failure = reply if isinstance(reply, messages.Failure) else None
+        facts.append(
+            {
+                "name": excerpts.one_line(f"{call.provider}/{call.model}", NAME_MAX),
+                "seconds": call.seconds,
+                "failed": failure is not None,
+                "failure": failure and failure.kind,
+                "code": failure and excerpts.one_line(failure.code, NAME_MAX),
+                "input_tokens": call.usage.input_tokens,
+                "output_tokens": call.usage.output_tokens,
+                "thinking_tokens": call.usage.thinking_tokens,
+                "total_tokens": call.usage.total_tokens,
+                "cost": call.cost,
+                "attempts": len(call.attempts),
+            }
+        )
+    return json.dumps(facts, ensure_ascii=False, allow_nan=False) if facts else None
 
 
 def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: RunAndStage) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.store.reads import transcript_pages
+from tarsy.store.reads import trace_index, transcript_pages
 from tarsy.transcript import entries, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, transcripts
@@ -134,6 +134,77 @@ class Called(transcripts.ToolCall):
     """The summary that the model read instead of the result; null if it read the result."""
     asked_by: int
     """The number of the model call whose answer asked for it; 0 if unknown."""
+
+
+class IndexRow(base.View):
+    """A stage, an execution, a model call or a tool call, without its texts."""
+
+    type: trace_index.RowType
+    n: int | None
+    """The number of a call among the calls of its type, as in `/trace`; null of a stage and of an execution."""
+    seq: int
+    """The number of the log's entry that starts a stage or an execution, or records a call."""
+    run: int
+    stage: str
+    execution: str
+    execution_name: str
+    name: str
+    """The name of a stage or an execution; `provider/model` of a model call, `server.tool` of a tool call. The name of
+    a call is cut to 200 characters."""
+    started_at: datetime | None
+    """The start. A tool call begins here with the commit of the answer that asked for it, because the log has no starts
+    of calls. Null for a skipped stage."""
+    ended_at: datetime | None
+    """The end; of a call the time of its commit. Null while it runs."""
+    seconds: float | None
+    outcome: str | None
+    """The outcome of a stage or an execution, null while it runs; ok or failed of a call."""
+    failed: bool
+    failure: str | None
+    """timeout, rejected or fatal of a model call; error or in_doubt of a tool call."""
+    failure_code: str | None
+    input_tokens: int | None
+    """Tokens, those of a stage or an execution as of now."""
+    output_tokens: int | None
+    thinking_tokens: int | None
+    total_tokens: int | None
+    cost: base.Cost | None
+    failed_attempts: int
+    """The number of its requests that failed."""
+    calls: int
+    """The number of an execution's calls as of now; 0 for all others."""
+
+
+class Index(base.View):
+    """Some rows of the index of a trace."""
+
+    rows: list[IndexRow]
+    """By run, stage, execution and commit: each stage before its executions, each execution before its calls."""
+    total: int
+    """The number of rows that the filters leave."""
+    upto: int
+    """The entry of the log up to which it was read; the next page gives it back, so that no row moves."""
+    begins_at: datetime | None
+    """The start of the first stage or execution."""
+    ends_at: datetime | None
+    """The last commit."""
+    runs: int
+    """The number of runs: the investigation itself and the questions."""
+    ended: bool
+    """Whether no run goes on."""
+
+
+class Matches(base.View):
+    """The calls in some entries of the log that have a text in them."""
+
+    llm: list[int]
+    """The numbers of model calls: in their answers, with thoughts and calls, or in their failures."""
+    tool: list[int]
+    """The numbers of tool calls: in their arguments or in their results, as far as the log has them."""
+    last: int
+    """The value of `after` to go on."""
+    more: bool
+    """Whether there are entries that were not searched."""
 
 
 def lines(page: Iterable[transcript_pages.NumberedEntry], names: Mapping[str, str]) -> list[Line]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarsy.api import app
-from tarsy.web import assets, investigation, lists, rendering, sign_in, submit, system
+from tarsy.web import assets, investigation, lists, rendering, sign_in, submit, system, traces
 
 
 def add(application: app.Application) -> None:
@@ -17,3 +17,4 @@ def add(application: app.Application) -> None:
     application.include_router(investigation.routes(services, renderer))
     application.include_router(submit.routes(services, renderer))
     application.include_router(system.routes(services, renderer))
+    application.include_router(traces.routes(services.database, services.access, renderer, mask=services.mask))

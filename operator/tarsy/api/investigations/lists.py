@@ -82,6 +82,7 @@ def _in_utc(time: datetime) -> datetime:
         raise ValueError("give a time between the years 1 and 9999") from None
 
 
+Boolean = Annotated[bool, BeforeValidator(_ensure_json_boolean)]
 Moment = Annotated[AwareDatetime, BeforeValidator(_ensure_rfc3339), AfterValidator(_in_utc)]
 Phases = Annotated[
     list[investigations.Phase] | None,
@@ -140,7 +141,7 @@ Name = Annotated[
     ),
 ]
 Grounded = Annotated[
-    Annotated[bool, BeforeValidator(_ensure_json_boolean)] | None,
+    Boolean | None,
     Query(
         description="Whether the result rests on something that was inspected; without a result neither matches.",
         examples=[False],

@@ -7,18 +7,49 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
-from tarsy.api.investigations import reads
+from tarsy.api.investigations import lists, reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import transcript_pages
+from tarsy.store.reads import trace_index, transcript_pages
 from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, traces
 
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
+
+INDEX_MAX = 500
+"""Rows of a page of the index."""
+_POSITION_MAX = 2**31 - 1
+
+Offset = Annotated[int, Query(ge=0, le=_POSITION_MAX, description="Rows that are left out before the page.")]
+Upto = Annotated[
+    int | None,
+    Query(ge=0, le=2**63 - 1, description="`upto` of the first page; without it the log is read to its end."),
+]
+Run = Annotated[int | None, Query(ge=0, le=_POSITION_MAX, description="Only this run; 0 is the investigation itself.")]
+Failed = Annotated[lists.Boolean, Query(description="Only what failed, with its stages and executions.")]
+Name = Annotated[
+    str,
+    Query(
+        max_length=200,
+        pattern=r"^[^\x00]*$",
+        examples=["pods_log"],
+        description="A part of a name, in any case: of a call, a stage, an execution or a failure.",
+    ),
+]
+Needle = Annotated[
+    str,
+    Query(
+        min_length=2,
+        max_length=200,
+        pattern=r"^[^\x00]+$",
+        examples=["OOMKilled"],
+        description="The text, in any case.",
+    ),
+]
 
 
 def routes(
@@ -35,6 +66,31 @@ def routes(
     ) -> Response:
         """Return its model calls and tool calls, a line each: those after entry `after` of its log."""
         return await responder.respond(lambda: read(database, target.id, after=after, limit=limit))
+
+    @router.get("/index", operation_id="indexCalls", response_model=traces.Index)
+    async def index(
+        target: permissions.Target = Depends(may.read),
+        offset: Offset = 0,
+        limit: Annotated[int, Query(ge=1, le=INDEX_MAX, description="Rows of the page.")] = INDEX_MAX,
+        upto: Upto = None,
+        run: Run = None,
+        *,
+        failed: Failed = False,
+        name: Name = "",
+    ) -> Response:
+        """Return its stages, executions, model calls and tool calls without their texts, ordered as they belong."""
+        wanted = trace_index.Filter(run=run, failed=failed, text=name)
+        return await responder.respond(
+            lambda: read_index(database, target.id, wanted, upto=upto, offset=offset, limit=limit)
+        )
+
+    @router.get("/search", operation_id="searchCalls", response_model=traces.Matches)
+    async def search(q: Needle, target: permissions.Target = Depends(may.read), after: reads.After = 0) -> Response:
+        """Return the calls whose answers, arguments or results have a text in them, in some entries after `after`.
+
+        One request searches 100 entries, fewer where they are large.
+        """
+        return await responder.respond(lambda: read_matches(database, target.id, needle=q, after=after))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=traces.Asked)
     async def llm(n: Number, target: permissions.Target = Depends(may.read)) -> Response:
@@ -62,6 +118,28 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
         if lines or not page.more:
             return traces.Trace(calls=lines, last=page.last, more=page.more)
         after = page.last
+
+
+async def read_index(
+    database: databases.Database,
+    identity: UUID,
+    wanted: trace_index.Filter,
+    *,
+    upto: int | None = None,
+    offset: int = 0,
+    limit: int = INDEX_MAX,
+) -> traces.Index:
+    """Read a page of the index; raises a Problem if there is no such investigation."""
+    end = await reads.log_end(database, identity)
+    upto = end if upto is None else min(upto, end)
+    page = await trace_index.page(database, identity, wanted, upto=upto, offset=offset, limit=limit)
+    return await asyncio.to_thread(traces.Index.model_validate, page)
+
+
+async def read_matches(database: databases.Database, identity: UUID, *, needle: str, after: int) -> traces.Matches:
+    """Search some entries; raises a Problem if there is no such investigation."""
+    await reads.log_end(database, identity)
+    return traces.Matches.model_validate(await trace_index.search(database, identity, needle=needle, after=after))
 
 
 async def read_model_call(

@@ -15,7 +15,7 @@ from tarsy.store.base import databases, tables
 if TYPE_CHECKING:
     from alembic import script
 
-NEWEST = "alert_labels"
+NEWEST = "call_facts"
 """The newest revision of the schema: the name of its migration."""
 MIGRATION_SECONDS = 600.0
 """The limit of a migration: an index of existing rows may take long, and another migration may have to end first."""

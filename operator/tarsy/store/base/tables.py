@@ -281,11 +281,13 @@ entries = Table(
     Column("messages", Integer, nullable=False, server_default="0"),
     Column("model_calls", Integer, nullable=False, server_default="0"),
     Column("tool_calls", Integer, nullable=False, server_default="0"),
+    Column("call_facts", JSON(none_as_null=True)),
 )
 """The log, append-only (`transcript.entries`).
 
 `body` is JSON of storable text. `opaque` may hold escapes that Postgres cannot parse, so no view reads it. The numbers
 of an entry's messages and calls are columns: so a page of messages or calls is numbered without reading earlier bodies.
+`call_facts` lists an object for each call, without texts (`reads.trace_index`); null in entries of older builds.
 """
 
 tool_results = Table(

@@ -1,0 +1,220 @@
+"""The pages of a trace: a waterfall of stages, executions and calls, and each call with its texts.
+
+The waterfall shows the index, which has no texts. A script fetches the rows that are seen, in parts, and a call when it
+is opened; without the script there are pages of rows and a page of each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+from urllib import parse
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from tarsy.api.investigations import lists, traces
+from tarsy.auth import permissions
+from tarsy.store.base import databases
+from tarsy.store.reads import trace_index
+from tarsy.views import base
+from tarsy.views import traces as views
+from tarsy.web import rendering
+
+PART_ROWS = 50
+"""Rows that the script fetches at once."""
+PAGE_ROWS = 200
+"""Rows of a page without the script; a multiple of PART_ROWS."""
+AXIS = 1000.0
+"""The length of the time axis in units of the drawing."""
+_BAR_MIN = 3.0
+"""The length of the shortest bar."""
+TEXT_MAX = 20_000
+"""Characters that are shown of a message; the answer of the API has all."""
+MESSAGES_MAX = 200
+"""Messages of a request that are shown, the last ones."""
+
+Fragment = Annotated[lists.Boolean, Query(description="Only the part that the waterfall shows beside it.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A bar on the time axis, and the time of its start after the beginning."""
+
+    x: float
+    width: float
+    after: float | None
+    """Seconds."""
+
+
+def bar(row: views.IndexRow, index: views.Index) -> Bar | None:
+    """Return the bar of a row; None if it has not started."""
+    if row.started_at is None or index.begins_at is None or index.ends_at is None:
+        return None
+    span = max((index.ends_at - index.begins_at).total_seconds(), 0.001)
+    after = max((row.started_at - index.begins_at).total_seconds(), 0.0)
+    seconds = row.seconds
+    if seconds is None:
+        seconds = _between(row.started_at, row.ended_at or index.ends_at)
+    width = min(max(seconds / span * AXIS, _BAR_MIN), AXIS)
+    return Bar(x=round(min(after / span * AXIS, AXIS - width), 1), width=round(width, 1), after=after)
+
+
+def _between(start: datetime, end: datetime) -> float:
+    return max((end - start).total_seconds(), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The request for some rows."""
+
+    target: permissions.Target
+    run: int
+    failed: bool
+    name: str
+    upto: int | None
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The query parameters of the filters that are set."""
+        parameters = {"run": str(self.run)} if self.run else {}
+        parameters |= {"failed": "true"} if self.failed else {}
+        return parameters | ({"name": self.name} if self.name else {})
+
+    def address(self, **parameters: object) -> str:
+        """Return the path of the page with the filters and these parameters."""
+        query = parse.urlencode(self.parameters | {name: str(value) for name, value in parameters.items()})
+        return f"/investigations/{self.target.id}/trace" + (f"?{query}" if query else "")
+
+    async def read(self, database: databases.Database, *, offset: int, limit: int) -> views.Index:
+        """Read rows of the index."""
+        wanted = trace_index.Filter(run=self.run, failed=self.failed, text=self.name)
+        return await traces.read_index(database, self.target.id, wanted, upto=self.upto, offset=offset, limit=limit)
+
+
+def routes(
+    database: databases.Database, access: permissions.Access, renderer: rendering.Renderer, *, mask: base.Mask
+) -> APIRouter:
+    """Return the routes below `/investigations/{identity}/trace`."""
+    router = APIRouter(
+        prefix="/investigations/{identity}/trace", route_class=renderer.route_class(), redirect_slashes=False
+    )
+
+    async def rows_request(
+        target: permissions.Target = Depends(access.read),
+        run: traces.Run = None,
+        *,
+        failed: traces.Failed = False,
+        name: traces.Name = "",
+        upto: traces.Upto = None,
+    ) -> Rows:
+        return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto)
+
+    @router.get("", include_in_schema=False)
+    async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
+        """Show the waterfall."""
+        offset -= offset % PART_ROWS
+        index = await rows.read(database, offset=offset, limit=PAGE_ROWS)
+        return renderer.page(
+            request,
+            "trace.html",
+            title=f"Trace of {rows.target.name}",
+            section="Investigations",
+            user=rows.target.caller,
+            target=rows.target,
+            rows=rows,
+            index=index,
+            offset=offset,
+            parts=[
+                (offset + start, index.rows[start : start + PART_ROWS])
+                for start in range(0, len(index.rows), PART_ROWS)
+            ],
+            bar=bar,
+            part_rows=PART_ROWS,
+            page_rows=PAGE_ROWS,
+        )
+
+    @router.get("/rows", include_in_schema=False)
+    async def part(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
+        """Return some rows as a fragment."""
+        index = await rows.read(database, offset=offset, limit=PART_ROWS)
+        return renderer.page(
+            request,
+            "trace_rows.html",
+            target=rows.target,
+            rows=rows,
+            index=index,
+            parts=[(offset, index.rows)],
+            bar=bar,
+            part_rows=PART_ROWS,
+        )
+
+    async def show_call(request: Request, target: permissions.Target, *, fragment: bool, **context: Any) -> Response:
+        """Show a call; it is rendered in a thread, because its texts may be long."""
+        return await asyncio.to_thread(
+            renderer.page,
+            request,
+            "trace_call_part.html" if fragment else "trace_call.html",
+            section="Investigations",
+            user=target.caller,
+            target=target,
+            fragment=fragment,
+            shorten=shorten,
+            pretty=pretty,
+            **context,
+        )
+
+    @router.get("/llm/{n}", include_in_schema=False)
+    async def model_call(
+        request: Request,
+        n: traces.Number,
+        target: permissions.Target = Depends(access.read),
+        *,
+        fragment: Fragment = False,
+    ) -> Response:
+        """Show a model call."""
+        call = await traces.read_model_call(database, target.id, number=n, mask=mask)
+        sent = call.request.messages if call.request else []
+        return await show_call(
+            request,
+            target,
+            fragment=fragment,
+            title=f"Model call {n}",
+            type="llm",
+            call=call,
+            messages=list(enumerate(sent, 1))[-MESSAGES_MAX:],
+            left_out=max(0, len(sent) - MESSAGES_MAX),
+        )
+
+    @router.get("/tool/{n}", include_in_schema=False)
+    async def tool_call(
+        request: Request,
+        n: traces.Number,
+        target: permissions.Target = Depends(access.read),
+        *,
+        fragment: Fragment = False,
+    ) -> Response:
+        """Show a tool call."""
+        call = await traces.read_tool_call(database, target.id, number=n)
+        return await show_call(
+            request, target, fragment=fragment, title=f"Tool call {n}", type="tool", call=call, messages=[], left_out=0
+        )
+
+    return router
+
+
+def shorten(text: str) -> tuple[str, int]:
+    """Return the first characters of a text, and the number of those that are left out."""
+    return text[:TEXT_MAX], max(0, len(text) - TEXT_MAX)
+
+
+def pretty(text: str) -> str:
+    """Return JSON indented, and any other text as it is."""
+    if len(text) > TEXT_MAX or not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text

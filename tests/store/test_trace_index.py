@@ -1,0 +1,207 @@
+"""The index of a trace: complete and in order on pages of any size, and read without bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from support import queue, stories
+from tarsy.api.investigations import reads, traces
+from tarsy.serve import problems
+from tarsy.store.base import databases
+from tarsy.store.reads import trace_index
+from tarsy.transcript import entries
+from tarsy.views import traces as trace_views
+
+ALL = trace_index.Filter()
+
+
+async def written(database: databases.Database, commits: Iterator[tuple[entries.Entry, ...]]) -> UUID:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    for commit in commits:
+        await journal.commit(*commit)
+    return identity
+
+
+async def rows(
+    database: databases.Database, identity: UUID, wanted: trace_index.Filter = ALL, *, limit: int = 500
+) -> list[trace_views.IndexRow]:
+    """Read all pages of an index."""
+    page = await traces.read_index(database, identity, wanted, limit=limit)
+    listed = list(page.rows)
+    while len(listed) < page.total:
+        page = await traces.read_index(database, identity, wanted, upto=page.upto, offset=len(listed), limit=limit)
+        assert page.rows
+        listed += page.rows
+    return listed
+
+
+async def lines(database: databases.Database, identity: UUID) -> list[trace_views.Line]:
+    return (await traces.read(database, identity, after=0, limit=500)).calls
+
+
+async def test_index_has_every_stage_execution_and_call_with_the_facts_of_its_line(
+    database: databases.Database,
+) -> None:
+    identity = await written(database, stories.commits(seed=3))
+
+    listed = await rows(database, identity)
+
+    calls = {(line.type, line.n): line for line in await lines(database, identity)}
+    indexed = {(row.type, row.n): row for row in listed if row.n is not None}
+    assert indexed.keys() == calls.keys()
+    for key, line in calls.items():
+        row = indexed[key]
+        name = f"{line.provider}/{line.model}" if line.type == "llm" else f"{line.server_name}.{line.tool_name}"
+        assert row.name == name
+        for field in (
+            *("seq", "run", "stage", "execution", "execution_name", "seconds", "outcome", "failure", "cost"),
+            *("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "failed_attempts"),
+        ):
+            assert getattr(row, field) == getattr(line, field), (key, field)
+        assert row.ended_at == line.created_at
+    details = await reads.read(database, identity)
+    assert [row.execution for row in listed if row.type == "execution"] == [one.id for one in details.executions]
+    assert [row.name for row in listed if row.type == "stage"] == ["collect", "analysis"]
+
+
+async def test_rows_stand_below_their_execution_and_stage_in_order_of_commits(database: databases.Database) -> None:
+    stage = execution = ""
+    seq = 0
+    for row in await rows(database, await written(database, stories.commits(seed=5))):
+        if row.type == "stage":
+            stage = row.name
+        elif row.type == "execution":
+            execution, seq = row.execution, row.seq
+        else:
+            assert row.seq >= seq
+            seq = row.seq
+            assert row.execution == execution
+        assert row.stage == stage
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500])
+async def test_pages_of_any_size_are_the_whole(database: databases.Database, limit: int) -> None:
+    identity = await written(database, stories.commits(seed=1))
+    assert await rows(database, identity, limit=limit) == await rows(database, identity)
+
+
+async def test_pages_up_to_an_entry_stay_as_they_were_while_the_log_grows(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    commits = list(stories.commits(seed=2))
+    for commit in commits[: len(commits) // 2]:
+        await journal.commit(*commit)
+    before = await traces.read_index(database, identity, ALL)
+    for commit in commits[len(commits) // 2 :]:
+        await journal.commit(*commit)
+
+    after = await traces.read_index(database, identity, ALL, upto=before.upto)
+
+    facts = {"type", "n", "seq", "started_at", "name", "outcome"}
+    assert [row.model_dump(include=facts) for row in after.rows] == [
+        row.model_dump(include=facts) for row in before.rows
+    ]
+    assert (await traces.read_index(database, identity, ALL)).total > before.total
+
+
+async def test_filters_keep_the_stages_and_executions_of_what_they_leave(database: databases.Database) -> None:
+    identity = await written(database, stories.commits(seed=4))
+    everything = await rows(database, identity)
+
+    failed = await rows(database, identity, trace_index.Filter(failed=True))
+    named = await rows(database, identity, trace_index.Filter(text="PODS_LIST"))
+
+    assert [row for row in failed if row.n] == [row for row in everything if row.n and row.failed]
+    assert [row for row in named if row.n] == [row for row in everything if row.name == "k8s.pods_list"]
+    for listed in (failed, named):
+        executions = {row.execution for row in listed if row.type == "execution"}
+        assert {row.execution for row in listed if row.n} <= executions
+        assert {row.stage for row in listed} <= {row.name for row in listed if row.type == "stage"}
+    assert await rows(database, identity, trace_index.Filter(text="no such name")) == []
+    assert await rows(database, identity, trace_index.Filter(run=1)) == []
+
+
+async def test_entries_of_older_builds_have_the_same_index(database: databases.Database) -> None:
+    identity = await written(database, stories.commits(seed=6))
+    expected = await rows(database, identity)
+
+    await queue.execute(database, "UPDATE entries SET call_facts = NULL WHERE investigation = :id", id=identity)
+
+    assert await rows(database, identity) == expected
+
+
+async def test_tool_call_begins_with_the_commit_of_the_answer_that_asked_for_it(database: databases.Database) -> None:
+    asked = stories.asks("k8s.pods_log")
+    log: Sequence[entries.Entry] = (stories.stage_started(), stories.started(), asked, stories.ran(asked))
+    identity = await written(database, iter((entry,) for entry in log))
+
+    listed = await rows(database, identity)
+
+    model, tool = (row for row in listed if row.n)
+    assert tool.started_at == model.ended_at
+    assert [row.outcome for row in listed if row.n is None] == [None, None], "both still run"
+
+
+async def test_index_of_large_bodies_reads_none_of_them(database: databases.Database) -> None:
+    """Postgres counts the blocks that it reads from the table beside the entries, where large bodies are."""
+    asked = stories.asks("k8s.pods_log")
+    large = json.dumps([f"{number:x}" for number in range(60_000)])
+    log = [
+        stories.stage_started(),
+        stories.started(),
+        *(entry for _ in range(20) for entry in (asked, stories.ran(asked, text=large))),
+    ]
+    identity = await written(database, iter((entry,) for entry in log))
+
+    before = await toast_blocks(database)
+    page = await traces.read_index(database, identity, ALL, limit=10)
+    assert await toast_blocks(database) == before
+    assert (len(page.rows), page.total) == (10, 42)
+
+    await traces.read(database, identity, after=0, limit=10)
+    assert await toast_blocks(database) > before, "lines of a trace are read from bodies"
+
+
+async def toast_blocks(database: databases.Database) -> int:
+    await database.run(sqlalchemy.text("SELECT pg_stat_force_next_flush()"))
+    ((blocks,),) = await queue.rows(
+        database,
+        "SELECT toast_blks_hit + toast_blks_read FROM pg_statio_user_tables WHERE relname = 'entries'",
+    )
+    return int(blocks)
+
+
+async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_another(
+    database: databases.Database,
+) -> None:
+    asked = stories.asks("k8s.pods_log", "k8s.pods_list")
+    ran = stories.ran(asked, 1, text='a "quoted" line\nOOMKilled')
+    quiet = stories.ran(asked, 0, text="nothing")
+    log: list[entries.Entry] = [stories.stage_started(), stories.started()]
+    log += [entry for _ in range(60) for entry in (asked, quiet, ran)]
+    log.append(stories.answers("it was oomkilled", turn=99))
+    identity = await written(database, iter((entry,) for entry in log))
+
+    for needle, models in (("oomKILLED", [61]), ('"quoted" line\nOOM', [])):
+        first = await traces.read_matches(database, identity, needle=needle, after=0)
+        found = first
+        llm, tool = list(first.llm), list(first.tool)
+        while found.more:
+            found = await traces.read_matches(database, identity, needle=needle, after=found.last)
+            llm += found.llm
+            tool += found.tool
+        assert first.more
+        assert llm == models
+        assert tool == [number * 2 for number in range(1, 61)]
+
+
+async def test_unknown_investigation_has_no_index(database: databases.Database) -> None:
+    with pytest.raises(problems.Problem, match="there is no investigation"):
+        await traces.read_index(database, UUID(int=7), ALL)
+    with pytest.raises(problems.Problem, match="there is no investigation"):
+        await traces.read_matches(database, UUID(int=7), needle="any", after=0)
