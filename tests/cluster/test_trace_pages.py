@@ -100,4 +100,9 @@ async def test_index_over_http_filters_and_pages(
             assert response.status == 200
             assert [row["type"] for row in (await response.json())["rows"]] == expected, query
     async with api.get(f"{path}/search?q=EVIL.example", headers=apis.bearer(reader)) as response:
-        assert await response.json() == {"llm": [1], "tool": [1], "last": 4, "more": False}
+        assert await response.json() == {
+            "model_call_numbers": [1],
+            "tool_call_numbers": [1],
+            "last": 4,
+            "more": False,
+        }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,11 +13,8 @@ from support import queue, stories
 from tarsy.api.investigations import reads, traces
 from tarsy.serve import problems
 from tarsy.store.base import databases
-from tarsy.store.reads import trace_index
 from tarsy.transcript import entries
 from tarsy.views import traces as trace_views
-
-ALL = trace_index.Filter()
 
 
 async def written(database: databases.Database, commits: Iterator[tuple[entries.Entry, ...]]) -> UUID:
@@ -28,13 +26,15 @@ async def written(database: databases.Database, commits: Iterator[tuple[entries.
 
 
 async def rows(
-    database: databases.Database, identity: UUID, wanted: trace_index.Filter = ALL, *, limit: int = 500
+    database: databases.Database, identity: UUID, *, limit: int = 500, **row_filter: Any
 ) -> list[trace_views.IndexRow]:
     """Read all pages of an index."""
-    page = await traces.read_index(database, identity, wanted, limit=limit)
+    page = await traces.read_index(database, identity, limit=limit, **row_filter)
     listed = list(page.rows)
     while len(listed) < page.total:
-        page = await traces.read_index(database, identity, wanted, upto=page.upto, offset=len(listed), limit=limit)
+        page = await traces.read_index(
+            database, identity, upto=page.upto, offset=len(listed), limit=limit, **row_filter
+        )
         assert page.rows
         listed += page.rows
     return listed
@@ -96,25 +96,25 @@ async def test_pages_up_to_an_entry_stay_as_they_were_while_the_log_grows(databa
     commits = list(stories.commits(seed=2))
     for commit in commits[: len(commits) // 2]:
         await journal.commit(*commit)
-    before = await traces.read_index(database, identity, ALL)
+    before = await traces.read_index(database, identity)
     for commit in commits[len(commits) // 2 :]:
         await journal.commit(*commit)
 
-    after = await traces.read_index(database, identity, ALL, upto=before.upto)
+    after = await traces.read_index(database, identity, upto=before.upto)
 
     facts = {"type", "n", "seq", "started_at", "name", "outcome"}
     assert [row.model_dump(include=facts) for row in after.rows] == [
         row.model_dump(include=facts) for row in before.rows
     ]
-    assert (await traces.read_index(database, identity, ALL)).total > before.total
+    assert (await traces.read_index(database, identity)).total > before.total
 
 
 async def test_filters_keep_the_stages_and_executions_of_what_they_leave(database: databases.Database) -> None:
     identity = await written(database, stories.commits(seed=4))
     everything = await rows(database, identity)
 
-    failed = await rows(database, identity, trace_index.Filter(failed=True))
-    named = await rows(database, identity, trace_index.Filter(text="PODS_LIST"))
+    failed = await rows(database, identity, failed=True)
+    named = await rows(database, identity, name="PODS_LIST")
 
     assert [row for row in failed if row.n] == [row for row in everything if row.n and row.failed]
     assert [row for row in named if row.n] == [row for row in everything if row.name == "k8s.pods_list"]
@@ -122,8 +122,8 @@ async def test_filters_keep_the_stages_and_executions_of_what_they_leave(databas
         executions = {row.execution for row in listed if row.type == "execution"}
         assert {row.execution for row in listed if row.n} <= executions
         assert {row.stage for row in listed} <= {row.name for row in listed if row.type == "stage"}
-    assert await rows(database, identity, trace_index.Filter(text="no such name")) == []
-    assert await rows(database, identity, trace_index.Filter(run=1)) == []
+    assert await rows(database, identity, name="no such name") == []
+    assert await rows(database, identity, run=1) == []
 
 
 async def test_entries_of_older_builds_have_the_same_index(database: databases.Database) -> None:
@@ -159,7 +159,7 @@ async def test_index_of_large_bodies_reads_none_of_them(database: databases.Data
     identity = await written(database, iter((entry,) for entry in log))
 
     before = await toast_blocks(database)
-    page = await traces.read_index(database, identity, ALL, limit=10)
+    page = await traces.read_index(database, identity, limit=10)
     assert await toast_blocks(database) == before
     assert (len(page.rows), page.total) == (10, 42)
 
@@ -190,11 +190,11 @@ async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_anoth
     for needle, models in (("oomKILLED", [61]), ('"quoted" line\nOOM', [])):
         first = await traces.read_matches(database, identity, needle=needle, after=0)
         found = first
-        llm, tool = list(first.llm), list(first.tool)
+        llm, tool = list(first.model_call_numbers), list(first.tool_call_numbers)
         while found.more:
             found = await traces.read_matches(database, identity, needle=needle, after=found.last)
-            llm += found.llm
-            tool += found.tool
+            llm += found.model_call_numbers
+            tool += found.tool_call_numbers
         assert first.more
         assert llm == models
         assert tool == [number * 2 for number in range(1, 61)]
@@ -202,6 +202,6 @@ async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_anoth
 
 async def test_unknown_investigation_has_no_index(database: databases.Database) -> None:
     with pytest.raises(problems.Problem, match="there is no investigation"):
-        await traces.read_index(database, UUID(int=7), ALL)
+        await traces.read_index(database, UUID(int=7))
     with pytest.raises(problems.Problem, match="there is no investigation"):
         await traces.read_matches(database, UUID(int=7), needle="any", after=0)

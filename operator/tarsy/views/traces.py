@@ -171,7 +171,7 @@ class IndexRow(base.View):
     cost: base.Cost | None
     failed_attempts: int
     """The number of its requests that failed."""
-    calls: int
+    call_count: int
     """The number of an execution's calls as of now; 0 for all others."""
 
 
@@ -188,7 +188,7 @@ class Index(base.View):
     """The start of the first stage or execution."""
     ends_at: datetime | None
     """The last commit."""
-    runs: int
+    run_count: int
     """The number of runs: the investigation itself and the questions."""
     ended: bool
     """Whether no run goes on."""
@@ -197,9 +197,9 @@ class Index(base.View):
 class Matches(base.View):
     """The calls in some entries of the log that have a text in them."""
 
-    llm: list[int]
+    model_call_numbers: list[int]
     """The numbers of model calls: in their answers, with thoughts and calls, or in their failures."""
-    tool: list[int]
+    tool_call_numbers: list[int]
     """The numbers of tool calls: in their arguments or in their results, as far as the log has them."""
     last: int
     """The value of `after` to go on."""

@@ -23,7 +23,7 @@ EventId = Annotated[str, Query(pattern=r"^[\w./-]+$", max_length=200, descriptio
 def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     """Return the routes of the pages of an investigation."""
     router = APIRouter(prefix="/investigations/{identity}", route_class=renderer.route_class(), redirect_slashes=False)
-    database, may = services.investigation_actions.database, services.access
+    database, may = services.database, services.access
 
     async def read(target: permissions.Target, after: int) -> dict[str, Any]:
         services.responder.hold(HELD_BYTES)

@@ -17,4 +17,4 @@ def add(application: app.Application) -> None:
     application.include_router(investigation.routes(services, renderer))
     application.include_router(submit.routes(services, renderer))
     application.include_router(system.routes(services, renderer))
-    application.include_router(traces.routes(services.database, services.access, renderer, mask=services.mask))
+    application.include_router(traces.routes(services, renderer))

@@ -15,11 +15,9 @@ from urllib import parse
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from tarsy.api import app
 from tarsy.api.investigations import lists, traces
 from tarsy.auth import permissions
-from tarsy.store.base import databases
-from tarsy.store.reads import trace_index
-from tarsy.views import base
 from tarsy.views import traces as views
 from tarsy.web import rendering
 
@@ -88,16 +86,10 @@ class Rows:
         query = parse.urlencode(self.parameters | {name: str(value) for name, value in parameters.items()})
         return f"/investigations/{self.target.id}/trace" + (f"?{query}" if query else "")
 
-    async def read(self, database: databases.Database, *, offset: int, limit: int) -> views.Index:
-        """Read rows of the index."""
-        wanted = trace_index.Filter(run=self.run, failed=self.failed, text=self.name)
-        return await traces.read_index(database, self.target.id, wanted, upto=self.upto, offset=offset, limit=limit)
 
-
-def routes(
-    database: databases.Database, access: permissions.Access, renderer: rendering.Renderer, *, mask: base.Mask
-) -> APIRouter:
+def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     """Return the routes below `/investigations/{identity}/trace`."""
+    database, access = services.database, services.access
     router = APIRouter(
         prefix="/investigations/{identity}/trace", route_class=renderer.route_class(), redirect_slashes=False
     )
@@ -112,11 +104,23 @@ def routes(
     ) -> Rows:
         return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto)
 
+    async def read_rows(rows: Rows, *, offset: int, limit: int) -> views.Index:
+        return await traces.read_index(
+            database,
+            rows.target.id,
+            run=rows.run,
+            failed=rows.failed,
+            name=rows.name,
+            upto=rows.upto,
+            offset=offset,
+            limit=limit,
+        )
+
     @router.get("", include_in_schema=False)
     async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
         """Show the waterfall."""
         offset -= offset % PART_ROWS
-        index = await rows.read(database, offset=offset, limit=PAGE_ROWS)
+        index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
         return renderer.page(
             request,
             "trace.html",
@@ -139,7 +143,7 @@ def routes(
     @router.get("/rows", include_in_schema=False)
     async def part(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
         """Return some rows as a fragment."""
-        index = await rows.read(database, offset=offset, limit=PART_ROWS)
+        index = await read_rows(rows, offset=offset, limit=PART_ROWS)
         return renderer.page(
             request,
             "trace_rows.html",
@@ -175,7 +179,7 @@ def routes(
         fragment: Fragment = False,
     ) -> Response:
         """Show a model call."""
-        call = await traces.read_model_call(database, target.id, number=n, mask=mask)
+        call = await traces.read_model_call(database, target.id, number=n, mask=services.mask)
         sent = call.request.messages if call.request else []
         return await show_call(
             request,

@@ -29,7 +29,7 @@ def row(**fields: Any) -> views.IndexRow:
         "outcome": "ok",
         "failed": False,
         "failed_attempts": 0,
-        "calls": 0,
+        "call_count": 0,
     }
     return views.IndexRow.model_validate(named | fields)
 
@@ -38,7 +38,7 @@ def index(*, seconds: float | None = 10.0) -> views.Index:
     """Return an index of an axis of ten seconds, or of none."""
     begins_at = None if seconds is None else BEGIN
     ends_at = None if seconds is None else BEGIN + timedelta(seconds=seconds)
-    return views.Index(rows=[], total=1, upto=9, begins_at=begins_at, ends_at=ends_at, runs=1, ended=True)
+    return views.Index(rows=[], total=1, upto=9, begins_at=begins_at, ends_at=ends_at, run_count=1, ended=True)
 
 
 def test_bar_has_the_place_and_the_length_of_its_time() -> None:

@@ -79,9 +79,10 @@ def routes(
         name: Name = "",
     ) -> Response:
         """Return its stages, executions, model calls and tool calls without their texts, ordered as they belong."""
-        wanted = trace_index.Filter(run=run, failed=failed, text=name)
         return await responder.respond(
-            lambda: read_index(database, target.id, wanted, upto=upto, offset=offset, limit=limit)
+            lambda: read_index(
+                database, target.id, run=run, failed=failed, name=name, upto=upto, offset=offset, limit=limit
+            )
         )
 
     @router.get("/search", operation_id="searchCalls", response_model=traces.Matches)
@@ -123,8 +124,10 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
 async def read_index(
     database: databases.Database,
     identity: UUID,
-    wanted: trace_index.Filter,
     *,
+    run: int | None = None,
+    failed: bool = False,
+    name: str = "",
     upto: int | None = None,
     offset: int = 0,
     limit: int = INDEX_MAX,
@@ -132,7 +135,8 @@ async def read_index(
     """Read a page of the index; raises a Problem if there is no such investigation."""
     end = await reads.log_end(database, identity)
     upto = end if upto is None else min(upto, end)
-    page = await trace_index.page(database, identity, wanted, upto=upto, offset=offset, limit=limit)
+    row_filter = trace_index.Filter(run=run, failed=failed, name=name)
+    page = await trace_index.page(database, identity, row_filter, upto=upto, offset=offset, limit=limit)
     return await asyncio.to_thread(traces.Index.model_validate, page)
 
 

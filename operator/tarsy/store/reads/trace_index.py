@@ -27,13 +27,13 @@ _FAILED = "('Failed', 'TimedOut', 'CompletedWithErrors')"
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """The rows that are wanted; a stage and an execution are kept with each of their rows."""
+    """The filter of rows; a stage and an execution stay with each of their rows."""
 
     run: int | None = None
     """The run; None for all."""
     failed: bool = False
     """Only what failed."""
-    text: str = ""
+    name: str = ""
     """A part of a name: of the call, its execution or stage, or of its failure. In any case of letters."""
 
 
@@ -67,7 +67,7 @@ class Row:
     total_tokens: int | None
     cost: float | None
     failed_attempts: int
-    calls: int
+    call_count: int
     """The number of an execution's calls; 0 of all others."""
 
 
@@ -84,7 +84,7 @@ class Page:
     """The start of the first stage or execution."""
     ends_at: datetime | None
     """The last commit."""
-    runs: int
+    run_count: int
     """The number of runs: the investigation itself and the questions."""
     ended: bool
     """Whether no run goes on."""
@@ -153,12 +153,12 @@ _INDEX = text(f"""
     SELECT * FROM call_rows
     WHERE (NOT CAST(:failed AS boolean) OR fact ->> 'failed' = 'true')
       AND strpos(lower(concat_ws(' ', fact ->> 'name', execution_name, stage, fact ->> 'failure', fact ->> 'code')),
-        lower(CAST(:text AS text))) > 0
+        lower(CAST(:name AS text))) > 0
   ), wanted_agents AS (
     SELECT * FROM agents
     WHERE id IN (SELECT execution FROM wanted_calls) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
-      AND strpos(lower(concat_ws(' ', name, stage)), lower(CAST(:text AS text))) > 0)
+      AND strpos(lower(concat_ws(' ', name, stage)), lower(CAST(:name AS text))) > 0)
   ), wanted_stages AS (
     SELECT stage_rows.*, taken.* FROM stage_rows
     LEFT JOIN LATERAL (
@@ -168,13 +168,13 @@ _INDEX = text(f"""
     ) AS taken ON true
     WHERE (run, stage) IN (SELECT run, stage FROM wanted_agents) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
-      AND strpos(lower(stage), lower(CAST(:text AS text))) > 0)
+      AND strpos(lower(stage), lower(CAST(:name AS text))) > 0)
   ), wanted AS (
     SELECT 'stage' AS type, CAST(NULL AS bigint) AS n, stage_seq AS seq, run, stage, '' AS execution,
       '' AS execution_name, at, end_at, CASE WHEN end_at IS NOT NULL THEN outcome END AS outcome,
       CAST(NULL AS timestamptz) AS answered_at,
       json_build_object('name', stage, 'input_tokens', input_tokens, 'output_tokens', output_tokens,
-        'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost) AS fact, 0 AS calls,
+        'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost) AS fact, 0 AS call_count,
       stage_seq, false AS is_late, -1 AS index, 0 AS execution_seq, 0 AS level, 0 AS ordinal
     FROM wanted_stages
     UNION ALL
@@ -192,7 +192,7 @@ _INDEX = text(f"""
     FROM wanted_calls
   )
   SELECT total, begins_at, ends_at, page.*,
-    (SELECT count(*) FROM runs WHERE runs.investigation = :id) AS runs,
+    (SELECT count(*) FROM runs WHERE runs.investigation = :id) AS run_count,
     (SELECT state = 'ended' FROM work WHERE work.investigation = :id) AS ended
   FROM (SELECT count(*) AS total FROM wanted) AS counted
   CROSS JOIN (
@@ -201,7 +201,7 @@ _INDEX = text(f"""
   ) AS axis
   LEFT JOIN LATERAL (
     SELECT type, n, seq, run, stage, execution, execution_name, at, end_at, outcome, answered_at,
-      CAST(fact AS text) AS fact, calls,
+      CAST(fact AS text) AS fact, call_count,
       row_number() OVER (ORDER BY run, stage_seq, is_late, index, execution_seq, level, seq, ordinal) AS place
     FROM wanted ORDER BY place OFFSET :offset LIMIT :rows
   ) AS page ON true
@@ -210,16 +210,16 @@ _INDEX = text(f"""
 
 
 async def page(
-    database: databases.Database, investigation: UUID, wanted: Filter, *, upto: int, offset: int, limit: int
+    database: databases.Database, investigation: UUID, row_filter: Filter, *, upto: int, offset: int, limit: int
 ) -> Page:
     """Return up to `limit` rows of the index after the first `offset`, of the log up to entry `upto`."""
     rows = await database.run(
         _INDEX,
         id=investigation,
         upto=upto,
-        run=wanted.run,
-        failed=wanted.failed,
-        text=wanted.text,
+        run=row_filter.run,
+        failed=row_filter.failed,
+        name=row_filter.name,
         offset=offset,
         rows=limit,
     )
@@ -230,7 +230,7 @@ async def page(
         upto=upto,
         begins_at=rows[0].begins_at,
         ends_at=rows[0].ends_at,
-        runs=rows[0].runs,
+        run_count=rows[0].run_count,
         ended=rows[0].ended is not False,
     )
 
@@ -266,7 +266,7 @@ def _from_row(row: Any) -> Row:
         **counts,
         cost=_number(fact, "cost"),
         failed_attempts=_integer(fact, "attempts") or (1 if failed and row.type == "tool" else 0),
-        calls=row.calls,
+        call_count=row.call_count,
     )
 
 
@@ -335,9 +335,9 @@ SEARCHED_ENTRIES = 100
 class Search:
     """The calls of some entries whose stored texts have a text in them."""
 
-    llm: Sequence[int]
+    model_call_numbers: Sequence[int]
     """Numbers of model calls."""
-    tool: Sequence[int]
+    tool_call_numbers: Sequence[int]
     last: int
     """The last entry that was read."""
     more: bool
@@ -354,8 +354,8 @@ async def search(database: databases.Database, investigation: UUID, *, needle: s
         rows=SEARCHED_ENTRIES,
     )
     return Search(
-        llm=[int(row.asked) + 1 for row in rows if row.model_calls and any(row.hits)],
-        tool=[
+        model_call_numbers=[int(row.asked) + 1 for row in rows if row.model_calls and any(row.hits)],
+        tool_call_numbers=[
             int(row.called) + place
             for row in rows
             if not row.model_calls

@@ -265,8 +265,8 @@ function enableSearch(root) {
         const query = new URLSearchParams({ q: needle, after });
         const found = JSON.parse(await html(`${root.dataset.api}/trace/search?${query}`));
         if (own !== search) break;
-        for (const type of ["llm", "tool"]) {
-          for (const n of found[type]) {
+        for (const [type, numbers] of [["llm", found.model_call_numbers], ["tool", found.tool_call_numbers]]) {
+          for (const n of numbers) {
             if (++count > SHOWN) continue;
             const link = document.createElement("a");
             link.href = `${root.dataset.address}/${type}/${n}`;
