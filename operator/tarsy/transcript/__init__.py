@@ -1,1 +1,1 @@
-"""The transcript: what was said, asked and found, entry by entry. It is the state; everything else is derived."""
+"""The transcript: the log of an investigation, entry by entry. It is the state; everything else is derived from it."""

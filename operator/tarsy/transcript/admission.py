@@ -40,33 +40,33 @@ class Admission:
     generation: int
     alert_type: str
     alert_data: str | None
-    """None: it is in the store, under `alert_data_ref`; only the store knows whether it is there."""
+    """None if it is in the store, under `alert_data_ref`."""
     alert_data_ref: str | None = None
     namespace_uid: str | None = None
-    """The uid that its namespace has: a later one of the same name does not inherit it."""
+    """The uid of its namespace: a later namespace of the same name does not inherit the investigation."""
     author: str = ""
     """The author, by the object's own claim."""
     severity: str | None = None
     runbook_url: str | None = None
     fingerprint: str | None = None
     starts_at: datetime | None = None
-    """With `fingerprint`: the alert's episode."""
+    """The start of the alert; with `fingerprint` it identifies the alert's episode."""
     receipt: str | None = None
-    """The receipt that the object shows; only the store knows whether it is intake's."""
+    """The receipt in the object; the store checks whether intake issued it."""
     digest: str = ""
-    """With `receipt`: that of the spec it was made with."""
+    """The digest of the spec with which the object was created; set with `receipt`."""
     priority: int = 0
     suspend: bool = False
     mcp: investigations.MCP | None = None
     """The tool selection of the object."""
     ttl_seconds: int | None = None
-    """The time to live of the ended object, if its spec sets one; None leaves it to the chain."""
+    """The time to live of the ended object, if its spec sets one; None means the chain's."""
     target: str = ""
     """The subject of the alert, on one line."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that identify the alert."""
     alert_summary: str = ""
-    """The first line of its annotation `summary`; that of alert data in the store is stored with it."""
+    """The first line of its annotation `summary`; "" if the alert data is in the store, which has it too."""
     generator_url: str | None = None
     external_url: str | None = None
     chain: AdmittedChain | Refusal

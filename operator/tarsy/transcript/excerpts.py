@@ -1,8 +1,8 @@
-"""How long text is shortened: cut in its middle, to its beginning, or to one line.
+"""Excerpts of long text: a cut in the middle, the beginning, or one line.
 
-A tool's result is cut in its middle. The end of a log is its newest part, and a list's beginning holds its column
-headings. Cuts are between lines, except inside a line that is longer than the excerpt. A line of its own says how much
-is left out.
+A tool's result is cut in the middle, because the end of a log is its newest part, and the beginning of a table has the
+column headings. Cuts are between lines, except inside a line that is longer than the excerpt. A separate line says how
+much is left out.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ NOTE_MAX = 120
 ASK_FOR_LESS = "; ask for less"
 """The advice to a model that can call the tool again."""
 _HEAD = 3
-"""The beginning has one third of a middle cut, the end two."""
+"""The beginning is one third of a middle cut, the end two thirds."""
 
 
 def middle_cut(text: str, limit: int, *, label: str = "cut", advice: str = "") -> str:
-    """Return `text`, or if it has more than `limit` characters its beginning and its end around a line about the cut.
+    """Return `text` if it has at most `limit` characters; else its beginning and end, with a line about the cut.
 
-    The line counts what is left out, and has `NOTE_MAX` characters at most beside the limit.
+    The line says how much is left out. It has at most `NOTE_MAX` characters, which do not count towards `limit`.
     """
     if len(text) <= limit:
         return text
@@ -28,11 +28,13 @@ def middle_cut(text: str, limit: int, *, label: str = "cut", advice: str = "") -
     end = _after_newline(text.find("\n", tail - 1, tail + (len(text) - tail) // 2), otherwise=tail)
     lines = text.count("\n", begin, end) + (text[end - 1] != "\n" and "\n" in text[begin:end])
     between = "" if begin == 0 or text[begin - 1] == "\n" else "\n"
-    return f"{text[:begin]}{between}[{label}: {_left_out(lines, end - begin)}{advice}]\n{text[end:]}"
+    size = f"{end - begin:,} characters"
+    left_out = f"{lines:,} line{'s' * (lines > 1)} with {size}" if lines else f"{size} of a line"
+    return f"{text[:begin]}{between}[{label}: {left_out} are left out here{advice}]\n{text[end:]}"
 
 
 def beginning(text: str, limit: int) -> str:
-    """Return `text`, or if it has more than `limit` characters its beginning and a line about the cut."""
+    """Return `text` if it has at most `limit` characters; else its beginning, and a line about the cut."""
     if len(text) <= limit:
         return text
     end = text.rfind("\n", limit // 2, limit)
@@ -41,15 +43,9 @@ def beginning(text: str, limit: int) -> str:
 
 
 def one_line(text: str, limit: int, *, mark: str = "…") -> str:
-    """Return `text` with single spaces as white space, cut to `limit` characters with `mark` as the last of them."""
+    """Return `text` on one line with single spaces; if it is longer than `limit`, it is cut and ends with `mark`."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - len(mark)]}{mark}"
-
-
-def _left_out(lines: int, characters: int) -> str:
-    if not lines:
-        return f"{characters:,} characters of a line are left out here"
-    return f"{lines:,} line{'s' * (lines > 1)} with {characters:,} characters are left out here"
 
 
 def _after_newline(newline: int, *, otherwise: int) -> int:

@@ -1,4 +1,4 @@
-"""In-memory models, tools and journal, for tests here and elsewhere. Contract tests keep them honest."""
+"""In-memory models, tools and journal for tests. They pass the same contract tests as the real ones."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MemoryJournal:
         self._began = time.monotonic()
 
     def clock(self) -> float:
-        """Return the seconds since it was made, and those that were added."""
+        """Return the seconds since it was created, plus `passed`."""
         return time.monotonic() - self._began + self.passed
 
     def suspended(self) -> bool:
-        """Whether it is suspended."""
+        """Return whether its run is suspended."""
         return self._suspended
 
     async def commit(self, *added: entries.Entry) -> None:
@@ -46,7 +46,7 @@ class MemoryJournal:
         await self._queue.settle()
 
     async def ensure_lease(self) -> None:
-        """Raise once the lease is lost."""
+        """Raise LeaseLostError if the lease is lost."""
         if self._lost:
             raise ports.LeaseLostError(self.record.snapshot.id)
 
@@ -71,10 +71,10 @@ class MemoryJournal:
 
 
 class ScriptedModel:
-    """A model with a script: it raises each failure once, and gives the n-th answer to the n-th turn of a conversation.
+    """A model with a script: it raises each failure once, and gives the n-th answer to the n-th call of a conversation.
 
-    It goes by the turns of the conversation, so that a takeover gets the answer that was lost. After the end of the
-    script it repeats its last conclusion, or `done`.
+    The call number is counted in the conversation, so that a takeover gets the answer that was lost. After the end of
+    the script it repeats the last conclusion, or answers `done`.
     """
 
     _DONE = messages.Message(role="assistant", text="done")
@@ -96,7 +96,7 @@ class ScriptedModel:
                 self._failures.setdefault(len(self._answers), []).append(reply)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """Answer, or fail, by the script."""
+        """Return the scripted answer, or raise the scripted failure."""
         await scope.ensure_lease()
         self.requests.append(request)
         number = sum(message.role == "assistant" for message in request.messages)
@@ -157,7 +157,7 @@ class DictToolbox:
         """Close nothing."""
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
-        """Return the answer of the tool; a failure if it is unknown."""
+        """Return the fixed answer of the tool; a failure if the tool is unknown."""
         await scope.ensure_lease()
         server, _ = tool_names.split(call.name)
         if server in self.away:

@@ -1,4 +1,4 @@
-"""The nesting of runs, stages and executions: each begins and ends within its parent."""
+"""The nesting of runs, stages and executions: each begins after its parent and ends before it."""
 
 from __future__ import annotations
 

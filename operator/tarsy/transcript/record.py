@@ -76,7 +76,7 @@ class Execution:
     reported: Reported | None = None
     """The last count of a request by its provider."""
     cut: dict[str, int] = field(default_factory=dict)
-    """The calls whose results the log has only a part of: the whole length of each in characters."""
+    """The calls whose results are stored in part in the log: the whole length of each in characters."""
     due: dict[str, entries.SummaryDue] = field(default_factory=dict)
     """The calls whose results get summaries before the model is asked again."""
     away: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Execution:
     def source(self) -> resolve.Fallback:
         """The present provider."""
         agent = self.started.agent
-        assert agent  # noqa: S101 - one that has none has ended with its start
+        assert agent  # noqa: S101 - an execution without an agent ends when it starts
         if not self.fallen:
             return resolve.Fallback(provider=agent.provider, native=agent.native)
         return next(fallback for fallback in agent.fallbacks if fallback.provider == self.fallen[-1])
@@ -138,8 +138,8 @@ class Stage:
     @property
     def agents(self) -> list[Execution]:
         """The executions of its agents, by their index in the stage."""
-        own_executions = (member for member in self.executions.values() if member.started.kind == "agent")
-        return sorted(own_executions, key=lambda execution: execution.started.index)
+        agents = (execution for execution in self.executions.values() if execution.started.kind == "agent")
+        return sorted(agents, key=lambda execution: execution.started.index)
 
     @property
     def synthesis(self) -> Execution | None:
@@ -210,7 +210,7 @@ def is_react(strategy: str) -> bool:
 
 
 def conclusion(answer: str, *, strategy: str) -> str:
-    """Return the conclusion of an answer of this strategy; a forced one may have no label."""
+    """Return the conclusion of an answer of this strategy; a forced conclusion may have no label."""
     if not is_react(strategy):
         return answer
     reading = react.read(answer)

@@ -1,9 +1,9 @@
 """The events of an answer while a model writes it, and of the tool calls after it: pure functions of the text so far.
 
-The events have the ids that the timeline will give them when the answer is committed. The event of a tool call has the
-tool's messages; its result replaces them. A ReAct answer is parsed again as it grows, so a text that was shown may be
-corrected: only the commit is final. Known secrets are removed from the whole text, in whatever pieces they arrive; an
-end that may be the beginning of a secret is held back until more text follows.
+The events have the ids that the timeline gives them when the answer is committed. The event of a tool call has the
+tool's messages, until its result replaces them. A ReAct answer is parsed again as it grows, so an event may be
+corrected: only the commit is final. Known secrets are removed from the whole text, not from its pieces. An end that may
+be the beginning of a secret is held back until more text follows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PartialEvent:
     event: str
     """Its id."""
     type: timeline_events.Type
-    """The usual type of such a text: only the commit shows whether it is a conclusion."""
+    """The usual type of such a text. Only the commit decides whether it is a conclusion."""
     text: str
 
 
@@ -36,7 +36,7 @@ def partial_events(
     secrets: known_secrets.KnownSecrets,
     tools: Mapping[str, str] | None = None,
 ) -> list[PartialEvent]:
-    """Return the events of an answer so far, and of the messages that `tools` have sent so far, by call id.
+    """Return the events of an answer so far, and of the messages of tools so far (`tools`, by call id).
 
     Known secrets are removed, and an end that may be the beginning of one.
     """
@@ -71,7 +71,7 @@ _DRESS = re.compile(r"[\s_*`#+~-]+")
 
 
 def without_partial_label(text: str) -> str:
-    """Return a ReAct answer without its last line while that may become a label."""
+    """Return a ReAct answer without its last line if that may become a label."""
     before, newline, line = text.rpartition("\n")
     word = _DRESS.sub("", line[:100]).lower()
     return before + newline if any(label.startswith(word) for label in _LABELS) else text
@@ -93,17 +93,17 @@ class AnswerStream:
         self._sent: dict[str, PartialEvent] = {}
 
     def text(self, piece: str) -> None:
-        """The answer goes on with `piece`."""
+        """Add `piece` to the answer."""
         self._text.append(piece)
         self._notify()
 
     def thinking(self, piece: str) -> None:
-        """The thoughts go on with `piece`."""
+        """Add `piece` to the thoughts."""
         self._thinking.append(piece)
         self._notify()
 
     def again(self) -> None:
-        """Discard the text so far: the model is asked again."""
+        """Discard the text so far: the request is sent again."""
         self._text, self._thinking = [], []
         self._notify()
 
@@ -114,11 +114,11 @@ class AnswerStream:
 
     @property
     def sent_events(self) -> Collection[PartialEvent]:
-        """The events that `changes` has returned; one that has gone since has no text."""
+        """The events that `changes` has returned; the text of one that no longer exists is ""."""
         return self._sent.values()
 
     def reading(self) -> tuple[Callable[[], list[PartialEvent]], bool]:
-        """Return a function that computes the present events in any thread, and whether that takes long."""
+        """Return a function that computes the present events in any thread, and whether it takes long."""
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
         is_long = record.is_react(self._call.strategy) and len(text) > _LONG

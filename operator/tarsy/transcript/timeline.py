@@ -1,10 +1,10 @@
-"""The timeline: what happened, event by event, for people. A pure function of the log.
+"""The timeline: the events of an investigation for people. A pure function of the log.
 
-An event's id is known before what it tells of is committed, so that a stream of it can carry the same one: the
-execution, the turn (which of its model calls) and the place in that turn. An event that is told again under its id has
-changed; the one with the higher `seq` counts.
+The id of an event is made of the execution, the call number, and the part of that call. It is known before the event is
+committed, so a stream of the event has the same id. Of two events with one id, the one with the higher `seq` is newer.
 
-A tool call streams from the answer that asks for it to its result; an end closes what still streams.
+The event of a tool call has the status `streaming` from the answer that asks for it to its result. The end of the
+execution closes events that still stream.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def fold(
     claims: Mapping[int, int] | None = None,
     executions: Mapping[str, timeline_events.ExecutionTraits] | None = None,
 ) -> list[timeline_events.Event]:
-    """The events of these entries in their newest form, by `seq` and in an entry by their places.
+    """Return the events of these entries in their newest state, by `seq` and by their order in the entry.
 
-    An entry that is about calls needs the answer with these, and one that brings an answer the one before it; `claims`
-    are those of entries that are not in `log`, by their numbers: a takeover shows between neighbours. `executions` are
-    those whose starts are not in `log`.
+    If `log` is a part of a log: it has with each tool result the answer that asked for it, and with each answer the one
+    before it. `claims` has the claims of other entries by `seq`, to detect takeovers between neighbours. `executions`
+    has the traits of executions that started in other entries.
     """
     traits = dict(executions or {}) | {
         logged.execution: timeline_events.ExecutionTraits(kind=logged.entry.kind, strategy=logged.entry.agent.strategy)
@@ -34,39 +34,46 @@ def fold(
         if isinstance(logged.entry, entries.ExecutionStarted) and logged.entry.agent
     }
     claims_by_seq = {**(claims or {}), **{logged.seq: logged.claim for logged in log}}
-    known: dict[str, timeline_events.Event] = {}
-    streaming: dict[str, list[str]] = {}
-    texts: dict[str, str] = {}
+    events: dict[str, timeline_events.Event] = {}
+    streaming: dict[str, list[str]] = {}  # ids of events, by execution
+    last_texts: dict[str, str] = {}  # ids of events, by execution
     for logged in log:
-        begins = isinstance(logged.entry, entries.RunStarted)  # its claim is the one that it waits for
-        if not begins and logged.claim > claims_by_seq.get(logged.seq - 1, logged.claim):
-            known |= _by_id([_resumed(logged)])
+        is_start = isinstance(logged.entry, entries.RunStarted)  # it has the number of a claim that comes later
+        if not is_start and logged.claim > claims_by_seq.get(logged.seq - 1, logged.claim):
+            events |= _by_id([_resumed(logged)])
         changed = _by_id(_events(logged, traits.get(logged.execution, timeline_events.AGENT)))
-        if outcome := _closes(logged.entry):
-            still = (known[identity] for identity in streaming.pop(logged.execution, ()))
-            changed |= _by_id(_closed(event, outcome, logged) for event in still)
-        if (last := texts.get(logged.execution)) and (kind := _turned_out(known[last], logged.entry)):
-            changed = {last: replace(known[last], type=kind, seq=logged.seq, updated_at=logged.at)} | changed
+        if not isinstance(logged.entry, entries.Unreadable):
+            effects = registry.kind_of(logged.entry).timeline
+            if outcome := effects.closes(logged.entry):
+                status = timeline_events.closed_as(outcome)
+                unclosed = (events[identity] for identity in streaming.pop(logged.execution, ()))
+                changed |= _by_id(
+                    replace(event, seq=logged.seq, status=status, updated_at=logged.at) for event in unclosed
+                )
+            last = last_texts.get(logged.execution)
+            if last and (final_type := effects.last_text(logged.entry)) and final_type != events[last].type:
+                corrected = replace(events[last], type=final_type, seq=logged.seq, updated_at=logged.at)
+                changed = {last: corrected} | changed
         for event in changed.values():
             if event.type in _TEXTS:
-                texts[event.execution] = event.id
-            before = known.pop(event.id, None)  # popped, so that what changed last stands last
+                last_texts[event.execution] = event.id
+            before = events.pop(event.id, None)  # removed, so that the event moves to the end
             if before:
                 event = replace(event, created_at=before.created_at, created_seq=before.created_seq)
-            known[event.id] = event
+            events[event.id] = event
             if event.status == "streaming":
                 streaming.setdefault(event.execution, []).append(event.id)
             elif event.id in streaming.get(event.execution, ()):
                 streaming[event.execution].remove(event.id)
-    return sorted(known.values(), key=lambda event: event.seq)
+    return sorted(events.values(), key=lambda event: event.seq)
 
 
 def page(
     changed: Sequence[timeline_events.Event], *, after: int, last: int, limit: int
 ) -> tuple[list[timeline_events.Event], int]:
-    """Those that changed behind entry `after` and up to `last`, `limit` of them at most, and the entry that they reach.
+    """Return at most `limit` events that changed after entry `after`, up to entry `last`; and the last entry covered.
 
-    No page ends inside an entry, so the events of the first entry are all in it, however many they are.
+    A page never ends inside an entry, so it has all events of its first entry, even if they are more than `limit`.
     """
     page_events = [event for event in changed if after < event.seq <= last]
     if len(page_events) <= limit:
@@ -96,23 +103,6 @@ def _events(logged: entries.Logged, execution: timeline_events.ExecutionTraits) 
     return registry.kind_of(logged.entry).timeline.events(logged.entry, context)
 
 
-def _closes(entry: entries.Entry | entries.Unreadable) -> entries.Outcome | None:
-    """How an entry closes what still streams in its execution, if it does."""
-    return None if isinstance(entry, entries.Unreadable) else registry.kind_of(entry).timeline.closes(entry)
-
-
-def _turned_out(last: timeline_events.Event, entry: entries.Entry | entries.Unreadable) -> timeline_events.Type | None:
-    """Return the type that the last text of an execution turns out to have, if it was reported as something else."""
-    if isinstance(entry, entries.Unreadable):
-        return None
-    revealed = registry.kind_of(entry).timeline.last_text(entry)
-    return revealed if revealed != last.type else None
-
-
-def _closed(event: timeline_events.Event, outcome: entries.Outcome, logged: entries.Logged) -> timeline_events.Event:
-    return replace(event, seq=logged.seq, status=timeline_events.closed_as(outcome), updated_at=logged.at)
-
-
 def _resumed(logged: entries.Logged) -> timeline_events.Event:
     return timeline_events.Event(
         id=f"run-{logged.run}.resumed-{logged.claim}",
@@ -122,7 +112,7 @@ def _resumed(logged: entries.Logged) -> timeline_events.Event:
         status="completed",
         stage="",
         execution="",
-        content="it went on under another claim, after a takeover or a rest",
+        content="continued under another claim, after a takeover or a wait",
         metadata={"claim": logged.claim},
         created_at=logged.at,
         updated_at=logged.at,

@@ -1,4 +1,4 @@
-"""The shape of a timeline event, and how an entry makes one."""
+"""The shape of a timeline event."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _CLOSED_AS: dict[entries.Outcome, Status] = {"TimedOut": "timed_out", "Cancelled
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One event, as it stands after entry `seq`."""
+    """One event, in its state after entry `seq`."""
 
     id: str
     """Unique in the investigation."""
     seq: int
-    """The entry that brought its last change."""
+    """The number of the entry that changed it last."""
     created_seq: int
-    """The entry that it began with."""
+    """The number of the entry that created it."""
     type: Type
     status: Status
     stage: str
-    """"" where it is of no stage."""
+    """"" if it belongs to no stage."""
     execution: str
-    """"" where it is of no execution."""
+    """"" if it belongs to no execution."""
     content: str
     metadata: dict[str, Any] = field(default_factory=dict)
     created_at: datetime
@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionTraits:
-    """The kind of an execution, and its strategy: they decide what its texts are to people."""
+    """The kind and the strategy of an execution: they decide the types of its events."""
 
     kind: str
     strategy: str
@@ -72,7 +72,7 @@ AGENT = ExecutionTraits(kind="agent", strategy="native-thinking")
 
 @dataclass(frozen=True)
 class Context:
-    """An entry's place in the log, from which its events take their ids and times."""
+    """The logged entry whose events are computed: it gives them ids and times."""
 
     logged: entries.Logged
     execution: ExecutionTraits
@@ -96,7 +96,7 @@ class Context:
 
 
 def closed_as(outcome: entries.Outcome) -> Status:
-    """Return the status of an event that still streams when its execution ends so."""
+    """Return the status of an event that still streams when its execution ends with `outcome`."""
     return _CLOSED_AS.get(outcome, "failed")
 
 

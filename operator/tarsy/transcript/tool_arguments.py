@@ -1,7 +1,7 @@
-"""The arguments that a model writes for a tool: usually JSON, and otherwise what models tend to write.
+"""Parser of the arguments that a model writes for a tool: JSON, YAML, or pairs such as `a=b, c=d`.
 
-No tool is known here. So a value that may have been meant as a number or as a text stays text if the number would be
-spelled otherwise: `1.10` is a version to one tool, and a share to another. `tools.calls.arguments` knows which.
+The schema of the tool is unknown here. A value that may be a number or a text is a number only if the number is written
+in the same way: `1.10` is a version for one tool and a share for another. `tools.calls.arguments` has the schema.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tarsy.transcript import messages
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "-"})
 """The texts that mean no arguments."""
-DEEPEST = 100
-"""Levels of lists and objects in one another."""
-LONGEST = 32 * 1024
-"""Characters that are read as anything but JSON; to read as many takes some hundredths of a second."""
-_UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
-"""The exceptions of the parsers; PyYAML's constructors fail with them on a tag that does not fit."""
+DEPTH_MAX = 100
+"""The maximum nesting of lists and objects."""
+LENGTH_MAX = 32 * 1024
+"""The maximum length of text that is read as YAML or pairs, in characters; it takes some hundredths of a second."""
+_UNREADABLE = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+"""The exceptions of the parsers. PyYAML's constructors raise them for a tag that does not fit its value."""
 
-INTEGER_LONGEST = 1200
-"""Characters of an integer, in any notation; a longer one stays text. Python writes none of more than 4,300 digits."""
+INTEGER_MAX = 1200
+"""The maximum length of an integer, in characters; a longer one stays text. Python refuses more than 4,300 digits."""
 
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15}+)(?:\.[0-9]{1,15}+)?")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KEY = r"[\"'`]?(?P<%s>[A-Za-z_][\w.-]*+)[\"'`]?\s*+(?:=(?!=)|:(?=[\s\"']|\Z))"
-"""A name and what stands before a value; the colon of an address is none."""
+"""A name, and the sign between it and its value. The colon of an address is no such sign."""
 _PAIR = re.compile(
     rf"""
     [\s,;]*+{_KEY % "key"}[ \t]*+
@@ -44,17 +44,16 @@ _PAIR = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-"""A pair. Its value goes on to the next pair or the line's end, and over what is in quotes or brackets."""
-
+"""A pair. Its value ends at the next pair or the line's end; quotes and brackets are not split."""
 
 RAW = "input"
-"""The argument that holds an unreadable text."""
+"""The argument that holds a text that cannot be parsed."""
 
 
 def to_json(raw: str) -> str:
-    """The JSON text of an object; this never fails, and takes time in proportion to the text.
+    """Return the arguments as the JSON text of an object. This never fails, and takes linear time.
 
-    What is nothing that `parse` reads is the argument `input`.
+    A text that `parse` cannot read becomes the argument `input`.
     """
     parameters = parse(raw)
     arguments = {RAW: raw.strip()} if parameters is None else parameters
@@ -62,14 +61,14 @@ def to_json(raw: str) -> str:
 
 
 def parse(raw: str) -> dict[str, Any] | None:
-    """The arguments, as JSON can hold them; None where the text is none. This never fails, and takes linear time.
+    """Return the arguments as a JSON object; None if the text is none. This never fails, and takes linear time.
 
-    What is no JSON object is read as YAML, then as pairs, unless it is too long for that.
+    A text that is no JSON object is read as YAML, then as pairs, unless it is longer than `LENGTH_MAX`.
     """
     text = raw.strip()
     if text.lower() in _NOTHING:
         return {}
-    for attempt in (_from_json, _from_yaml, _from_pairs) if len(text) <= LONGEST else (_from_json,):
+    for attempt in (_from_json, _from_yaml, _from_pairs) if len(text) <= LENGTH_MAX else (_from_json,):
         try:
             if (parameters := attempt(text)) is not None:
                 plain: dict[str, Any] = _plain(parameters)
@@ -79,8 +78,8 @@ def parse(raw: str) -> dict[str, Any] | None:
     return None
 
 
-def _plain(value: Any, *, deepest: int = DEEPEST) -> Any:
-    """`value` as JSON can hold it; a ValueError if it is nested too deep for all programs that read it."""
+def _plain(value: Any, *, deepest: int = DEPTH_MAX) -> Any:
+    """Return `value` as JSON; raises ValueError if it is nested too deep for some of the programs that read it."""
     match value:
         case dict() | list() | tuple() if deepest == 0:
             raise ValueError("nested too deep")
@@ -96,19 +95,14 @@ def _plain(value: Any, *, deepest: int = DEEPEST) -> Any:
             return str(value)
 
 
-def _number(text: str) -> float | str:
-    """A number; one that is too large for us stays text."""
+def _finite_number(text: str) -> float | str:
+    """Return the number; a number that is too large for a float stays text."""
     number = float(text)
     return number if math.isfinite(number) else text
 
 
-def _integer(text: str) -> int | str:
-    """An integer; one that is too long stays text."""
-    return int(text) if len(text) <= INTEGER_LONGEST else text
-
-
 def _same_number(text: str) -> float | str:
-    """A number that is written as it was; else the text, so that nothing of it is lost: `1.10`."""
+    """Return the number if Python writes it in the same way; else the text, such as `1.10`."""
     number = float(text)
     return number if math.isfinite(number) and repr(number) == text else text
 
@@ -117,8 +111,13 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-_JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_int=_integer, parse_constant=_refuse)
-"""Python's, with line breaks inside strings, and without NaN and Infinity."""
+_JSON = json.JSONDecoder(
+    strict=False,
+    parse_float=_finite_number,
+    parse_int=lambda text: int(text) if len(text) <= INTEGER_MAX else text,
+    parse_constant=_refuse,
+)
+"""Python's decoder, which takes line breaks inside strings here, and refuses NaN and Infinity."""
 
 
 def loads(text: str) -> Any:
@@ -131,14 +130,14 @@ def _from_json(text: str) -> dict[str, Any] | None:
     return loaded if isinstance(loaded, dict) else None
 
 
-_OTHERWISE = {"timestamp", "int", "float", "bool"}
+_REPLACED_TAGS = {"timestamp", "int", "float", "bool"}
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # in C where PyYAML has that
-    """PyYAML's safe loader, but what looks like a date, a time of day, `0755` or `no` stays what it looks like."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # in C if PyYAML was built so
+    """PyYAML's safe loader with JSON's numbers and words: a date, a time of day, `0755` and `no` stay text."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, kind) for tag, kind in resolvers if tag.rpartition(":")[2] not in _OTHERWISE]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _REPLACED_TAGS]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -154,20 +153,20 @@ _Loader.add_implicit_resolver(
 _Loader.add_constructor(
     "tag:yaml.org,2002:int",
     lambda loader, node: (
-        text if len(text := loader.construct_scalar(node)) > INTEGER_LONGEST else loader.construct_yaml_int(node)
+        text if len(text := loader.construct_scalar(node)) > INTEGER_MAX else loader.construct_yaml_int(node)
     ),
 )
 _Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _same_number(loader.construct_scalar(node)))
 
 
 def _from_yaml(text: str) -> dict[str, Any] | None:
-    """A mapping in YAML, without references, which multiply."""
+    """Parse a YAML mapping. One with anchors is refused, because aliases can multiply its size."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
             return None
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
+        if depth > DEPTH_MAX:
             return None
     loaded = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     is_mapping = isinstance(loaded, dict) and all(isinstance(key, str) for key in loaded)
@@ -175,22 +174,22 @@ def _from_yaml(text: str) -> dict[str, Any] | None:
 
 
 def _from_pairs(text: str) -> dict[str, Any] | None:
-    """`a=b, c=d` and `a: b, c: d`, with commas, semicolons, blanks or line breaks between them."""
-    if text.startswith(("{", "[")):  # it is meant to be what it could not be read as
+    """Parse `a=b, c=d` or `a: b, c: d`, separated by commas, semicolons, spaces or line breaks."""
+    if text.startswith(("{", "[")):  # broken JSON or YAML
         return None
     pairs: dict[str, Any] = {}
-    at = 0
-    while at < len(text):
-        pair = _PAIR.match(text, at)
+    start = 0
+    while start < len(text):
+        pair = _PAIR.match(text, start)
         if pair is None:
             return None
-        pairs[pair["key"]] = _value(pair)
-        at = pair.end()
+        pairs[pair["key"]] = _pair_value(pair)
+        start = pair.end()
     return pairs
 
 
-def _value(pair: re.Match[str]) -> Any:
-    """A pair's value: without its quotes, or the number or word of JSON's that it is."""
+def _pair_value(pair: re.Match[str]) -> Any:
+    """Return the value of a pair: a text without its quotes, a number, or one of JSON's words."""
     if pair["bare"] is None:
         return _ESCAPE.sub(r"\1", pair["double"]) if pair["single"] is None else pair["single"]
     bare = pair["bare"].strip(" \t\r,;")

@@ -172,17 +172,17 @@ async def test_a_server_that_is_selectable_no_more_fails_its_agents_with_why(
 @pytest.mark.parametrize(
     ("mcp", "content"),
     [
-        ({}, "the alert says nothing of its agents' tools"),
-        ({"servers": []}, "its agents have of MCP servers: none"),
+        ({}, "the alert does not select tools"),
+        ({"servers": []}, "MCP servers: none"),
         (
             {"servers": [{"name": "k8s", "tools": ["get", "l*"]}, {"name": "web"}]},
-            "its agents have of MCP servers: k8s (get, l*), web",
+            "MCP servers: k8s (get, l*), web",
         ),
         (
             {"tools": {"allow": ["k8s.*"], "deny": ["*.list"]}, "nativeTools": {"google_search": False}},
-            "of tools only: k8s.*; not of tools: *.list; not of providers' own tools: google_search",
+            "allowed tools: k8s.*; denied tools: *.list; native tools switched off: google_search",
         ),
-        ({"tools": {"allow": []}}, "of tools only: none"),
+        ({"tools": {"allow": []}}, "allowed tools: none"),
     ],
 )
 def test_people_are_told_what_the_alert_selected(mcp: dict[str, Any], content: str) -> None:

@@ -94,7 +94,7 @@ async def test_it_is_fetched_once_before_the_first_stage_and_read_by_every_stage
     (event,) = told(journal)
     assert (event.id, event.type, event.status) == ("run-0.runbook", "runbook", "completed")
     assert event.metadata == {"url": URL, "origin": "url", "characters": len(TEXT)}
-    assert event.content == "The runbook is the one that the alert names."
+    assert event.content == "The agents get the runbook of the alert."
 
 
 @pytest.mark.parametrize("crash", [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")])
@@ -146,7 +146,7 @@ async def test_the_platforms_text_is_kept_where_an_alert_names_none(
     assert journal.facts[0] == entries.RunbookRead(origin="default", text="Call Anne.")
     assert [read(task) for task in tasks(model)] == ["Call Anne."] * 2
     (event,) = told(journal)
-    assert (event.type, event.content) == ("runbook", "The runbook is the one of the platform file.")
+    assert (event.type, event.content) == ("runbook", "The agents get the default runbook of the platform file.")
 
 
 async def test_what_is_built_in_is_read_where_nobody_has_one_and_is_no_entry(

@@ -40,9 +40,9 @@ def test_kinds_are_listed_by_what_they_bring() -> None:
 def test_part_without_default_cannot_be_left_out() -> None:
     with pytest.raises(TypeError, match="tool_calls"):
         kind.Kind(  # type: ignore[call-arg]
-            order=kind.of_execution,
+            order=kind.require_execution,
             effect=kind.none,
             messages=kind.nothing,
             model_calls=None,
-            timeline=kind.UNSEEN,
+            timeline=kind.NO_EVENTS,
         )

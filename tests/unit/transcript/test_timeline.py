@@ -265,8 +265,8 @@ def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
     made.add(answered(turn=1, text="so"), ended())
     resumed = [one for one in timeline.fold(made.rows) if one.type == "resumed"]
     assert seen(resumed) == [
-        (4, "run-0.resumed-3", "resumed", "completed", "it went on under another claim, after a takeover or a rest"),
-        (5, "run-0.resumed-4", "resumed", "completed", "it went on under another claim, after a takeover or a rest"),
+        (4, "run-0.resumed-3", "resumed", "completed", "continued under another claim, after a takeover or a wait"),
+        (5, "run-0.resumed-4", "resumed", "completed", "continued under another claim, after a takeover or a wait"),
     ]
     assert [(one.metadata, one.stage, one.execution, one.created_at) for one in resumed] == [
         ({"claim": 3}, "", "", at(4)),
@@ -521,7 +521,7 @@ def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
     rows = log(STARTED, began(), fell_back(turn=1), fell_back(turn=1, to="third"), answered(turn=1, text="so"), ended())
     first, second, _ = timeline.fold(rows)
     assert (first.id, first.type, first.status) == ("e0.1.fallback-other", "provider_fallback", "completed")
-    assert first.content == "other is asked from here on: google-default: 401: the key"
+    assert first.content == "requests go to other from here on: google-default: 401: the key"
     assert first.metadata == {"from": "google-default", "to": "other", "kind": "fatal", "code": "401"}
     assert (first.stage, first.execution, second.id) == ("look", "e0", "e0.1.fallback-third")
 
@@ -558,10 +558,11 @@ def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_
     told = timeline.fold(log(STARTED, began(), lines, cut, shorter))
     assert [(one.type, one.status, one.execution) for one in told] == [("context_compacted", "completed", "e0")] * 3
     assert len(by_id(told)) == 3
-    assert [one.content for one in told] == [
-        "older results of tools that are a line each from here on: 2",
-        "results of the last turn that are cut to 2000 characters: 1; the request was refused: 400: too many tokens",
-        "results of the last turn that are cut to 1000 characters: 1; the request was refused: 400: too many tokens",
+    refusal = "the request was refused: 400: too many tokens"
+    assert [event.content for event in told] == [
+        "older tool results, each replaced by one line from here on: 2",
+        f"tool results of the last answer, each cut to 2000 characters: 1; {refusal}",
+        f"tool results of the last answer, each cut to 1000 characters: 1; {refusal}",
     ]
     assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
 

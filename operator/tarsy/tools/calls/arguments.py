@@ -24,7 +24,7 @@ PARAMETERS_NAMED = 20
 """Parameters that an error names."""
 
 _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
-_TOO_DEEP = f"they are nested deeper than {tool_arguments.DEEPEST} levels"
+_TOO_DEEP = f"they are nested deeper than {tool_arguments.DEPTH_MAX} levels"
 
 Subschemas: TypeAlias = Sequence[Mapping[str, Any]]
 """The subschemas for one value (`schemas.Schema.subschemas`)."""
@@ -130,7 +130,7 @@ _NOTHING = frozenset({"null", "none", "~", ""})
 
 
 def _converted(
-    value: Any, subschemas: Subschemas, schema: schemas.Schema, *, deepest: int = tool_arguments.DEEPEST
+    value: Any, subschemas: Subschemas, schema: schemas.Schema, *, deepest: int = tool_arguments.DEPTH_MAX
 ) -> Any:
     """`value` with the types of its schema, if its meaning is clear; raise UnfitError if it is nested too deep.
 
@@ -190,7 +190,7 @@ def _from_string(text: str, types: frozenset[str], otherwise: str) -> Any:
         return _TRUTHS[text.lower()]
     if "null" in types and text.lower() in _NOTHING:
         return None
-    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= tool_arguments.LONGEST:
+    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= tool_arguments.LENGTH_MAX:
         try:
             loaded = tool_arguments.loads(text)
         except (ValueError, RecursionError):

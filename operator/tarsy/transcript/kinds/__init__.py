@@ -1,1 +1,1 @@
-"""The meaning of entries, kind by kind: order, effect on the record, text, events."""
+"""The meaning of entries, kind by kind: order, effect on the record, messages, events."""

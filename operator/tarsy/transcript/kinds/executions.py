@@ -14,10 +14,6 @@ def _begin(levels: nesting.Nesting, entry: entries.ExecutionStarted) -> None:
     levels.begin(nesting.execution(entry.execution), within=within)
 
 
-def _end(levels: nesting.Nesting, entry: entries.ExecutionEnded) -> None:
-    levels.end(nesting.execution(entry.execution))
-
-
 def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
     execution = record.begun(entry)
     so_far.executions[entry.execution] = execution
@@ -26,7 +22,7 @@ def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
     parent.executions[entry.execution] = execution
 
 
-def _add_away(execution: record.Execution, entry: entries.ServersAway) -> None:
+def _add_unreached(execution: record.Execution, entry: entries.ServersAway) -> None:
     execution.away |= set(entry.servers)
     execution.unreached |= set(entry.calls)
 
@@ -35,17 +31,19 @@ def _add_end(execution: record.Execution, entry: entries.ExecutionEnded) -> None
     execution.ended = entry
 
 
-def _left_out(entry: entries.ExecutionStarted, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
-    """Yield the native tools that its provider is not offered, if there are any."""
+def _left_out_event(
+    entry: entries.ExecutionStarted, context: timeline_events.Context
+) -> Iterator[timeline_events.Event]:
+    """Yield an event if requests leave out native tools of the provider."""
     if entry.agent is None or not entry.agent.native.left_out:
         return
     provider, tools = entry.agent.provider, entry.agent.native.left_out
-    content = f"{provider} is not offered {', '.join(tools)}: it takes no native tools beside those of MCP servers"
+    content = f"requests to {provider} leave out {', '.join(tools)}: it takes either native tools or MCP servers' tools"
     metadata = {"provider": provider, "tools": list(tools)}
     yield context.event("start.native", "native_tools_left_out", "completed", content, metadata)
 
 
-def _ended(entry: entries.ExecutionEnded, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _end_event(entry: entries.ExecutionEnded, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     if entry.error:
         yield context.event(
             "end", "error", timeline_events.closed_as(entry.outcome), entry.error, {"outcome": entry.outcome}
@@ -59,24 +57,24 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=lambda entry: entry.messages,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.timeline_with(_left_out),
+        timeline=kind.timeline_with(_left_out_event),
     ),
     entries.ServersAway: kind.Kind(
-        order=kind.of_execution,
-        effect=_add_away,
+        order=kind.require_execution,
+        effect=_add_unreached,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.UNSEEN,
+        timeline=kind.NO_EVENTS,
     ),
     entries.ExecutionEnded: kind.Kind(
-        order=_end,
+        order=lambda levels, entry: levels.end(nesting.execution(entry.execution)),
         effect=_add_end,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.Timeline(
-            events=_ended,
+            events=_end_event,
             closes=lambda entry: entry.outcome,
             last_text=lambda entry: "final_analysis" if entry.outcome == "Completed" else "llm_response",
         ),

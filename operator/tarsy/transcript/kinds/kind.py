@@ -1,4 +1,4 @@
-"""The parts that each kind of entry has. None has a default: a kind says of each part what it is, or `nothing`."""
+"""The parts of a kind of entry. No part has a default: a kind without a part sets `nothing`, `none` or None."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Additions: TypeAlias = Sequence[messages.Message | messages.Failure]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCalls(Generic[E]):
-    """The model call that entries of a kind account for."""
+    """The model calls in entries of a kind."""
 
     call: Callable[[E], entries.ModelCall | None]
-    """None where this entry has none."""
+    """Returns the account of the call; None if this entry has none."""
     reply: Callable[[E], messages.Message | messages.Failure]
-    """The reply to the call; an empty message where it brought nothing."""
+    """Returns the reply to the call; an empty message if there was no reply."""
     context: Callable[[E, int], int]
-    """The messages that were sent, where so many stood in the conversation before the entry."""
+    """Returns the number of messages in the request; the argument is the conversation's length before the entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,51 +31,51 @@ class Timeline(Generic[E]):
 
     events: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]
     closes: Callable[[E], entries.Outcome | None]
-    """The outcome with which it closes the streaming events of its execution; None if it closes none.
+    """Returns the outcome with which it closes the streaming events of its execution; None if it closes none.
 
-    A model is asked again only once its calls have results: one that has none then has one that cannot be read.
+    A model call closes them too: all earlier tool calls have results by then, but maybe in unreadable entries.
     """
     last_text: Callable[[E], timeline_events.Type | None]
-    """The type that the last text of its execution turns out to have; None where the entry does not tell.
+    """Returns the final type of the last text of its execution; None if the entry does not decide it.
 
-    A text before a further request, or before a failure, was no conclusion; that of a completed execution was.
+    The last text of a completed execution is its conclusion. A text before another request or a failure is not.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[E]):
-    """All that the entries of one kind mean."""
+    """The meaning of the entries of one kind."""
 
     order: Callable[[nesting.Nesting, E], None]
-    """Begins, requires or ends levels; raises an OutOfOrderError."""
+    """Begins, requires or ends levels; raises OutOfOrderError."""
     effect: Callable[[Any, E], None]
-    """Adds an entry to its `record.Execution`; one that is not in `entries.OfExecution`, to the `record.Record`."""
+    """Applies an entry of `entries.OfExecution` to its `record.Execution`, any other entry to the `record.Record`."""
     messages: Callable[[E], Additions]
-    """The messages and failures that it adds to the conversation of its execution."""
+    """Returns the messages and failures that it adds to the conversation of its execution."""
     model_calls: ModelCalls[E] | None
-    """None where it accounts for none."""
+    """None if its entries have no model call."""
     tool_calls: Callable[[E], Sequence[entries.ToolRun]]
     timeline: Timeline[E]
 
 
 def nothing(*_: Any) -> tuple[()]:
-    """Stand for a part that a kind does not have."""
+    """Return (), for a part that a kind does not have."""
     return ()
 
 
 def none(*_: Any) -> None:
-    """A part of which a kind says nothing."""
+    """Return None, for a part that a kind does not have."""
 
 
-def of_execution(levels: nesting.Nesting, entry: Any) -> None:
-    """The order of what happens in an execution: it has begun, and has not ended."""
+def require_execution(levels: nesting.Nesting, entry: Any) -> None:
+    """Raise OutOfOrderError unless the execution of `entry` has begun and has not ended."""
     levels.require(nesting.execution(entry.execution))
 
 
-UNSEEN: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)
+NO_EVENTS: Timeline[Any] = Timeline(events=nothing, closes=none, last_text=none)
 """The timeline of a kind without events."""
 
 
-def timeline_with(show: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
-    """Return the timeline of a kind that has events of its own and changes no others."""
-    return Timeline(events=show, closes=none, last_text=none)
+def timeline_with(events: Callable[[E, timeline_events.Context], Iterable[timeline_events.Event]]) -> Timeline[E]:
+    """Return the timeline of a kind that has events and changes no earlier ones."""
+    return Timeline(events=events, closes=none, last_text=none)

@@ -20,21 +20,22 @@ _NATIVE: dict[chains.NativeTool, timeline_events.Type] = {
 
 
 def _add(execution: record.Execution, entry: entries.Answered | entries.Unanswered) -> None:
-    execution.log.extend(_answer(entry) if isinstance(entry, entries.Answered) else _failure(entry))
+    execution.log.extend(entry.messages)
+    if isinstance(entry, entries.Unanswered):
+        execution.log.append(entry.failure)
     execution.reported = _reported(entry, execution) or execution.reported
     execution.retries += entry.call.retries
 
 
 def _reported(entry: entries.Answered | entries.Unanswered, execution: record.Execution) -> record.Reported | None:
-    """Return the provider's count of the request behind `entry`, which is in the log; None if there is none.
+    """Return the provider's count of the request for `entry`, which is in the execution's log; None if there is none.
 
-    Answers with results of the provider's own tools have none either: the count includes what those tools read, each
-    time.
+    It is None also if the answer has results of the provider's own tools: that count includes what those tools read.
     """
     tokens = entry.call.usage.input_tokens
     if tokens <= 0 or any(message.native for message in entry.messages):
         return None
-    count = sum(isinstance(text, messages.Message) for text in execution.log)
+    count = sum(isinstance(event, messages.Message) for event in execution.log)
     sent = count - 1 if isinstance(entry, entries.Answered) else count
     return record.Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
@@ -47,22 +48,14 @@ def _add_fallback(execution: record.Execution, entry: entries.FellBack) -> None:
 
 
 def _add_compaction(execution: record.Execution, entry: entries.ContextCompacted) -> None:
-    now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
-    execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
+    newly_compacted = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+    execution.compacted = {**execution.compacted, **newly_compacted}  # a new dict: `reported` keeps the old one
     execution.retries += entry.call.retries if entry.call else 0
 
 
-def _answer(entry: entries.Answered) -> kind.Additions:
-    return entry.messages
-
-
-def _failure(entry: entries.Unanswered) -> kind.Additions:
-    return (*entry.messages, entry.failure)
-
-
-def _retried(entry: entries.ModelRetried, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _retry_event(entry: entries.ModelRetried, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     logged = context.logged
-    # What stands in a row may be no time that there is; a model call waits for less than a day.
+    # A wait is shorter than a day. A corrupt row may have a number that no datetime can hold.
     wait = timedelta(seconds=min(entry.seconds, _DAY)) if entry.seconds > 0 else timedelta(0)
     metadata = {
         "provider": entry.provider,
@@ -71,11 +64,11 @@ def _retried(entry: entries.ModelRetried, context: timeline_events.Context) -> I
         "attempt": entry.attempt,
         "again_at": (logged.at + wait).isoformat(),
     }
-    # By its entry: the worker that takes over begins to count attempts anew.
+    # The key has the number of the entry, because after a takeover the attempts are counted from 1 again.
     yield context.event(f"{entry.turn}.retry-{logged.seq}", "model_retry", "completed", entry.error, metadata)
 
 
-def _answered(entry: entries.Answered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _answer_events(entry: entries.Answered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     answer = entry.messages[-1]
     metadata = {"provider": entry.call.provider, "model": entry.call.model}
     if answer.thinking:
@@ -84,45 +77,43 @@ def _answered(entry: entries.Answered, context: timeline_events.Context) -> Iter
     text, is_conclusion = answer.text, not answer.calls
     if record.is_react(context.execution.strategy):
         reading = react.read(answer.text)
-        if reading.problem:  # what it wrote is told as it stands
+        if reading.problem:  # the event has the whole text
             is_conclusion = False
         else:
             text = reading.answer if is_conclusion else ""
         if reading.thought and not reading.problem:
-            written = {"source": "react"} | metadata
-            yield context.event(f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, written)
+            labelled = {"source": "react"} | metadata
+            yield context.event(f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, labelled)
     for index, result in enumerate(answer.native):
         details = result.details | metadata
         yield context.event(f"{entry.turn}.native-{index}", _NATIVE[result.tool], "completed", result.content, details)
     if text:
-        text_type = _type_of(context.execution, is_conclusion=is_conclusion)
+        text_type: timeline_events.Type = "llm_response"
+        if is_conclusion:
+            text_type = "executive_summary" if context.execution.kind == "summary" else "final_analysis"
         yield context.event(f"{entry.turn}.text", text_type, "completed", text, metadata)
     for call in answer.calls:
         yield context.event(f"{call.id}.asked", "llm_tool_call", "completed", "", tool_calls.metadata(call))
         yield context.event(f"{call.id}.call", "mcp_tool_call", "streaming", "", tool_calls.metadata(call))
 
 
-def _type_of(execution: timeline_events.ExecutionTraits, *, is_conclusion: bool) -> timeline_events.Type:
-    if not is_conclusion:
-        return "llm_response"
-    return "executive_summary" if execution.kind == "summary" else "final_analysis"
-
-
-def _unanswered(entry: entries.Unanswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _failure_event(entry: entries.Unanswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     failure, call = entry.failure, entry.call
     metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
     yield context.event(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
 
 
-def _fell_back(entry: entries.FellBack, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _fallback_event(entry: entries.FellBack, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     failure = entry.failure
     metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
-    content = f"{entry.provider} is asked from here on: {failure.text}"
+    content = f"requests go to {entry.provider} from here on: {failure.text}"
     key = f"{entry.turn}.fallback-{entry.provider}"
     yield context.event(key, "provider_fallback", "completed", content, metadata)
 
 
-def _compacted(entry: entries.ContextCompacted, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _compaction_event(
+    entry: entries.ContextCompacted, context: timeline_events.Context
+) -> Iterator[timeline_events.Event]:
     metadata = {
         "results": list(entry.results),
         "cut": list(entry.cut),
@@ -132,61 +123,62 @@ def _compacted(entry: entries.ContextCompacted, context: timeline_events.Context
     }
     parts = []
     if entry.results:
-        parts.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
+        parts.append(f"older tool results, each replaced by one line from here on: {len(entry.results)}")
     if entry.cut:
-        parts.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+        parts.append(f"tool results of the last answer, each cut to {entry.shown} characters: {len(entry.cut)}")
     if entry.failure:
         parts.append(f"the request was refused: {entry.failure.text}")
     first = (*entry.results, *entry.cut, "")[0]
-    key = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    # One request may need several compactions, each with shorter results.
+    key = f"{entry.turn}.compacted-{first}-{entry.shown}"
     yield context.event(key, "context_compacted", "completed", "; ".join(parts), metadata)
 
 
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ModelRetried: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=kind.none,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.timeline_with(_retried),
+        timeline=kind.timeline_with(_retry_event),
     ),
     entries.Answered: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add,
-        messages=_answer,
+        messages=lambda entry: entry.messages,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
             reply=lambda entry: entry.messages[-1],
             context=lambda entry, before: before + len(entry.messages) - 1,
         ),
         tool_calls=kind.nothing,
-        timeline=kind.Timeline(events=_answered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
+        timeline=kind.Timeline(events=_answer_events, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
     ),
     entries.Unanswered: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add,
-        messages=_failure,
+        messages=lambda entry: (*entry.messages, entry.failure),
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
             reply=lambda entry: entry.failure,
             context=lambda entry, before: before + len(entry.messages),
         ),
         tool_calls=kind.nothing,
-        timeline=kind.Timeline(events=_unanswered, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
+        timeline=kind.Timeline(events=_failure_event, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
     ),
     entries.FellBack: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add_fallback,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call, reply=lambda entry: entry.failure, context=lambda _, before: before
         ),
         tool_calls=kind.nothing,
-        timeline=kind.Timeline(events=_fell_back, closes=kind.none, last_text=lambda _: "llm_response"),
+        timeline=kind.Timeline(events=_fallback_event, closes=kind.none, last_text=lambda _: "llm_response"),
     ),
     entries.ContextCompacted: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add_compaction,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
@@ -195,6 +187,6 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             context=lambda _, before: before,
         ),
         tool_calls=kind.nothing,
-        timeline=kind.timeline_with(_compacted),
+        timeline=kind.timeline_with(_compaction_event),
     ),
 }

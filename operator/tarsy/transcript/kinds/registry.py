@@ -1,4 +1,4 @@
-"""All kinds of entries, and what one entry means by its kind."""
+"""All kinds of entries, and the meaning of one entry by its kind."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def _names(has_part: Callable[[kind.Kind[Any]], bool]) -> tuple[str, ...]:
 
 
 WITH_MESSAGES = _names(lambda listed: listed.messages is not kind.nothing)
-"""The names of the kinds that bring messages."""
+"""The names of the kinds that have messages."""
 WITH_MODEL_CALLS = _names(lambda listed: listed.model_calls is not None)
-"""The names of the kinds that account for model calls."""
+"""The names of the kinds that have model calls."""
 WITH_TOOL_CALLS = _names(lambda listed: listed.tool_calls is not kind.nothing)
-"""The names of the kinds that tell of tool calls."""
+"""The names of the kinds that have tool calls."""
 
 
 def kind_of(entry: entries.Entry) -> kind.Kind[Any]:
@@ -35,7 +35,7 @@ def kind_of(entry: entries.Entry) -> kind.Kind[Any]:
 
 
 def fold(snapshot: record.Snapshot, log: Iterable[entries.Entry]) -> record.Record:
-    """The record that these entries add up to; an OutOfOrderError says which one cannot follow those before it."""
+    """Return the record of these entries; raises OutOfOrderError if an entry cannot follow those before it."""
     folded = record.Record(snapshot=snapshot)
     for entry in log:
         apply(folded, entry)
@@ -43,21 +43,21 @@ def fold(snapshot: record.Snapshot, log: Iterable[entries.Entry]) -> record.Reco
 
 
 def check(so_far: record.Record, added: Iterable[entries.Entry]) -> None:
-    """Raise an OutOfOrderError if these entries cannot follow: before they are written, not after."""
+    """Raise OutOfOrderError if these entries cannot follow. The record stays as it is."""
     copied = so_far.order.copied()
     for entry in added:
         kind_of(entry).order(copied, entry)
 
 
 def apply(so_far: record.Record, entry: entries.Entry) -> None:
-    """Add an entry to the record; an OutOfOrderError says what it lacks."""
-    own = kind_of(entry)
-    own.order(so_far.order, entry)
-    own.effect(so_far.executions[entry.execution] if isinstance(entry, entries.OfExecution) else so_far, entry)
+    """Add an entry to the record; raises OutOfOrderError if it cannot follow."""
+    its_kind = kind_of(entry)
+    its_kind.order(so_far.order, entry)
+    its_kind.effect(so_far.executions[entry.execution] if isinstance(entry, entries.OfExecution) else so_far, entry)
 
 
 def add(execution: record.Execution, entry: entries.Entry) -> None:
-    """Add an entry to the execution that it belongs to; one that starts it, or is of none, changes nothing."""
+    """Add an entry to its execution; an entry outside of `entries.OfExecution` changes nothing."""
     if isinstance(entry, entries.OfExecution):
         kind_of(entry).effect(execution, entry)
 
@@ -68,27 +68,30 @@ def log_additions(entry: entries.Entry) -> kind.Additions:
 
 
 def messages_of(entry: entries.Entry | entries.Unreadable) -> Sequence[messages.Message]:
-    """Return the messages that an entry brings."""
+    """Return the messages of an entry."""
     if isinstance(entry, entries.Unreadable):
         return ()
     return [message for message in log_additions(entry) if isinstance(message, messages.Message)]
 
 
 def model_call(entry: entries.Entry | entries.Unreadable) -> entries.ModelCall | None:
-    """Return the model call that an entry accounts for, if it does."""
+    """Return the account of the model call of an entry; None if it has none."""
     calls = None if isinstance(entry, entries.Unreadable) else kind_of(entry).model_calls
     return calls.call(entry) if calls else None
 
 
 def reply(entry: entries.Entry) -> messages.Message | messages.Failure:
-    """Return what the model call of an entry brought; a LookupError if it accounts for none."""
+    """Return the reply to the model call of an entry; raises LookupError if it has none."""
     if calls := kind_of(entry).model_calls:
         return calls.reply(entry)
     raise LookupError(type(entry).__name__)
 
 
 def context_messages(entry: entries.Entry, *, before: int) -> int:
-    """Return how many messages the model call of an entry sent; `before` it the conversation had so many."""
+    """Return the number of messages in the request of an entry's model call; raises LookupError if it has none.
+
+    `before` is the number of messages in the conversation before the entry.
+    """
     if calls := kind_of(entry).model_calls:
         return calls.context(entry, before)
     raise LookupError(type(entry).__name__)

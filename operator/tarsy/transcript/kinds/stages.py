@@ -37,7 +37,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.UNSEEN,
+        timeline=kind.NO_EVENTS,
     ),
     entries.StageEnded: kind.Kind(
         order=_end,
@@ -45,6 +45,6 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.UNSEEN,
+        timeline=kind.NO_EVENTS,
     ),
 }

@@ -12,7 +12,7 @@ from tarsy.transcript.kinds import kind
 SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
 """The text that replaces a result with a summary."""
 _SUMMARY_MESSAGES = 2
-"""Messages by which a summary of a tool's result is asked for: instructions, and what is to be summed up."""
+"""The number of messages in a request for a summary: the instructions, and the result."""
 
 
 def _add(execution: record.Execution, entry: entries.ToolsAnswered) -> None:
@@ -22,7 +22,7 @@ def _add(execution: record.Execution, entry: entries.ToolsAnswered) -> None:
 
 
 def _add_summary(execution: record.Execution, entry: entries.ToolSummarised) -> None:
-    """Have the summary stand for the result, if there is one."""
+    """Replace the result in the conversation with its summary, if there is one."""
     execution.retries += entry.call.retries
     due = execution.due.pop(entry.call_id)
     if not entry.text:
@@ -43,7 +43,7 @@ def metadata(call: messages.ToolCall) -> dict[str, Any]:
     return tool_names.fields(call.name) | {"arguments": call.arguments}
 
 
-def _answered(entry: entries.ToolsAnswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _result_events(entry: entries.ToolsAnswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     for run in entry.runs:
         status: timeline_events.Status = "failed" if run.result.failed else "completed"
         details = metadata(run.call) | ({"in_doubt": True} if run.result.in_doubt else {})
@@ -51,7 +51,7 @@ def _answered(entry: entries.ToolsAnswered, context: timeline_events.Context) ->
         yield context.event(f"{run.call.id}.result", "tool_result", status, run.result.text, details)
 
 
-def _summarised(entry: entries.ToolSummarised, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+def _summary_event(entry: entries.ToolSummarised, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     details = tool_names.fields(entry.tool) | {"provider": entry.call.provider, "model": entry.call.model}
     status: timeline_events.Status = "completed" if entry.failure is None else "failed"
     content = entry.text if entry.failure is None else entry.failure.text
@@ -60,15 +60,15 @@ def _summarised(entry: entries.ToolSummarised, context: timeline_events.Context)
 
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ToolsAnswered: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add,
         messages=_results,
         model_calls=None,
         tool_calls=lambda entry: entry.runs,
-        timeline=kind.timeline_with(_answered),
+        timeline=kind.timeline_with(_result_events),
     ),
     entries.ToolSummarised: kind.Kind(
-        order=kind.of_execution,
+        order=kind.require_execution,
         effect=_add_summary,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
@@ -77,6 +77,6 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             context=lambda *_: _SUMMARY_MESSAGES,
         ),
         tool_calls=kind.nothing,
-        timeline=kind.timeline_with(_summarised),
+        timeline=kind.timeline_with(_summary_event),
     ),
 }
