@@ -223,8 +223,15 @@ class TLS(Part):
     """Whose it is."""
 
 
+class Web(Part):
+    """The pages for browsers, which the API serves."""
+
+    enabled: bool = True
+    """Whether there are any; `web` of `platform` goes before. A change of it needs a restart."""
+
+
 class Ingress(Part):
-    """How the API is reached from outside."""
+    """How the API and the pages are reached from outside."""
 
     enabled: bool = False
     """Whether there is one."""
@@ -492,7 +499,9 @@ class Values(Part):
     service: Service = Service()
     """How the API is reached in the cluster."""
     ingress: Ingress = Ingress()
-    """How the API is reached from outside."""
+    """How the API and the pages are reached from outside."""
+    web: Web = Web()
+    """The pages for browsers, which the API serves."""
     database: Database = Database()
     """The database."""
     webhook: Webhook = Webhook()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import cookies
@@ -210,6 +211,18 @@ async def test_guesses_from_an_address_delay_no_session_from_there(serve: Serve,
     assert guesses[0] == 401
     assert guesses[-1] == 429
     assert await list_status(api, cookie) == 200
+
+
+async def test_without_pages_no_code_is_made(
+    cluster: client.Cluster, database: databases.Database, reader: str
+) -> None:
+    parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+    platform = parts.platform().model_copy(update={"web": platforms.Web(enabled=False)})
+    without = dataclasses.replace(parts, platform=lambda: platform)
+
+    async with apis.served(without) as api, api.post("/api/v1/session-codes", headers=apis.bearer(reader)) as response:
+        assert response.status == 404
+        assert "web.enabled" in (await response.json(content_type=None))["detail"]
 
 
 async def test_a_page_at_another_address_is_told_what_to_set(serve: Serve, admin: client.Cluster) -> None:

@@ -269,7 +269,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield actions.routes(services.investigation_actions, access)
     yield overview.routes(services.overview, access)
     yield mcp_servers.routes(services.mcp_servers, access)
-    yield session_codes.routes(access)
+    yield session_codes.routes(access, has_pages=parts.platform().web.enabled)
     yield paths.register(
         hub=parts.hub,
         alert_intake=services.alert_intake,

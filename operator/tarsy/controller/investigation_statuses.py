@@ -19,8 +19,10 @@ GAP_BYTES, GAP_CHARACTERS = 800, 253
 """The limits of a gap's tool and of its reason, each: bytes of JSON, and characters."""
 
 
-def build(summary: summaries.Summary, *, secrets: known_secrets.KnownSecrets) -> investigations.Status:
-    """Return the status that shows `summary`, without the known `secrets`."""
+def build(
+    summary: summaries.Summary, *, secrets: known_secrets.KnownSecrets, pages: str | None = None
+) -> investigations.Status:
+    """Return the status that shows `summary`, without the known `secrets`; `pages` is the address of the pages."""
     started = {stage.name: stage for stage in summary.stages}
     analysis = control_characters.escape(secrets.mask(summary.final_analysis))
     excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX, secrets)
@@ -76,7 +78,7 @@ def build(summary: summaries.Summary, *, secrets: known_secrets.KnownSecrets) ->
         start_time=summary.started_at,
         completion_time=summary.ended_at,
         duration=_duration(summary.started_at, summary.ended_at),
-        transcript=f"/api/v1/investigations/{summary.id}",
+        transcript=f"{pages}/investigations/{summary.id}" if pages else f"/api/v1/investigations/{summary.id}",
     )
 
 

@@ -49,9 +49,11 @@ class _Written:
 class Projector:
     """Writes the statuses of the investigations in the store to the cluster."""
 
-    def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(self, *, cluster: client.Cluster, database: databases.Database, pages: str | None = None) -> None:
+        """`pages` is the public address of the pages, to which statuses refer."""
         self._cluster = cluster
         self._database = database
+        self._pages = pages
         self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
         self._missed = asyncio.Event()
         self._written: dict[UUID, _Written] = {}
@@ -97,7 +99,7 @@ class Projector:
             if summary is None or summary.state == "ended":
                 self._written.pop(identity, None)
             return
-        status = investigation_statuses.build(summary, secrets=self._cluster.secrets)
+        status = investigation_statuses.build(summary, secrets=self._cluster.secrets, pages=self._pages)
         written = self._written.get(identity)
         if written is not None and written.phase == status.phase and not self._is_due(written):
             return

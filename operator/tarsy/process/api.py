@@ -50,7 +50,8 @@ def build(
             on_admitted=admitted,
         )
     )
-    site.add(application)
+    if context.in_force.platform.web.enabled:
+        site.add(application)
     context.early.front.hand_over(application)
     context.channels.listen({text_streams.TEXTS: hub.hint, notify.STATUS: refresh})
     return [hub.run]

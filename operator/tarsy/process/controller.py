@@ -50,7 +50,12 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
     )
     context.early.readiness.add(checks.Watch(watcher))
     context.process_reporter.add_source(watcher.facts)
-    projection = projector.Projector(cluster=cluster, database=context.database)
+    platform = context.in_force.platform
+    projection = projector.Projector(
+        cluster=cluster,
+        database=context.database,
+        pages=platform.api.public_url if platform.web.enabled else None,
+    )
     due = duties.Duties(
         cluster=cluster,
         database=context.database,

@@ -279,6 +279,8 @@ def test_the_numbers_are_the_stores() -> None:
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
     assert status.transcript == f"/api/v1/investigations/{found.id}"
+    of_pages = build(found, pages="https://tarsy.example").transcript
+    assert of_pages == f"https://tarsy.example/investigations/{found.id}"
     assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
     assert status.previous == investigations.Previous(name="a-1", uid=str(UUID(int=2)))
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")

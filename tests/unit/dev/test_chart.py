@@ -151,6 +151,21 @@ def test_a_server_of_the_platform_file_goes_before_the_charts_own() -> None:
     assert yaml.safe_load(found["data"]["tarsy.yaml"])["mcp_servers"] == {"kubernetes-server": own}
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"web": {"enabled": False}}, {"enabled": False}),
+        ({"web": {"enabled": False}, "platform": {"web": {"enabled": True}}}, {"enabled": True}),
+    ],
+)
+def test_pages_are_left_out_by_a_value_unless_the_platform_file_has_them(values: Object, expected: Object) -> None:
+    platform = charts.one(charts.render(values), "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"]
+
+    assert yaml.safe_load(platform).get("web") == expected
+    assert ("tarsy open" in charts.notes(values)) is not ("web" in values)
+
+
 def test_large_numbers_and_variables_come_through_as_they_are_written() -> None:
     provider = {"type": "openai", "model": "{{.MODEL}}", "tokens_per_minute": 100_000_000}
     found = charts.one(charts.render({"platform": {"llm_providers": {"big": provider}}}), "ConfigMap", "tarsy-platform")

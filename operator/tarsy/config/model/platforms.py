@@ -380,6 +380,13 @@ class API(Part):
     """A setting without effect, which the next release refuses: an ingress limits connections by address."""
 
 
+class Web(Part):
+    """The pages."""
+
+    enabled: bool = True
+    """Whether the API's process serves the pages for browsers, too."""
+
+
 SERVER_NAME = "^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"
 ServerName = Annotated[str, Field(pattern=SERVER_NAME)]
 """A server's name, without `__` in it or `_` at its end: the wire names its tools `server__tool`, and `a.b__c` must not
@@ -398,3 +405,4 @@ class Platform(Part):
     ingest: Ingest = Ingest()
     runbooks: Runbooks = Runbooks()
     api: API = API()
+    web: Web = Web()

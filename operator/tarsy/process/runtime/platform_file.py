@@ -28,8 +28,8 @@ LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change is in force after two checks."""
 PROBLEMS_MAX = 20
 """The maximal number of problems that are reported; `tarsy config check` lists all."""
-STARTED_WITH = ("queue", "api")
-"""Sections that change only at a restart: other processes rely on leases and slots."""
+STARTED_WITH = ("queue", "api", "web")
+"""Sections that change only at a restart: other processes rely on leases and slots, routes are built once."""
 
 log = logging.getLogger(__name__)
 
