@@ -76,6 +76,45 @@ async def report(database: databases.Database) -> None:
     await reporter.report()
 
 
+async def test_an_unknown_path_is_a_page_for_browsers_and_json_for_programs(
+    cluster: client.Cluster, database: databases.Database
+) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml;q=0.9"}
+    async with serving(cluster, database, token="of-webhooks") as api:
+        answers = []
+        for path, headers in (("/nowhere/%3Cb%3E", html), ("/api/v1/nowhere", html), ("/nowhere", {})):
+            async with api.get(path, headers=headers) as response:
+                answers.append((response.status, response.content_type, await response.text()))
+
+    assert [status for status, _, _ in answers] == [404, 404, 404]
+    assert [kind for _, kind, _ in answers] == ["text/html", *["application/problem+json"] * 2]
+    assert "there is no page /nowhere/&lt;b&gt;" in answers[0][2]
+
+
+@pytest.mark.parametrize(
+    ("path", "missing"),
+    [
+        ("/", "list alertinvestigations.tarsy.dev"),
+        ("/submit", "create alertinvestigations.tarsy.dev"),
+        ("/system", "list agentchains.tarsy.dev"),
+    ],
+)
+async def test_a_user_without_a_right_is_told_which_one(
+    admin: client.Cluster, cluster: client.Cluster, database: databases.Database, path: str, missing: str
+) -> None:
+    token = await accounts.create(admin, f"nobody-{uuid.uuid4().hex[:8]}")
+
+    async with serving(cluster, database, token="of-webhooks") as api:
+        status, text = await get(api, path, token)
+
+    verb, resource = missing.split()
+    assert status == 403
+    assert "The missing right" in text
+    for word in (verb, resource, cluster.served.own):
+        assert f"<dd>{word}</dd>" in text.replace("<code>", "").replace("</code>", "")
+    assert 'title="You are signed in as this user">system:serviceaccount:' in text
+
+
 @pytest.fixture
 async def hostile(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
     chain = manifests.chain(HOSTILE, name="hostile")

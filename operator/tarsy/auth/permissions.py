@@ -112,6 +112,20 @@ class Scope:
     caller: Caller
 
 
+class ForbiddenError(problems.Problem):
+    """A caller without a right: which one, and in which namespace."""
+
+    def __init__(self, identity: identities.Identity, action: reviews.Action) -> None:
+        principal = identity.principal
+        self.user = (
+            identities.printable_name(principal.name) if isinstance(principal, reviews.User) else identity.author
+        )
+        self.action = action
+        self.caller = _caller(identity)
+        may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
+        super().__init__(HTTPStatus.FORBIDDEN, f"User {self.user} {may_not}")
+
+
 class Access:
     """The rights of callers; routes depend on its methods."""
 
@@ -269,7 +283,7 @@ class Access:
             if verb != "delete" or not await self._is_allowed(identity, everywhere):
                 raise await self._not_found(identity, investigation_id)
         if not is_allowed:
-            raise _forbidden(identity, action)
+            raise ForbiddenError(identity, action)
         return Target(
             id=UUID(investigation_id),
             namespace=location.namespace,
@@ -289,7 +303,7 @@ class Access:
         """Return the problem of an id that is unknown, or unknown to this caller."""
         action = _on_investigations("get", self._cluster.served.default)
         if not await self._is_allowed(identity, action):
-            return _forbidden(identity, action)
+            return ForbiddenError(identity, action)
         excerpt = investigation_id[: problems.ECHOED_MAX]
         return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {excerpt}")
 
@@ -305,7 +319,7 @@ class Access:
 
     async def _ensure(self, identity: identities.Identity, action: reviews.Action) -> None:
         if not await self._is_allowed(identity, action):
-            raise _forbidden(identity, action)
+            raise ForbiddenError(identity, action)
 
     async def _is_allowed(self, identity: identities.Identity, action: reviews.Action) -> bool:
         user = identity.principal
@@ -324,13 +338,6 @@ class Access:
 
 def _on_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
     return reviews.Action(verb=verb, plural=investigations.PLURAL, namespace=namespace, name=name)
-
-
-def _forbidden(identity: identities.Identity, action: reviews.Action) -> problems.Problem:
-    principal = identity.principal
-    name = identities.printable_name(principal.name) if isinstance(principal, reviews.User) else identity.author
-    may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
-    return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} {may_not}")
 
 
 def _caller(identity: identities.Identity) -> Caller:

@@ -348,7 +348,10 @@ class Status(base.Model):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None
-    transcript: Annotated[str | None, Field(max_length=1024, description="Where all of it is: the address of its page, or the path of the API.")] = None
+    transcript: Annotated[
+        str | None,
+        Field(max_length=1024, description="Where all of it is: the address of its page, or the path of the API."),
+    ] = None
 
 
 class AlertInvestigation(base.Model):

@@ -141,6 +141,11 @@ def install(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
+    return response(problem_of(request, error))
+
+
+def problem_of(request: Request, error: Exception) -> Problem:
+    """Return the problem of a request that failed with `error`."""
     match error:
         case Problem():
             problem = error
@@ -157,7 +162,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
             problem = Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there")
         case _:  # the server logs it
             problem = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback")
-    return response(problem)
+    return problem
 
 
 def _methods(request: Request) -> set[str]:

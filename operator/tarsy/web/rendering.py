@@ -12,6 +12,8 @@ import jinja2
 from fastapi import Request, Response
 
 from tarsy.api import app
+from tarsy.auth import permissions
+from tarsy.resources import base
 from tarsy.serve import problems, strict
 from tarsy.transcript import control_characters
 from tarsy.web import assets, markdown
@@ -70,9 +72,17 @@ class Renderer:
     def problem(self, request: Request, problem: problems.Problem) -> Response:
         """Return the page of a problem: the sign-in page for an unknown user, else what is wrong and the remedy."""
         template = "sign_in.html" if problem.status is HTTPStatus.UNAUTHORIZED else "problem.html"
-        title = problems.phrase(problem.status)
+        forbidden = problem if isinstance(problem, permissions.ForbiddenError) else None
         response = self.page(
-            request, template, status=problem.status, title=title, problem=problem, user=None, section=None
+            request,
+            template,
+            status=problem.status,
+            title=problems.phrase(problem.status),
+            problem=problem,
+            missing=forbidden.action if forbidden else None,
+            group=base.GROUP,
+            user=forbidden.caller if forbidden else None,
+            section=None,
         )
         response.headers.update(problem.headers or {})
         return response

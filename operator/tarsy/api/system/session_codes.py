@@ -33,7 +33,9 @@ def routes(access: permissions.Access, *, has_pages: bool) -> APIRouter:
     async def create(request: Request, identity: identities.Identity = Depends(access.sign_in)) -> SessionCode:
         """Create a one-time code, with which a browser gets a session that has the rights of this token."""
         if not has_pages:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, "there are no pages: web.enabled of the platform file is false")
+            raise problems.Problem(
+                HTTPStatus.NOT_FOUND, "there are no pages: web.enabled of the platform file is false"
+            )
         site = access.site(request)
         if not isinstance(identity.principal, reviews.User):
             return SessionCode(url=f"{site}/", expires_at=None)
