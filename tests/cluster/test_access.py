@@ -237,7 +237,7 @@ async def test_the_webhooks_token_is_good_for_alerts_alone_and_never_sent_to_the
                 assert status in (400, 422), "let in, and what it sends is none"
             else:
                 assert status == 403
-                assert problem["detail"].startswith("this token is for webhooks and posted alerts alone")
+                assert problem["detail"].startswith("the webhook's token only sends alerts")
     finally:
         await nowhere.close()
 
@@ -437,7 +437,7 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
             )
             clock.now += 30
             status, problem = await api.ask("GET", "/openapi.json", token=editor)
-            assert (status, problem["detail"].split(" cannot")[0]) == (503, "whose the token is")
+            assert (status, problem["detail"].split(" cannot")[0]) == (503, "the owner of the token")
             between.accept()
             assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200
         finally:

@@ -169,7 +169,7 @@ async def test_a_question_that_is_none_is_refused(api: API, world: World, databa
         (422, b'{"question": ""}', "question: give 1 character(s) or more"),
         (422, b'{"question": " \\n"}', "question: it is blank: say what you want to know"),
         (422, b'{"question": 1}', "question: give a text"),
-        (422, b'{"question": "Why?", "agent": "x"}', "agent: no such field: there is question"),
+        (422, b'{"question": "Why?", "agent": "x"}', "agent: unknown field; the fields are question"),
         (422, json.dumps({"question": "a" * 100_001}).encode(), "question: give 100000 characters at most"),
         (413, b" " * (questions.BODY_MAX + 1), "a question has at most 100000 characters"),
     ]
@@ -237,7 +237,7 @@ async def test_without_the_cluster_or_the_database_a_question_is_to_be_asked_aga
     down = databases.Database(NOBODY)
     try:
         for api, told in (
-            (await serve(nowhere, database), "whose the token is cannot be found out now: ask again; "),
+            (await serve(nowhere, database), "the owner of the token cannot be looked up now: try again. "),
             (await serve(cluster, down), "cannot connect to the database"),
         ):
             status, detail = await api.refused(identity)

@@ -182,7 +182,10 @@ async def _check_waiting(world: World) -> None:
     """What is not there yet is to be asked for again; a process without an API has nothing else there."""
     api = world.processes["api"]
     status, answer = await api.request("POST", WEBHOOK, body=manifests.notification())
-    assert (status, answer["detail"]) == (503, "the process is starting; /readyz says what it waits for. Ask again")
+    assert (status, answer["detail"]) == (
+        503,
+        "the process is starting; /readyz names the parts that it waits for. Ask again later",
+    )
     for role in ("controller", "worker"):
         status, answer = await world.processes[role].request("GET", "/api/v1/investigations")
         assert (status, answer["detail"]) == (404, "GET /api/v1/investigations: Not Found")

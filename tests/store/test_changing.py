@@ -38,7 +38,7 @@ async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_ha
         lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid-of-tarsy"), since, after=None),
     ):
         assert before.ended.done()
-        assert before.ended.result() == "the namespace tarsy is another one by now: subscribe again"
+        assert before.ended.result() == "namespace tarsy was deleted and created again: subscribe again"
         await queue.admit(database)
         await lists.poll()
         assert len(since.backlog._queue) == 1

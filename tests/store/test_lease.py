@@ -89,7 +89,7 @@ async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Dat
 
 async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
     async with asyncio.timeout(60), keeping(database.url) as lease_manager:
-        lease_manager.drop(await claimed(database, lease_manager))
+        lease_manager.remove(await claimed(database, lease_manager))
         while (second := await try_to_claim(database)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
     assert second.attempts == 2
@@ -172,7 +172,7 @@ async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_th
         await told.wait()
         with pytest.raises(ports.LeaseLostError):
             await asking
-        lease_manager.drop(first)
+        lease_manager.remove(first)
         await second.ensure_lease()
 
 

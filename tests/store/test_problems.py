@@ -55,8 +55,15 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
         ("DELETE", "/healthz", {}, 405, "DELETE /healthz: Method Not Allowed", {"Allow": "GET"}),
         ("POST", "/api/v1/alerts", {}, 401, HOW, {"WWW-Authenticate": "Bearer"}),
         ("GET", "/openapi.json", {}, 401, HOW, {}),
-        ("GET", "/openapi.json", WEBHOOK, 403, "this token is for webhooks and posted alerts alone", {}),
-        ("GET", "/openapi.json", {"Authorization": "Bearer x"}, 503, "whose the token is cannot be found out now", {}),
+        ("GET", "/openapi.json", WEBHOOK, 403, "the webhook's token only sends alerts", {}),
+        (
+            "GET",
+            "/openapi.json",
+            {"Authorization": "Bearer x"},
+            503,
+            "the owner of the token cannot be looked up now",
+            {},
+        ),
         ("POST", "/api/v1/alerts", WEBHOOK | JSON, 500, "a defect of TARSy; its log has the traceback", {}),
     ],
     ids=[

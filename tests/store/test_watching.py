@@ -347,9 +347,9 @@ async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died
 async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel="alerts")
-        assert (await watcher.next())["reason"].startswith("there is no channel alerts: there is investigations, ")
+        assert (await watcher.next())["reason"].startswith("unknown channel alerts: the channels are investigations, ")
         await watcher.socket.send(b'{"action": "ping"}')
-        assert (await watcher.next())["reason"] == "binary frames are not read here: send text"
+        assert (await watcher.next())["reason"] == "binary frames are not accepted: send text"
         assert (await watcher.answer(action="ping")) == {"type": "pong"}
         for _ in range(web_sockets.ERRORS_MAX - 2):
             assert (await watcher.answer(action="x"))["type"] == "error"
@@ -476,7 +476,7 @@ async def test_an_id_has_one_spelling(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         for given in (world.identity.hex, str(world.identity).upper(), f"{{{world.identity}}}"):
             error = await watcher.answer(action="subscribe", channel=f"session:{given}")
-            assert error == {"type": "error", "reason": f"{given} is written {world.identity} here"}
+            assert error == {"type": "error", "reason": f"write the id {given} as {world.identity}"}
 
 
 async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(world: World) -> None:
@@ -484,7 +484,7 @@ async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(worl
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until_type("investigation.status")
         error = await watcher.answer(action="subscribe", channel=world.channel)
-        assert error["reason"] == f"{world.channel} is subscribed already: catchup goes on behind an event"
+        assert error["reason"] == f"{world.channel} is subscribed already: send catchup to resume after an event"
         done = await watcher.answer(action="unsubscribe", channel=world.channel)
         assert done == {"type": "unsubscription.confirmed", "channel": world.channel}
         assert not world.parts.hub._feeds, "nothing is kept of what nobody watches"
@@ -524,7 +524,7 @@ async def test_a_page_of_another_site_opens_no_socket(world: World) -> None:
     ):
         status, problem = await watching.refused(world.url, headers={"Origin": origin})
         assert (status, problem["detail"].partition(":")[0]) == (403, "Origin"), origin
-        assert problem["detail"].startswith(f"Origin: {origin} is none of ours"), problem
+        assert problem["detail"].startswith(f"Origin: {origin} is not allowed"), problem
     for origin in (f"http://127.0.0.1:{port}", f"HTTP://127.0.0.1:{port}"):
         async with watching.watching(world.url, headers={"Origin": origin}) as watcher:
             assert (await watcher.answer(action="ping"))["type"] == "pong"

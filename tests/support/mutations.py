@@ -58,7 +58,7 @@ AGENTS = "Analyst, ChatAgent, KubernetesAgent, SynthesisAgent"
 SHAPES: list[tuple[str, str, str]] = [
     ("  description: Pods", "  descripton: Pods", "spec: unknown: descripton. Available: alertTypes, description,"),
     ("  description: Pods that restart.", "  description: [Pods]", "spec.description: Input should be a valid string"),
-    ("  - KubePodNotReady", "  - KubePodCrashLooping", "spec.alertTypes.1: 'KubePodCrashLooping' is there twice"),
+    ("  - KubePodNotReady", "  - KubePodCrashLooping", "spec.alertTypes.1: 'KubePodCrashLooping' appears twice"),
     ("  - KubePodNotReady", "  - 7", "spec.alertTypes.1: Input should be a valid string"),
     ("  - KubePodNotReady", '  - ""', "spec.alertTypes.1: String should have at least 1 character"),
     ("  llmProvider: google-default", "  llm_provider: google-default", "spec: unknown: llm_provider. Available: "),
@@ -160,7 +160,7 @@ SHAPES: list[tuple[str, str, str]] = [
         "      iterationStrategy: react",
         "spec.stages.0.synthesis.iterationStrategy: Input should be ",
     ),
-    ("  - name: analysis", "  - name: data-collection", "spec.stages.1: 'data-collection' is there twice"),
+    ("  - name: analysis", "  - name: data-collection", "spec.stages.1: 'data-collection' appears twice"),
     (
         "    - name: KubernetesAgent",
         "    - name: [KubernetesAgent]",
@@ -335,7 +335,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("  burst: 2000", "  bust: 2000", "api: unknown: bust. Available: trusted_proxies, allowed_origins, requests_per_second, burst"),
     ("ingest:\n", "intake:\n", "the file: unknown: intake. Available: defaults, llm_providers, mcp_servers, agents, limits, "),
     ("  burst: 2000", "  1: 2000", "a key that is a number, a date or the like to YAML: write it in quotes"),
-    ("  heartbeat: 5s", "  slots: 5", "not YAML: a key is there twice, first on line "),
+    ("  heartbeat: 5s", "  slots: 5", "not YAML: a key appears twice, first on line "),
     ("  slots: 50", "\tslots: 50", "not YAML: column 1: a tab: YAML is indented with spaces"),
     ("  slots: 50", "  slots: 50: 51", "not YAML: column 12: mapping values are not allowed here"),
 ]  # fmt: skip

@@ -1,1 +1,1 @@
-"""The callers of the API: who they are, and what they may do."""
+"""The callers of the API: their credentials, identities, sessions and permissions."""

@@ -1,7 +1,7 @@
-"""The credentials in a request: a bearer token; or none, if the request can come from no web page.
+"""The credentials in a request: a bearer token, or none if no web page can have sent the request.
 
-A browser sends the cookie that a proxy knows its user by, and its address, with every request that any page makes it
-send. So a request without a token must not be one that a page's form can send.
+Any page can make a browser send a request, with the browser's address and the cookie by which a proxy knows its user.
+So a request without a token must not be one that a page's form can send.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from tarsy.serve import problems
 
 SCHEME = "Bearer"
-HOW = f"give the token as `Authorization: {SCHEME} <token>`"
+TOKEN_MISSING = f"give the token as `Authorization: {SCHEME} <token>`"
 
 
 def bearer(request: HTTPConnection) -> bytes | None:
@@ -46,8 +46,8 @@ def expiry(token: str) -> float | None:
 def unauthorized(*, has_token: bool) -> problems.Problem:
     """Return the problem of a request with an unknown token, or without one."""
     if not has_token:
-        return problems.Problem(HTTPStatus.UNAUTHORIZED, HOW, headers={"WWW-Authenticate": SCHEME})
-    message = "the token is nobody's here, or has expired: `kubectl create token` makes one of a ServiceAccount"
+        return problems.Problem(HTTPStatus.UNAUTHORIZED, TOKEN_MISSING, headers={"WWW-Authenticate": SCHEME})
+    message = "the token is unknown or has expired: `kubectl create token` makes one for a ServiceAccount"
     headers = {"WWW-Authenticate": f'{SCHEME} error="invalid_token"'}
     return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers=headers)
 
@@ -61,8 +61,8 @@ def session_ended() -> problems.Problem:
 def ensure_same_machine(request: HTTPConnection) -> None:
     """Raise a Problem for a request that may come from elsewhere, or from a web page.
 
-    A page can send a form's types across sites without asking, but no JSON. It can also give a name of its own this
-    machine's address (DNS rebinding), but then that name is the Host.
+    Without asking, a page can send only the content types of forms to another site, and no JSON. A page can also point
+    its own name at this machine's address (DNS rebinding), but then the Host is that name.
 
     Source: Fetch standard, "CORS-safelisted request-header".
     """
@@ -85,7 +85,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z.-]+))(?::[0-9]{1,5})?", re.AS
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine; parsers of URLs accept more forms of it than this."""
+    """Whether a Host header names this machine. Parsers of URLs accept more forms of an address than this."""
     match = _HOST.fullmatch(host)
     if match is None:
         return False

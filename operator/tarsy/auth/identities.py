@@ -1,14 +1,14 @@
 """Identities: the caller of a request, by its credential. `permissions` decides what it may do.
 
-A credential is the webhook's token, compared here and never sent anywhere; a token that the API server knows
-(TokenReview); the word of a trusted proxy; or the cookie of a session. If a proxy forwards a request with a token, the
-token's rights count, and the proxy's user is the author.
+A credential is the webhook's token, which is compared here and never sent anywhere; a token that the API server knows
+(TokenReview); the user that a trusted proxy names; or the cookie of a session. If a proxy forwards a request with a
+token, the token's rights count, and the proxy's user is the author.
 
-A browser adds a cookie, and what a proxy knows people by, to requests that any page makes. So with such a credential a
-change has to be JSON, and has to come from a page of ours.
+A browser adds the cookie of a session, or of a proxy, to requests of any page. So a change with such a credential has
+to be JSON, and has to come from a page of ours.
 
-Every caller has a rate. An unknown one is counted by address, before the API server is asked. An address with many
-unknown tokens gets few further lookups, so that guesses delay no other caller; known callers from there are not
+Every caller has a rate. An unknown caller is counted by address, before the API server is asked. An address with many
+unknown tokens gets few further lookups, so that guesses delay no other caller. Known callers at that address are not
 affected.
 """
 
@@ -41,16 +41,16 @@ ANONYMOUS = "api-client"
 """The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
 KNOWN_SECONDS = 60.0
 UNKNOWN_SECONDS = 10.0
-"""How long the API server's answer about a token is cached."""
+"""Seconds that the API server's answer about a token is cached: one for a known token, one for an unknown token."""
 GUESSES = 30
-"""The unknown tokens from one address in a row, after which it has to wait."""
+"""Unknown tokens that one address may send in a row; then it has to wait."""
 GUESSES_PER_SECOND = 1
 LOGGED_SECONDS = 10.0
 """Seconds between two logged failures of lookups: requests without a token must not fill the log."""
 
 _AUTHENTICATED = "system:authenticated"
 _TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
-"""The form of an API server's token; others are not sent there."""
+"""The form of an API server's token; other texts are not sent there."""
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ Principal: TypeAlias = reviews.User | Literal["webhook", "anybody"]
 Credential: TypeAlias = Literal["none", "webhook", "token", "proxy", "session"]
 
 
-class _GuessedError(Exception):
-    """Too many tokens from one address were unknown; it may send another one in so many `seconds`."""
+class _TooManyGuessesError(Exception):
+    """Too many tokens from one address were unknown; the address may send another one after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -77,16 +77,16 @@ class Identity:
     address: str
     credential: Credential
     token_expiry: float | None = None
-    """The end of a token that names one, in seconds of Unix time."""
+    """The expiry that the token states, in seconds of Unix time."""
 
     @property
     def is_ambient(self) -> bool:
-        """Whether a browser adds the credential by itself to a request that any page makes."""
+        """Whether a browser adds the credential by itself to requests of any page."""
         return self.credential in ("proxy", "session")
 
 
 class Lookups:
-    """Lookups at the API server: without an answer the request gets a 503, and the log, now and then, the reason."""
+    """Failures of lookups at the API server: the request gets a 503, and the reason is logged at intervals."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -94,23 +94,23 @@ class Lookups:
 
     @asynccontextmanager
     async def unavailable_if_failed(self, subject: str) -> AsyncIterator[None]:
-        """Raise a Problem if the lookup in this block fails; `subject` is what cannot be found out then."""
+        """Raise a Problem if the lookup in this block fails; `subject` names what is looked up."""
         try:
             yield
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             if (now := self._clock()) - self._logged_at >= LOGGED_SECONDS:
                 self._logged_at = now
                 reason = str(error) or "the API server takes too long"
-                log.warning("%s cannot be found out: %s", subject, reason, extra={"action": "review_failed"})
+                log.warning("%s cannot be looked up: %s", subject, reason, extra={"action": "review_failed"})
             message = (
-                f"{subject} cannot be found out now: ask again; where it stays so, the operator has no API server, or "
-                "may not ask it (it needs the ClusterRole system:auth-delegator): its log has more"
+                f"{subject} cannot be looked up now: try again. If it stays so, the operator does not reach the API "
+                "server, or lacks the ClusterRole system:auth-delegator; its log has the reason"
             )
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message) from error
 
 
 class Identities:
-    """Identifies callers."""
+    """Finds the identities of callers."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Identities:
     async def _principal(
         self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus
     ) -> tuple[Principal, Credential]:
-        """Return the owner of the first credential that the request has: a token, a proxy's word, a session."""
+        """Return the owner of the request's first credential, in the order token, proxy, session."""
         if self._webhook is None:
             return "anybody", "none"
         network = limits.network(origin.address)
@@ -190,10 +190,10 @@ class Identities:
         if token is None or not _TOKEN.fullmatch(token):
             raise credentials.unauthorized(has_token=token is not None)
         try:
-            async with self._lookups.unavailable_if_failed("whose the token is"):
+            async with self._lookups.unavailable_if_failed("the owner of the token"):
                 user = await self._users.get(digest, functools.partial(self._guess, network, look_up), caller=network)
-        except _GuessedError as error:
-            raise _later(error.seconds, "too many tokens that are nobody's came from here", busy) from error
+        except _TooManyGuessesError as error:
+            raise _rate_exceeded(error.seconds, "too many unknown tokens from this address", busy) from error
         if user is None:
             raise credentials.unauthorized(has_token=True)
         return user
@@ -201,9 +201,9 @@ class Identities:
     async def _guess(
         self, network: str, look_up: single_flight.Lookup[reviews.User]
     ) -> single_flight.Answer[reviews.User]:
-        """Look a token up when its turn comes, unless too many tokens from there were unknown by then."""
+        """Look a token up. Raises _TooManyGuessesError if too many tokens from `network` were unknown by now."""
         if seconds := self._guesses.take(network):
-            raise _GuessedError(seconds)
+            raise _TooManyGuessesError(seconds)
         is_unknown = False
         try:
             answer = await look_up()
@@ -224,19 +224,21 @@ class Identities:
     def _count(self, caller: str, busy: HTTPStatus) -> None:
         """Count a request. Raises a Problem beyond the caller's rate."""
         if seconds := self._rates.take(caller):
-            raise _later(seconds, "too many requests of one caller", busy)
+            raise _rate_exceeded(seconds, "too many requests from this caller", busy)
 
 
-def _later(seconds: float, reason: str, busy: HTTPStatus) -> problems.Problem:
+def _rate_exceeded(seconds: float, reason: str, busy: HTTPStatus) -> problems.Problem:
     wait = math.ceil(seconds)
     return problems.Problem(busy, f"{reason}: send the next one in {wait} s", headers={"Retry-After": str(wait)})
 
 
 def _digest(token: bytes) -> bytes:
-    """Return a digest of a token, so that none is stored; its fixed length makes comparisons take the same time."""
+    """Return a digest of a token, so that no token is stored; comparisons of digests always take the same time."""
     return hashlib.sha256(token).digest()
 
 
 def printable_name(name: str) -> str:
-    """Return a name as it may stand in specs, lists and answers."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigations.AUTHOR_MAX]
+    """Return a name for specs, lists and answers: printable, and not longer than AUTHOR_MAX."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in name)[
+        : investigations.AUTHOR_MAX
+    ]

@@ -4,12 +4,12 @@ Rights are those on the objects themselves, in the objects' namespace, asked of 
 `get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` purges; `list`
 of the operator's chains shows the setup of TARSy. MCP servers are no objects, and have a right of their own: `update`
 of `mcpservers` in the operator's namespace. A transcript belongs to the namespace that its object was in, and to no
-later one of that name. Once that namespace is gone, nobody can read the transcript, and a user with `delete` on
+later one of that name. Once that namespace is gone, the transcript cannot be read, and only a user with `delete` on
 investigations in all namespaces can purge it.
 
 Ids cannot be probed: a caller without the right gets the same answer as for an unknown id.
 
-Fails closed: if the right cannot be checked now, the answer is 503.
+Checks fail closed: if a right cannot be checked now, the answer is 503.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from tarsy.store.reads import summaries
 
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
-"""How long the API server's answer about a right is cached."""
+"""Seconds that the API server's answer about a right is cached: one for a granted, one for a refused right."""
 NAMESPACE_SECONDS = 2.0
-"""How long a namespace's uid is cached: until then a new namespace is taken for an earlier one of its name. Its absence
-is not cached: it may be created at any moment, and a purge of what was in it needs no object."""
+"""Seconds that a namespace's uid is cached. A namespace that was created again is taken for the earlier one until then.
+An absence is not cached: the namespace may be created at any moment, and a purge in an absent one deletes no object."""
 
 InvestigationId = Annotated[
     str,
@@ -68,7 +68,7 @@ ServerName = Annotated[
     ),
 ]
 SERVERS = "mcpservers"
-"""A plural without a kind: rights on it are granted and checked as on those with one."""
+"""A plural without a kind: rights on it are granted and checked like rights on kinds."""
 
 _ALL_NAMESPACES = ""
 """In a SubjectAccessReview."""
@@ -99,7 +99,7 @@ class Target:
     name: str
     caller: Caller
     has_namespace: bool = True
-    """Whether its namespace exists; if not, it is to be purged, and nothing of it is in the cluster."""
+    """Whether its namespace still exists. If not, only a purge is allowed, and the cluster has no object of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class Scope:
 
     namespace: str
     uid: str
-    """The namespace's uid: transcripts of an earlier namespace of that name are not its own."""
+    """The namespace's uid: transcripts of an earlier namespace of that name do not belong to it."""
     caller: Caller
 
 
@@ -156,7 +156,7 @@ class Access:
         self._namespaces = single_flight.Cache[str](within=reviews.SECONDS, clock=clock)
 
     async def ensure_local(self, request: HTTPConnection) -> None:
-        """Refuse requests from elsewhere, if only this machine is served; checked before anything else."""
+        """Refuse requests from other machines if only this one is served. This is the first check of a request."""
         if self._local_only:
             credentials.ensure_same_machine(request)
 
@@ -240,7 +240,7 @@ class Access:
         return identity
 
     async def sign_out(self, request: HTTPConnection) -> str | None:
-        """Return the cookie of the session that the request ends, None without one."""
+        """Return the cookie of the session that the request ends, or None if it has none."""
         self._origins.ensure_own_change(request)
         return sessions.cookie_of(request)
 
@@ -249,10 +249,10 @@ class Access:
         return self._public_url or self._identities.proxies.site(request) or ""
 
     async def _reader(self, request: HTTPConnection) -> identities.Identity:
-        """Return the identity of a caller with more than the webhook's token."""
+        """Return the identity of a caller; refuse the webhook's token."""
         identity = await self._identities.identify(request)
         if identity.principal == "webhook":
-            message = "this token is for webhooks and posted alerts alone: `kubectl create token` makes others"
+            message = "the webhook's token only sends alerts: `kubectl create token` makes one for other requests"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
         return identity
 
@@ -275,7 +275,7 @@ class Access:
         is_allowed = await self._is_allowed(identity, action)
         if not is_allowed:
             to_read = _on_investigations("get", location.namespace, location.name)
-            if not await self._is_allowed(identity, to_read):  # or it would learn that the investigation exists
+            if not await self._is_allowed(identity, to_read):  # a 403 would tell that the investigation exists
                 raise await self._not_found(identity, investigation_id)
         has_namespace = await self._has_namespace(identity, location)
         if not has_namespace:  # nothing but a purge is possible
@@ -293,7 +293,7 @@ class Access:
         )
 
     async def _has_namespace(self, identity: identities.Identity, location: summaries.Location) -> bool:
-        """Whether the namespace that the investigation was in still exists; earlier ones have no recorded uid."""
+        """Whether the namespace of the investigation still exists. Old investigations have no recorded uid of it."""
         if identity.principal == "anybody":
             return True
         uid = await self._namespace_uid(identity, location.namespace)
@@ -314,7 +314,7 @@ class Access:
 
         principal = identity.principal
         caller = principal.name if isinstance(principal, reviews.User) else principal
-        async with self._lookups.unavailable_if_failed("what namespaces there are"):
+        async with self._lookups.unavailable_if_failed(f"the namespace {namespace}"):
             return await self._namespaces.get(namespace.encode(), look_up, caller=caller)
 
     async def _ensure(self, identity: identities.Identity, action: reviews.Action) -> None:
@@ -332,7 +332,7 @@ class Access:
             return single_flight.Answer(value=is_allowed or None, seconds=seconds)
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
-        async with self._lookups.unavailable_if_failed(f"what User {identities.printable_name(user.name)} may do"):
+        async with self._lookups.unavailable_if_failed(f"the rights of User {identities.printable_name(user.name)}"):
             return bool(await self._rights.get(key, look_up, caller=user.name))
 
 

@@ -1,4 +1,4 @@
-"""The rights that routes need, and the security schemes that show them, as the API's description names them.
+"""The rights that routes need and the security schemes of their callers, as the API's description names them.
 
 A method of `permissions.Access` that checks a right has it as a parameter.
 """

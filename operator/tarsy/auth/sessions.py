@@ -1,12 +1,12 @@
 """Sessions of browsers: a one-time code begins one, a cookie continues it.
 
-A person who has a token gets a code for it and opens the browser on its address. The browser exchanges the code for a
-cookie, so no token is ever in a URL, in a page or in the browser's storage. All replicas read the sessions from the
-database, which has digests only.
+A user with a token gets a code for it, and opens an address with the code in the browser. The browser exchanges the
+code for a cookie, so no token is ever in a URL, in a page or in the browser's storage. All replicas read the sessions
+from the database, which has digests only.
 
 A session has the identity that the API server named when the code was made, and ends with the token. Its rights are
-asked of the API server like those of a token. A token without an end of its own cannot be reviewed again from a digest,
-so its session is short.
+checked at the API server like those of a token. A token cannot be reviewed again from its digest, so the session of a
+token that states no expiry is short.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tarsy.store.fleet import browser_sessions
 COOKIE = "tarsy_session"
 LIFETIME_MAX = timedelta(hours=8)
 LIFETIME_WITHOUT_END = timedelta(minutes=15)
-"""The lifetime of a session whose token names no end."""
+"""The lifetime of a session whose token states no expiry."""
 SEEN_MAX = 2048
-"""Cookies that a process remembers."""
+"""Digests of cookies that a process remembers."""
 _SECRET_BYTES = 32
 _SECRET_LENGTH_MAX = 100
-"""Characters of a code or cookie; a longer one is none of ours."""
+"""Characters of a code or cookie; a longer one is not looked up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Code:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
+class NewSession:
     """A session that has just begun."""
 
     cookie: str
@@ -55,7 +55,7 @@ class Begun:
 
 
 def lifetime(token_end: float | None) -> timedelta:
-    """Return the lifetime of a session; `token_end` is in seconds of Unix time, None if the token names no end."""
+    """Return the lifetime of a session; `token_end` is in seconds of Unix time, None if the token states no expiry."""
     if token_end is None:
         return LIFETIME_WITHOUT_END
     return timedelta(seconds=min(LIFETIME_MAX.total_seconds(), max(0.0, token_end - time.time())))
@@ -77,13 +77,13 @@ class Sessions:
         )
         return Code(code=code, expires_at=expires_at)
 
-    async def begin(self, code: str) -> Begun | None:
+    async def begin(self, code: str) -> NewSession | None:
         """Use up a code and begin a session. None if the code is unknown, used or expired."""
         if len(code) > _SECRET_LENGTH_MAX:
             return None
         cookie = secrets.token_urlsafe(_SECRET_BYTES)
         session = await browser_sessions.begin(self._database, code=_digest(code), session=_digest(cookie))
-        return Begun(cookie=cookie, until=session.until) if session else None
+        return NewSession(cookie=cookie, until=session.until) if session else None
 
     async def user(self, cookie: str) -> reviews.User | None:
         """Return the user of a session. None if the cookie is unknown, or its session has ended."""
@@ -109,23 +109,23 @@ class Sessions:
 
 
 def cookie_of(connection: HTTPConnection) -> str | None:
-    """Return the session's cookie of a request; None without one, and with several, which no browser of ours sends."""
-    found = [
+    """Return the session's cookie of a request, or None if there is not exactly one."""
+    values = [
         value.strip(' \t"')
         for header in connection.headers.getlist("Cookie")
         for name, _, value in (part.partition("=") for part in header.split(";"))
         if name.strip() == COOKIE
     ]
-    return found[0] if len(found) == 1 and found[0] else None
+    return values[0] if len(values) == 1 and values[0] else None
 
 
-def set_cookie(begun: Begun, *, is_https: bool) -> str:
+def set_cookie(session: NewSession, *, is_https: bool) -> str:
     """Return the header `Set-Cookie` that begins a session.
 
     Scripts cannot read the cookie. A link from another site, such as a chat, opens the page with it; a request that a
     page of another site makes does not carry it.
     """
-    return _cookie_header(begun.cookie, expires=begun.until, is_https=is_https)
+    return _cookie_header(session.cookie, expires=session.until, is_https=is_https)
 
 
 def clear_cookie(*, is_https: bool) -> str:

@@ -2,8 +2,8 @@
 
 All simultaneous callers share one lookup. A positive answer that is used in the last third of its time is looked up
 again meanwhile, so that known callers do not wait in a queue with unknown ones. Positive and negative answers are
-stored apart, so that a caller who is refused over and over displaces no accepted one. An error is no answer: waiting
-callers get it, and it is not stored.
+stored apart, so that repeated refusals displace no positive answer. An error is not an answer: waiting callers get it,
+and it is not stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 ANSWERS_MAX = 2048
-"""Positive answers that are stored, the latest, and as many negative ones."""
+"""The number of positive answers that are stored, the latest ones; as many negative answers are stored."""
 LOOKUPS_MAX = 32
-"""Lookups at a time; more wait, so that other requests to the same server find a connection."""
+"""Concurrent lookups; further ones wait, so that other requests to the same server find a connection."""
 LOOKUPS_PER_CALLER = 4
-"""The lookups of one caller at a time: several callers are needed before any other has to wait."""
+"""Concurrent lookups for one caller, so that no single caller makes the others wait."""
 RENEWALS_MAX = 8
-"""Lookups of answers that are stored already, at a time; they do not wait with the others."""
+"""Concurrent lookups that renew stored answers; they do not wait with the others."""
 RENEWED_AFTER = 2 / 3
 """The share of its time after which a positive answer is looked up again when it is used."""
 
@@ -40,7 +40,7 @@ class Answer(Generic[T]):
     value: T | None
     """None is a negative answer."""
     seconds: float
-    """How long it is valid, from when the lookup began."""
+    """How long the answer is valid, from the start of the lookup."""
 
 
 @dataclass(kw_only=True)
@@ -48,7 +48,7 @@ class _Stored(Generic[T]):
     value: T | None
     until: float
     renewed: float
-    """The time from which its use starts another lookup."""
+    """The time after which a use of the answer starts another lookup."""
 
 
 class Cache(Generic[T]):
@@ -91,9 +91,9 @@ class Cache(Generic[T]):
 
     def _start(self, key: bytes, look_up: Lookup[T], *, slot: AbstractAsyncContextManager[None]) -> None:
         lookup = self._look_up(key, look_up, slot=slot)
-        task = asyncio.create_task(lookup, context=Context())  # of its own: the first caller may give up
+        task = asyncio.create_task(lookup, context=Context())  # a task of its own: the first caller may be cancelled
         self._under_way[key] = task
-        # Its error is retrieved here: all who waited for it may be gone.
+        # The error is retrieved here, because every waiter may have been cancelled.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _look_up(self, key: bytes, look_up: Lookup[T], *, slot: AbstractAsyncContextManager[None]) -> T | None:

@@ -1,1 +1,1 @@
-"""Keeps cluster and store in step: what appears in the cluster is admitted, what the store knows becomes status."""
+"""Keeps cluster and store in step: admits new objects of the cluster, and writes the store's state into `.status`."""

@@ -1,9 +1,9 @@
 """The status of a chain: its conditions, from the check of the chain and the reports of the workers.
 
-Reachable MCP servers and usable LLM providers are conditions of their own. A server that is down does not make the
-chain unready: it keeps no alert from the chain, and it is often back before a person has looked. A provider that all
-workers report as unusable makes the chain unready as well (`config.check.chain_index`). While only some workers report
-that, or none has reported yet, alerts wait for a worker that can run the chain.
+Reachable MCP servers and usable LLM providers have conditions of their own. A server that is down does not make the
+chain unready, because alerts still run and the server is often back soon. A provider that all workers report as
+unusable makes the chain unready as well (`config.check.chain_index`). If only some workers report that, or none has
+reported yet, alerts wait for a worker that can run the chain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVERS_REACHABLE = "MCPServersReachable"
 PROVIDERS_USABLE = "ProvidersUsable"
 
 ServerReports: TypeAlias = Mapping[str, Sequence[catalogue.AnyReport]]
-"""The reports of all processes on each MCP server, by its name."""
+"""The reports of all processes on each MCP server, by the server's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def build(
 
 
 def build_unreadable(chain: objects.Unreadable, *, now: datetime) -> chains.Status:
-    """Return the status of a chain whose spec this version cannot read: neither accepted nor ready."""
+    """Return the status of a chain whose spec this version cannot read: not accepted, not ready."""
     conditions = [
         unreadable_objects.condition(chain, kind, true=true, now=now)
         for kind, true in (("Accepted", False), ("Ready", False), ("Stalled", True))
@@ -107,22 +107,22 @@ def group_by_server(reports: Iterable[catalogue.AnyReport]) -> ServerReports:
 def server_states(reports: ServerReports) -> Mapping[str, object]:
     """Return the part of `reports` that `servers_reachable` depends on, to compare."""
     return {
-        name: ([(report.state, report.detail.problem) for report in of_server], _stopped_tools(name, of_server))
-        for name, of_server in reports.items()
+        name: ([(report.state, report.detail.problem) for report in reported], _stopped_tools(name, reported))
+        for name, reported in reports.items()
     }
 
 
 def servers_reachable(needed: Sequence[str], reports: ServerReports) -> Verdict:
-    """Return the verdict on the MCP servers `needed`, and on their tools that are stopped; there is at least one."""
+    """Return the verdict on the MCP servers `needed`, which are not empty, and on their stopped tools."""
     down, unconnected = [], []
     for name in needed:
-        of_server = reports.get(name, ())
-        unreachable = [report for report in of_server if report.state == "unreachable"]
+        server_reports = reports.get(name, ())
+        unreachable = [report for report in server_reports if report.state == "unreachable"]
         if unreachable:
-            count, total = len(unreachable), len(of_server)
+            count, total = len(unreachable), len(server_reports)
             where = "" if count == total else f" (in {count} of {total} processes)"
             down.append(f"MCP server '{name}'{where} {unreachable[0].detail.problem}")
-        elif not any(report.state == "connected" for report in of_server):
+        elif not any(report.state == "connected" for report in server_reports):
             unconnected.append(f"MCP server '{name}' has not been connected to yet")
     stopped = [problem for name in needed for problem in _stopped_tools(name, reports.get(name, ()))]
     if down:
@@ -145,7 +145,7 @@ def _stopped_tools(server: str, reports: Iterable[catalogue.AnyReport]) -> list[
 
 
 def providers_usable(needed: Sequence[str], workers: worker_reports.Workers) -> Verdict:
-    """Return the verdict on the LLM providers `needed`; there is at least one."""
+    """Return the verdict on the LLM providers `needed`, which are not empty."""
     unusable, unreported = [], []
     for name in needed:
         problems = workers.reports.get(name, ())

@@ -1,10 +1,10 @@
 """Checks the chains of the cluster and writes their statuses (`chain_statuses`).
 
-A chain is checked when it, another chain of its namespace or the platform file changes, and when the workers' reports
-on MCP servers, tools and LLM providers do. Those are read every few seconds.
+A chain is checked when it, another chain of its namespace or the platform file changes. It is also checked when the
+workers' reports on MCP servers, tools and LLM providers change; those are read every few seconds.
 
-All chains of a namespace are checked together, because whether one is accepted depends on the others. Only the leading
-replica does it: two replicas with different platform files would correct each other for ever.
+All chains of a namespace are checked together, because the acceptance of one depends on the others. Only the leading
+replica checks: two replicas with different platform files would overwrite each other's statuses for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, leader
 
 REPORTS_SECONDS = 5.0
-"""Interval at which the workers' reports are compared with those of the last check."""
+"""The interval of comparing the workers' reports with those of the last check."""
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Reconciler:
     async def reconcile(self, namespace: str) -> None:
         """Check all chains of `namespace`, and write the statuses that have changed.
 
-        Raises LaterError while another replica leads: this one may lead by then.
+        Raises LaterError while another replica leads; this one may lead later.
         """
         if not await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
             raise workqueue.LaterError(leader.LEASE.total_seconds())

@@ -1,18 +1,17 @@
 """Duties that one replica does for all: the resync of store and cluster, and the deletion of expired objects.
 
-The sweep is the duty of every replica: a cancelled run ends soon after its worker has died, even if that process was
-the leader.
+Every replica sweeps, so that a cancelled run ends soon after its worker has died, even if that process was the leader.
 
 A watch that was interrupted has missed deletions, and the API server does not report them again. The resync lists the
-metadata of open investigations and reconciles those that are new. It also reconciles those that are missing from the
-list, by a live read: a list is a snapshot, so an absence from it proves nothing. Investigations with an open question
-have ended, and so are in no such list; they are always reconciled. If many are missing at once, or the cluster is
-another one, the mistake is more likely ours (a wrong kubeconfig, a restored database). Then nothing is stopped, and an
-alarm is logged.
+metadata of open investigations and reconciles the new ones. It also reconciles those that are missing from the list, by
+a live read, because a list is a snapshot and an absence from it proves nothing. Investigations with an open question
+have ended, so the list does not have them; they are always reconciled. If many are missing at once, or the cluster is
+another one, the likely cause is a mistake, such as a wrong kubeconfig or a restored database. Then no investigation is
+stopped, and an alarm is logged.
 
-Ended investigations stay for days, and outnumber the open ones many times. A watch that resumes has missed none of
-their changes; one that starts anew lists open investigations only. So after each start of the watch, the first one
-included, the resync lists all investigations once.
+Ended investigations stay for days, and there are many more of them than open ones. A watch that resumes has missed none
+of their changes; one that starts anew lists open investigations only. So the resync lists all investigations once after
+each start of the watch.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from tarsy.store.queue import work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
-"""Expired objects are deleted in each pass; the resync is done in every third one: every 15 s."""
+"""The number of passes from one resync to the next; expired objects are deleted in each pass."""
 SWEEP_SECONDS = 2.0
-"""Runs without a worker must end within 5 s after their lease, also on a busy machine."""
+"""The interval of sweeps: a cancelled run without a worker must end within 5 s after its lease, also under load."""
 EXPIRED_AT_ONCE = 100
 RESIGN_SECONDS = 2.0
 ALARMING_SHARE = 0.2
@@ -61,7 +60,7 @@ class Duties:
         watch_lists: Callable[[], int] = lambda: 0,
         post_unserved: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch_lists` returns how often this process's watch has begun anew (`watch.Watcher.lists`).
+        """`watch_lists` returns the number of new starts of this process's watch (`watch.Watcher.lists`).
 
         `post_unserved` is called in each pass (`unserved_events.UnservedEvents.post`).
         """
@@ -85,7 +84,7 @@ class Duties:
         while True:
             with _waiting():
                 if stranded := await work.sweep(self._database):
-                    log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+                    log.info("ended cancelled runs without a worker", extra={"action": "swept", "count": stranded})
                 if passed := await passed_over.sweep(self._database):
                     log.warning(
                         "ended investigations that no worker could run",
@@ -107,7 +106,7 @@ class Duties:
                             await self.resync()
                         passes += 1
                         if self._post_unserved is not None:
-                            with _waiting():  # without it the other duties go on
+                            with _waiting():  # the other duties go on without it
                                 await self._post_unserved()
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
@@ -119,8 +118,8 @@ class Duties:
             async with asyncio.timeout(RESIGN_SECONDS):
                 await leader.resign(self._database, leader.CONTROLLER, owner=self._owner)
         except (databases.StoreDownError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            log.warning("the leader's lease is not released, and will expire: %s", why, extra={"action": "duties_kept"})
+            reason = str(error) or type(error).__name__
+            log.warning("leader's lease not released, it will expire: %s", reason, extra={"action": "duties_kept"})
 
     async def _expire(self) -> None:
         """Delete the objects whose time to live is over; their rows in the store stay."""
@@ -169,8 +168,8 @@ class Duties:
             )
 
     async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[open_investigations.Reference]]:
-        """Reconcile what is new; return how many are open in the store, and those of them that are not listed."""
-        # The store is read first: an investigation admitted between the two reads is then new, and not absent.
+        """Reconcile new investigations; return the number that are open in the store, and those that are not listed."""
+        # The store is read first, so that an investigation that is admitted between the two reads counts as new.
         known = await open_investigations.list_open(self._database, namespace=namespace)
         listed = await objects.list_investigations(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
@@ -187,7 +186,7 @@ class Duties:
 
 @contextmanager
 def _waiting() -> Iterator[None]:
-    """Log errors that a later pass may not meet."""
+    """Log temporary errors; a later pass tries again."""
     try:
         yield
     except (errors.TemporaryError, objects.RefusedError) as error:

@@ -1,6 +1,6 @@
 """The first sentence of a model's Markdown, on one line, for the columns of kubectl, which do not truncate.
 
-Markdown is removed as far as it disturbs the reader of one line. Source: CommonMark 0.31.
+Only Markdown that is hard to read on one line is removed. Source: CommonMark 0.31.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tarsy.resources import investigations
 
 LENGTH_MAX = investigations.HEADLINE_MAX
 _TEXT_MAX, _LINE_MAX = 16 * 1024, 2 * 1024
-"""Characters of a text, and of one of its lines, that are read."""
+"""The maximal characters that are read of a text, and of a line."""
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:\s+|$)")
@@ -32,7 +32,7 @@ _CODE = re.compile(r"`+")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _SENTENCE = re.compile(r".+?[.!?。](?:[\"')\]]*)(?=\s+[^\sa-z]|\s*$)")
 _STAGE_REPORT = ("Chain Execution Summary:", "Stage Results:")
-"""The first lines of the paragraphs that report on the stages, before an analysis."""
+"""The first lines of the paragraphs before an analysis that report on the stages."""
 
 
 def first_sentence(text: str) -> str:
@@ -61,7 +61,7 @@ def one_line(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the lines without Markdown, each with whether it is a heading."""
+    """Yield each line without Markdown, and whether it is a heading."""
     fence = ""
     in_report = False
     for line in _COMMENT.sub("", text).splitlines():

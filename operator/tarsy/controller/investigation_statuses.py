@@ -16,7 +16,7 @@ from tarsy.transcript import control_characters
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
 GAP_BYTES, GAP_CHARACTERS = 800, 253
-"""The limits of a gap's tool and of its reason, each: bytes of JSON, and characters."""
+"""The limits of a gap's tool and of its reason: bytes of JSON, and characters."""
 
 
 def build(
@@ -83,13 +83,13 @@ def build(
 
 
 def build_unreadable(unreadable: objects.Unreadable, *, now: datetime) -> investigations.Status:
-    """Return the status of an investigation whose object cannot be read: Failed, until a generation of it can be."""
+    """Return the status of an investigation whose object cannot be read: Failed, until a later generation can be."""
     conditions = [
         unreadable_objects.condition(unreadable, kind, true=kind != "Accepted", now=now)
         for kind in ("Accepted", "Finished", "Failed", "Stalled")
     ]
     return investigations.Status(
-        sequence=0,  # the store's sequence is no lower, if the object is admitted later
+        sequence=0,  # if the object is admitted later, the store's sequence is not lower
         observed_generation=unreadable.metadata.generation,
         phase="Failed",
         conditions=conditions,
@@ -99,7 +99,7 @@ def build_unreadable(unreadable: objects.Unreadable, *, now: datetime) -> invest
 
 
 def _headline(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> str:
-    """Return the result in one short line; the message, if it has failed or has no result."""
+    """Return the result in one short line, or the message if there is no result."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")
     texts = (summary.summary, summary.final_analysis) if has_result else ()
     sentences = (first_sentence.first_sentence(secrets.mask(text)) for text in texts)
@@ -152,7 +152,7 @@ def _stage(
     has_ended: bool,
     secrets: known_secrets.KnownSecrets,
 ) -> investigations.StageStatus:
-    """Return the status of a stage; `stage` is None if it has not started, `has_ended` is of the investigation."""
+    """Return the status of a stage. `stage` is None if it has not started; `has_ended` is about the investigation."""
     if stage is None:
         phase = phase_rules.stage_phase(None, has_begun=False, has_ended=has_ended)
         return investigations.StageStatus(name=name, phase=phase, agents=f"0/{agents}")
@@ -171,7 +171,7 @@ def _stage(
 
 
 def _excerpt(text: str, limit: int, secrets: known_secrets.KnownSecrets) -> str:
-    """Return the beginning of `text` that fits into `limit` bytes of JSON, printable and without known secrets."""
+    """Return the beginning of `text` that has at most `limit` bytes of JSON, printable and without known secrets."""
     text = control_characters.escape(secrets.mask(text))[:limit]
 
     def size(end: int) -> int:
@@ -181,7 +181,7 @@ def _excerpt(text: str, limit: int, secrets: known_secrets.KnownSecrets) -> str:
 
 
 def _duration(start: datetime | None, end: datetime | None) -> str | None:
-    """Return whole seconds as Kubernetes prints them (`1m32s`); None until both times are known."""
+    """Return the time between two times as Kubernetes prints it (`1m32s`), or None until both are known."""
     if start is None or end is None:
         return None
     seconds = round((end - start) / timedelta(seconds=1))

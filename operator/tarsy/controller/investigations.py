@@ -1,8 +1,8 @@
-"""Reconciles the investigations of the cluster: admits new ones, stops those that are cancelled or gone.
+"""Reconciles the investigations of the cluster: admits new ones, stops those that are cancelled or deleted.
 
-Webhooks admit the objects that they create. Objects made by kubectl, or left by an API process that died before it
-admitted them, are admitted here, in the same way; the store takes the first admission. An event alone decides nothing:
-the object is read live, because a watch may be late, and a selector may make an object look deleted.
+Webhooks admit the objects that they create. Objects that kubectl created, or that an API process did not admit before
+it died, are admitted here, in the same way; the store takes the first admission. Each object is read live, because an
+event of the watch may be late, and a selector may make an object look deleted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tarsy.transcript import admission as admitted
 CHAIN_GRACE = 10.0
 """Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order.
 
-They are counted from when this process first missed the chain: the object's own time is of another machine's clock.
+They count from the moment when this process first missed the chain, because the object's time is of another clock.
 """
 
 RECONCILED_MAX = 20_000
-"""Number of reconciled objects that are remembered: twice the default queue. A forgotten one is only read once more."""
+"""The number of reconciled objects that are remembered: twice the default queue. A forgotten one is read once more."""
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class Reconciler:
         self._mask = mask
         self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
         self._reconciled: OrderedDict[str, int] = OrderedDict()
-        """uid to the generation that was reconciled last: the watch reports our own status writes too."""
+        """The last reconciled generation of each uid: the watch reports our own status writes too."""
         self._missed: dict[str, float] = {}
-        """uid to the monotonic time at which the chain was first missed."""
+        """The monotonic time at which the chain of each uid was first missed."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -79,8 +79,8 @@ class Reconciler:
         if seen.deleted or self._reconciled.get(seen.uid) != seen.generation:
             self.add(Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
 
-    def made(self, created: base.ObjectMeta) -> None:
-        """Note that this process has created and admitted the object: its first generation needs no reconciling."""
+    def mark_admitted(self, created: base.ObjectMeta) -> None:
+        """Skip the first generation of an object that this process has created and admitted."""
         self._note(created)
 
     def add(self, key: Key) -> None:
@@ -88,7 +88,7 @@ class Reconciler:
         self._queue.add(key)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring the store up to date with the object. Raises LaterError while its chain may still come."""
+        """Bring the store up to date with the object. Raises LaterError while its chain may still be created."""
         try:
             fetched = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         except objects.UnreadableError as error:
@@ -110,7 +110,7 @@ class Reconciler:
         self._missed.pop(key.uid, None)
 
     async def _refuse(self, unreadable: objects.Unreadable) -> None:
-        """Write a status that the object cannot be read, once for each generation; an admitted one goes on."""
+        """Report in the status, once for each generation, that the object cannot be read; an admitted one goes on."""
         metadata, identity = unreadable.metadata, UUID(unreadable.metadata.uid)
         log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
         if await queueing.is_known(self._database, identity):
@@ -133,7 +133,7 @@ class Reconciler:
             self._reconciled.popitem(last=False)
 
     async def _admission(self, fetched: investigations.AlertInvestigation) -> admitted.Admission:
-        """Decide the admission. Raises LaterError while the chain may still come."""
+        """Decide the admission. Raises LaterError while the chain may still be created."""
         namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace),

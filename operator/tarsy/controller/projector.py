@@ -3,8 +3,8 @@
 A change of phase is written at once. Other changes of an object are written at an interval, because each write stores
 the whole object again and wakes every replica's watch: one second for each ten objects in progress, three at most.
 
-The status carries the revision of the `work` row. The CRD refuses a lower revision than the present one, so two
-replicas that write at once, or a late one, do no harm.
+The status carries the revision of the `work` row. The CRD refuses a lower revision than the present one, so concurrent
+and late writes of other replicas do no harm.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Projector:
         self._written: dict[UUID, _Written] = {}
 
     def hint(self, investigation: str = "") -> bool:
-        """Queue `investigation`, whose status is out of date; for "" read from the store which ones are.
+        """Queue `investigation`, whose status is out of date; for "", query the store for all such investigations.
 
-        Returns True: this process writes the status.
+        Return True: this process writes the status.
         """
         if investigation:
             self._queue.add(UUID(investigation))
@@ -93,7 +93,7 @@ class Projector:
                 continue
 
     async def _project(self, identity: UUID) -> None:
-        """Write one status, at once if its phase is new, else if the interval is over. The poll returns to it."""
+        """Write one status: at once if its phase is new, else when the interval is over, which the poll checks."""
         summary = await summaries.load(self._database, identity)
         if summary is None or not summary.stale:  # another replica was faster
             if summary is None or summary.state == "ended":
@@ -110,13 +110,13 @@ class Projector:
             if outcome == "older":  # another replica was faster, and notes the revision that it wrote
                 return
             if outcome == "written":
-                # After a restart all events are posted again; the API server refuses the names that it has.
+                # After a restart all events are posted again; the API server refuses those whose names it has.
                 for event in events_of(summary):
                     if (key := f"{event.reason} {event.message}") not in posted:
                         await events.post(self._cluster, event, **where)
                         posted.add(key)
         except objects.RefusedError:
-            # A defect of ours: the same status would be refused again. The next one may be accepted.
+            # A defect of TARSy: the same status would be refused again. The next status may be accepted.
             log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
             log.exception("a status was refused", extra={"action": "status_refused", **log_fields})
         await work.projected(self._database, identity, revision=summary.revision)
@@ -153,7 +153,7 @@ def _stages(summary: summaries.Summary) -> str:
 
 
 def _events_of_stage(stage: summaries.StageSummary) -> Iterator[events.Event]:
-    """Yield the event of a stage's failure, and the one of the tools that its agents lacked."""
+    """Yield the event of a stage's failure, and the event of the tools that its agents lacked."""
     if stage.ended_at is None:
         return
     failed = {

@@ -24,7 +24,7 @@ def condition(unreadable: objects.Unreadable, kind: str, *, true: bool, now: dat
 
 
 def reported_messages(unreadable: objects.Unreadable) -> set[str]:
-    """Return the messages of the conditions that already report this generation of the object as unreadable."""
+    """Return the messages of the conditions that report this generation of the object as unreadable."""
     return {
         condition.get("message", "")
         for condition in unreadable.status.get("conditions") or ()

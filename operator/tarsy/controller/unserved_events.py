@@ -1,6 +1,6 @@
 """Kubernetes events about alerts that no chain takes, posted to the operator's own Deployment.
 
-There is at most one event an hour from all replicas together: the store keeps the time of the last one.
+All replicas together post at most one event an hour: the store has the time of the last one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UnservedEvents:
     ) -> None:
         """`deployment` is the name of the Deployment, in the operator's namespace.
 
-        `ingest` returns that section of the platform file in force.
+        `ingest` returns the section `ingest` of the platform file in force.
         """
         self._cluster = cluster
         self._database = database
@@ -46,7 +46,7 @@ class UnservedEvents:
         self._ingest = ingest
 
     async def post(self) -> None:
-        """Post an event if alerts came that no chain takes, and no event was posted within the hour.
+        """Post an event if no chain takes some alerts, and no event was posted within the hour.
 
         Raises TemporaryError if it cannot be posted now.
         """
@@ -78,7 +78,7 @@ class UnservedEvents:
 
 
 def message(rows: Sequence[unserved.Unserved]) -> str:
-    """Return the message: how many alerts of which types no chain took, the most frequent first, and what to do."""
+    """Return the message: the most frequent types of alerts that no chain took, their numbers, and the remedy."""
     named = [row for row in rows if row.alert_type != unserved.OTHERS][:TYPES_MAX]
     alert_types = [f"{row.alert_type} ({row.alerts})" for row in named]
     if others := sum(row.alerts for row in rows) - sum(row.alerts for row in named):

@@ -1,7 +1,7 @@
 """A queue of keys: a key is in it at most once, is never handled twice at once, and is retried with growing delays.
 
-It works like client-go's workqueue: a key that is added while it is handled is handled once more afterwards. So the
-last change is never missed.
+It works like client-go's workqueue: a key that is added while it is handled is handled again afterwards. So the last
+change is never missed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Handle `key` soon, also if it waits for a retry."""
+        """Handle `key` soon, even if it waits for a retry."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._handling:

@@ -19,12 +19,12 @@ BACKLOG_MAX = 1024 * 1024
 MEMORY_MAX = 64 * 1024 * 1024
 """Bytes of all backlogs of a process: an eighth of a pod of 512 MiB."""
 MEMORY_WAIT_SECONDS = 10.0
-"""How long a catch-up waits while the backlogs hold more than that."""
+"""Seconds that a catch-up waits while the backlogs hold more than MEMORY_MAX."""
 STALLED_SECONDS = 10.0
-"""A client that takes nothing of its events for so long is dropped; a stream takes them in pieces."""
-_ROOM = 64 * 1024
-"""Bytes of a backlog below which a catch-up goes on."""
-TOO_SLOW = "too much waits to be read"
+"""Seconds after which a client that reads nothing of what was sent is dropped."""
+_LOW = 64 * 1024
+"""Bytes of a backlog up to which a catch-up continues."""
+TOO_SLOW = "the client reads too slowly"
 
 
 class FullError(errors.TemporaryError):
@@ -38,7 +38,7 @@ class Memory:
         self.size = 0
         """Bytes."""
         self._users: dict[int, int] = {}
-        """The number of backlogs that hold an encoded event, by its `id()`: it is alive as long as there is one."""
+        """The number of backlogs that hold an encoded event, by the event's `id()`."""
         self._full_since = 0.0
         self._freed = asyncio.Event()
 
@@ -48,7 +48,7 @@ class Memory:
         return self.size > MEMORY_MAX
 
     def hold(self, encoded: Iterable[bytes]) -> None:
-        """Count these for one more backlog."""
+        """Count these events for one more backlog."""
         was_full = self.is_full
         for event in encoded:
             users = self._users.get(id(event), 0)
@@ -60,7 +60,7 @@ class Memory:
             self._freed.clear()
 
     def release(self, encoded: Iterable[bytes]) -> None:
-        """Count these for one backlog less."""
+        """Count these events for one backlog less."""
         for event in encoded:
             users = self._users.pop(id(event)) - 1
             if users:
@@ -70,37 +70,37 @@ class Memory:
         if not self.is_full:
             self._freed.set()
 
-    async def wait_for_room(self) -> None:
+    async def wait_while_full(self) -> None:
         """Wait until the memory is not full. Raises FullError if it has been full for MEMORY_WAIT_SECONDS."""
         while self.is_full:
             try:
                 async with asyncio.timeout(self._full_since + MEMORY_WAIT_SECONDS - time.monotonic()):
                     await self._freed.wait()
             except TimeoutError as error:
-                raise FullError("those who watch here have too much to read already: come again later") from error
+                raise FullError("too many live events wait for slow clients: try again later") from error
 
 
 class Backlog:
     """The encoded events that wait for one connection."""
 
     def __init__(self, transport: live_events.Transport, memory: Memory) -> None:
-        """`close` releases the memory that this backlog holds."""
+        """The caller has to call `close`, which releases the memory of the events."""
         self.transport = transport
         self.dropped = asyncio.Event()
-        """Set when the client is dropped: from then on nothing is added."""
+        """Set when the client is dropped: from then on no event is added."""
         self.catching_up = asyncio.Lock()
-        """Held by the subscription that catches up: one of a connection at a time."""
+        """Held by the subscription that catches up: one at a time for a connection."""
         self._memory = memory
         self._queue: deque[bytes] = deque()
         self._size = 0
         self._sending: Sequence[bytes] = ()
-        """The event that was taken last, and may still be on its way."""
+        """The event that `next` returned last: it may still be in transit."""
         self._has_ended = False
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
 
     def put(self, *encoded: bytes) -> None:
-        """Add events; drop the client if too much waits already."""
+        """Add events, or drop the client if too many bytes wait already."""
         if encoded and self._is_too_far_behind():
             self.drop()
         if self.dropped.is_set():
@@ -111,45 +111,45 @@ class Backlog:
         self._filled.set()
 
     def hold(self, encoded: Iterable[bytes]) -> None:
-        """Count events that `put_as_read` is to add."""
+        """Count events that `put_as_read` will add."""
         self._memory.hold(encoded)
 
     async def put_as_read(self, encoded: deque[bytes]) -> None:
-        """Add each event once there is room for it, and take it out of `encoded`; `hold` has counted all of them."""
+        """Move each event from `encoded` to this backlog once that is low; `hold` has counted all of them."""
         try:
             while encoded:
-                await self.wait_for_room()
+                await self.wait_until_low()
                 self.put(encoded[0])
                 self._memory.release((encoded.popleft(),))
         finally:
             self._memory.release(encoded)
 
     def _is_too_far_behind(self) -> bool:
-        """Whether the client is to be dropped. The next event is not counted: alone it may be larger than any limit."""
+        """Whether the client must be dropped. The next event is not counted: alone it may be larger than any limit."""
         if not self._queue:
             return False
-        return self._size - len(self._queue[0]) > BACKLOG_MAX or (self._memory.is_full and self._size > _ROOM)
+        return self._size - len(self._queue[0]) > BACKLOG_MAX or (self._memory.is_full and self._size > _LOW)
 
     def drop(self) -> None:
-        """Drop the client: forget the events, and add none."""
+        """Drop the client: discard the events that wait, and accept no more."""
         self.dropped.set()
         self._memory.release(self._queue)
         self._queue.clear()
         self.end()
 
     def end(self) -> None:
-        """Have `next` return None after the events that wait."""
+        """End the backlog: `next` returns None after the events that wait."""
         self._has_ended = True
         self._filled.set()
 
     def close(self) -> None:
-        """Release everything: the connection has ended."""
+        """Release all memory after the connection has ended."""
         self.drop()
         self._memory.release(self._sending)
         self._sending = ()
 
     async def next(self) -> bytes | None:
-        """Return the next event, or None at the end; the one before has been sent."""
+        """Return the next event, or None at the end. The event before has been sent by now."""
         self._memory.release(self._sending)
         self._sending = ()
         while not self._queue:
@@ -160,13 +160,13 @@ class Backlog:
         event = self._queue.popleft()
         self._sending = (event,)
         self._size -= len(event)
-        if self._size <= _ROOM:
+        if self._size <= _LOW:
             self._emptied.set()
         return event
 
-    async def wait_for_room(self) -> None:
+    async def wait_until_low(self) -> None:
         """Wait until little is left to send."""
-        while self._size > _ROOM:
+        while self._size > _LOW:
             self._emptied.clear()
             await self._emptied.wait()
 
@@ -187,7 +187,7 @@ class Subscriber:
             self.end(TOO_SLOW)
 
     def encode(self, events: Iterable[live_events.LiveEvent]) -> deque[bytes]:
-        """Return the events as they are sent here, without those for the channels of another translation."""
+        """Return the encoded events, without those for the channels of another translation."""
         channel, transport = self.channel, self.backlog.transport
         return deque(event.encode(channel, transport) for event in events if event.only in (None, channel.translation))
 

@@ -26,7 +26,7 @@ _HEADERS: Mapping[str, str] = {
     "X-Accel-Buffering": "no",  # nginx would collect events before it sends them
 }
 
-_After = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
+_Cursor = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
 _LastEventID = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 
 
@@ -38,48 +38,48 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
     async def investigation(
         request: Request,
         target: permissions.Target = Depends(may.read),
-        last_event_id: _After = None,
+        last_event_id: _Cursor = None,
         header: _LastEventID = None,
     ) -> Response:
         """Stream the live events of an investigation."""
         channel = live_events.Channel(str(target.id))
-        wanted = subscriptions.Request(channel=channel, after=_cursor(header, last_event_id))
-        return await _stream(request, wanted, subscribing)
+        requested = subscriptions.Request(channel=channel, after=_cursor(header, last_event_id))
+        return await _stream(request, requested, subscribing)
 
     @router.get("/events", include_in_schema=False)
     async def events(
         request: Request,
         scope: permissions.Scope = Depends(may.list_in),
-        last_event_id: _After = None,
+        last_event_id: _Cursor = None,
         header: _LastEventID = None,
     ) -> Response:
         """Stream the changes of a namespace's investigations."""
         channel, after = live_events.Channel(None), _cursor(header, last_event_id)
-        wanted = subscriptions.Request(channel=channel, namespace=scope.namespace, after=after)
-        return await _stream(request, wanted, subscribing)
+        requested = subscriptions.Request(channel=channel, namespace=scope.namespace, after=after)
+        return await _stream(request, requested, subscribing)
 
     return router
 
 
 def _cursor(header: str | None, parameter: int | None) -> int | None:
-    """Return the cursor: the header's, if a client that reconnects by itself sends both."""
+    """Return the cursor. The header wins: an EventSource that reconnects sends its first parameter again."""
     if not header:
         return parameter
     if not re.fullmatch("[0-9]{1,19}", header, re.ASCII) or int(header) >= 2**63:
-        fault = problems.Fault(place="header.Last-Event-ID", message="not an id of ours: they are numbers")
+        fault = problems.Fault(place="header.Last-Event-ID", message="no event has this id: ids are numbers")
         raise problems.invalid([fault])
     return int(header)
 
 
 async def _stream(
-    request: Request, wanted: subscriptions.Request, subscribing: subscriptions.Subscriptions
+    request: Request, requested: subscriptions.Request, subscribing: subscriptions.Subscriptions
 ) -> StreamingResponse:
     subscribing.count_connection()
-    subscription = await subscribing.authorize(request, wanted)
+    subscription = await subscribing.authorize(request, requested)
     backlog = backlogs.Backlog("event stream", subscribing.hub.memory)
-    subscriber = backlogs.Subscriber(backlog, wanted.channel)
+    subscriber = backlogs.Subscriber(backlog, requested.channel)
     following = asyncio.create_task(_follow(subscription, subscriber, subscribing.hub.closing))
-    # Not in the body's `finally`: a body whose client has gone is not closed, but collected at some time.
+    # Not in the body's `finally`: if the client has gone, the body is not closed, but collected as garbage later.
     limits.at_end_of_request(following.cancel)
     limits.at_end_of_request(backlog.close)
     connections.limit_reading(request, backlogs.STALLED_SECONDS)
@@ -91,20 +91,20 @@ async def _follow(
 ) -> None:
     """Fill the backlog until the subscription ends, or the process stops."""
     backlog = subscriber.backlog
-    stopping = asyncio.create_task(_drop_on(closing, backlog))
+
+    async def drop_when_closing() -> None:
+        await closing.wait()
+        backlog.drop()
+
+    dropping = asyncio.create_task(drop_when_closing())
     try:
         await subscriptions.follow(subscription, subscriber)
     except subscriptions.EndedError as ended:
         body = {"type": "subscription.ended", "channel": subscriber.channel.name, "reason": str(ended)}
         backlog.put(live_events.server_sent_event("subscription.ended", body))
     finally:
-        stopping.cancel()
+        dropping.cancel()
         backlog.end()
-
-
-async def _drop_on(closing: asyncio.Event, backlog: backlogs.Backlog) -> None:
-    await closing.wait()
-    backlog.drop()
 
 
 async def _body(backlog: backlogs.Backlog, following: asyncio.Task[None]) -> AsyncIterator[bytes]:

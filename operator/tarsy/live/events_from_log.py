@@ -27,7 +27,7 @@ class EntryEvents:
     execution: str
     events: Sequence[live_events.LiveEvent]
     timeline_ids: Collection[str]
-    """The ids of the timeline's events among these."""
+    """The ids of the timeline events among them."""
 
 
 def from_page(
@@ -40,10 +40,10 @@ def from_page(
     course: stage_rows.StageProgress | None = None,
     streamed: Collection[str] = (),
 ) -> list[EntryEvents]:
-    """Return the live events of the entries after `after` in a page of the log, as they stood at the page's end.
+    """Return the live events of the entries after `after` in a page of the log, in their state at the page's end.
 
-    `summary` is given if `needs_summary(page, ...)`; `course` is for the updates of `translation`; `streamed` has the
-    ids of the timeline's events that were sent while they were written.
+    `summary` is required if `needs_summary(page, ...)`. `course` has the stages, for the updates of `translation`.
+    `streamed` has the ids of timeline events that were sent while they were written.
     """
     log = [logged for logged in page.log if logged.seq <= page.last]
     timeline_by_seq: dict[int, list[timeline_events.Event]] = defaultdict(list)
@@ -53,8 +53,8 @@ def from_page(
     for logged in log:
         if logged.seq <= after:
             continue
-        of_timeline = timeline_by_seq.get(logged.seq, [])
-        bodies = [*(_timeline_body(event, logged, after, streamed) for event in of_timeline), *_bodies(logged, summary)]
+        in_timeline = timeline_by_seq.get(logged.seq, [])
+        bodies = [*(_timeline_body(event, logged, after, streamed) for event in in_timeline), *_bodies(logged, summary)]
         last = len(bodies) - 1
         events = [
             live_events.LiveEvent(kind, body, investigation=investigation, id=logged.seq if index == last else None)
@@ -69,14 +69,14 @@ def from_page(
                 entry=logged.entry,
                 execution=logged.execution,
                 events=events,
-                timeline_ids=[event.id for event in of_timeline],
+                timeline_ids=[event.id for event in in_timeline],
             )
         )
     return page_events
 
 
 def needs_summary(page: log_entries.LogPage, *, after: int) -> bool:
-    """Whether stages or a run start or end in a page: their events need the numbers of the investigation."""
+    """Whether a stage starts, or a stage or run ends, in a page: their events need the investigation's summary."""
     return any(
         logged.seq > after and isinstance(logged.entry, entries.StageStarted | entries.StageEnded | entries.RunEnded)
         for logged in page.log
@@ -86,7 +86,7 @@ def needs_summary(page: log_entries.LogPage, *, after: int) -> bool:
 def update_events(
     updates: Iterable[live_events.Body], translation: live_events.Translation, *, investigation: UUID
 ) -> Iterator[live_events.LiveEvent]:
-    """Yield the updates of a translation as live events for its channels alone."""
+    """Return the updates of a translation as live events for its channels only."""
     return (live_events.LiveEvent(kind, body, investigation=investigation, only=translation) for kind, body in updates)
 
 
@@ -99,7 +99,7 @@ def _timeline_body(
 
 
 def _bodies(logged: entries.Logged, summary: summaries.Summary | None) -> Iterator[live_events.Body]:
-    """The start or end of a stage, an investigation or a question."""
+    """Yield the event of the start or end of a stage, an investigation or a question."""
     at = {"run": logged.run, "at": live_events.timestamp(logged.at)}
     match logged.entry:
         case entries.StageStarted(stage=stage):

@@ -1,7 +1,7 @@
 """The hub of a process: a feed for each investigation that has subscribers, and one for all lists.
 
-Hints say when to read, and a poll each second makes up for lost ones. Events are read from the log after the last one
-that was sent, so an outage of the database leaves no gap, and runs never wait for subscribers.
+Hints say when to read, and a poll each second makes up for lost hints. Each read of the log continues after the last
+entry that was sent, so an outage of the database leaves no gap. Runs never wait for subscribers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Hub:
     """All feeds of this process."""
 
     def __init__(self, database: databases.Database) -> None:
-        """`database` has connections of its own, so that runs never wait for one."""
+        """`database` has connections of its own, so that runs never wait for a connection."""
         self._source = investigation_feed.Source(database)
         self._feeds: dict[UUID, investigation_feed.InvestigationFeed] = {}
         self._texts = text_streams.TextReceiver(database, on_piece=self._add_text, on_commit=self._mark_changed)
@@ -42,11 +42,11 @@ class Hub:
 
     @property
     def translation(self) -> live_events.Translation | None:
-        """The translation whose channels are served, too."""
+        """The translation whose channels are served as well, or None."""
         return self._source.translation
 
     def add_translation(self, translation: live_events.Translation) -> None:
-        """Serve the channels of a translation, too."""
+        """Serve the channels of a translation as well."""
         self._source.translation = self.lists.translation = translation
 
     def hint(self, payload: str) -> bool:
@@ -54,7 +54,7 @@ class Hub:
         return self._texts.hint(payload)
 
     def poll(self) -> None:
-        """Read the lists at once: a status has changed."""
+        """Poll the lists at once, because a status has changed."""
         if self.lists.has_subscribers:
             self._poll_now.set()
 
@@ -112,7 +112,7 @@ class Hub:
         return True
 
     def _end(self, feed: investigation_feed.InvestigationFeed, task: asyncio.Task[None]) -> None:
-        """End the subscriptions of a feed whose task has ended: it was purged, or there is a defect."""
+        """End the subscriptions of a feed whose task has ended: the investigation was purged, or there is a defect."""
         self._forget(feed)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, investigation_feed.GoneError):
@@ -122,20 +122,20 @@ class Hub:
         feed.end(reason)
         if not feed.ready.done():
             feed.ready.set_exception(investigation_feed.GoneError(reason))
-            feed.ready.exception()  # all who wait for it may be gone
+            feed.ready.exception()  # retrieved here, because every waiter may have been cancelled
 
     def _add_text(self, piece: payloads.Piece) -> None:
         if feed := self._feeds.get(piece.investigation):
             feed.add_text(piece)
 
     def _mark_changed(self, investigation: UUID | None) -> None:
-        """Have a feed read its log; None is all of them."""
+        """Make the feed of an investigation read its log; None means all feeds."""
         feeds = self._feeds.values() if investigation is None else filter(None, [self._feeds.get(investigation)])
         for feed in feeds:
             feed.changed.set()
 
     async def _poll(self) -> None:
-        """Read heads and lists each second, for lost hints and changes without any."""
+        """Poll log positions and lists each second, because hints can be lost and some changes send none."""
         while True:
             self._poll_now.clear()
             try:

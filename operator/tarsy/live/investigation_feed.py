@@ -7,7 +7,6 @@ subscriber that joins catches up from the log in pages, and then receives what t
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -20,30 +19,30 @@ from tarsy.store.live import payloads
 from tarsy.store.reads import changes, log_entries, stage_rows, summaries
 
 CATCH_UP_MAX = 200
-"""Live events that a catch-up brings at most."""
+"""The maximal number of live events in a catch-up."""
 RETRY_SECONDS = 1.0
 """The wait of the reader while the database is away."""
 _PAGE = 100
-"""Entries that the reader reads at once."""
+"""The maximal number of entries in a page of the reader."""
 _PAGE_BYTES = 1024 * 1024
 _CATCH_UP_BYTES = 128 * 1024
-"""The bytes of a page of a catch-up, beyond its first entry."""
+"""The maximal bytes of a page of a catch-up; its first entry is not counted."""
 _RECENT = 20
-"""Entries at the end of the log that are read before the feed starts, to know which texts have ended."""
-_PURGED = "the investigation is gone: it was purged"
+"""Entries at the end of the log that are read before the feed starts, to learn which texts have ended."""
+_PURGED = "the investigation was purged"
 
 log = logging.getLogger(__name__)
 
 
 class GoneError(Exception):
-    """There is no such investigation any more."""
+    """The investigation no longer exists, or its log was replaced."""
 
 
 class Source:
-    """The common source of all feeds of a process: the database, the memory of backlogs, a limit of reads at once."""
+    """The common source of all feeds of a process: the database, the memory of backlogs, limits on concurrent reads."""
 
     READS = 2
-    """Pages that are read at once for readers, and as many for catch-ups."""
+    """Pages that are read at once for the readers; catch-ups have as many reads of their own."""
 
     def __init__(self, database: databases.Database) -> None:
         self.database = database
@@ -53,10 +52,10 @@ class Source:
         self.catch_up_reads = asyncio.Semaphore(self.READS)
 
     async def head(self, investigation: UUID) -> changes.Position:
-        """Return the end of the log. Raises GoneError if there is no log."""
+        """Return the position of the log's end. Raises GoneError if there is no log."""
         head = (await changes.positions(self.database, [investigation])).get(investigation)
         if head is None:
-            raise GoneError(f"there is no investigation {investigation} any more")
+            raise GoneError(f"investigation {investigation} no longer exists")
         return head
 
 
@@ -72,21 +71,26 @@ class _Page:
 class _Reading:
     """A page that is read once for all catch-ups that wait for it.
 
-    It keeps its slot until their backlogs have counted the page: else the next one would be read into memory that is
-    taken, though nothing says so yet.
+    It keeps its slot until their backlogs have counted the page. Otherwise the next page would be read before the
+    memory of this one is counted.
     """
 
     def __init__(self, read: Callable[[], Awaitable[_Page]], slots: asyncio.Semaphore) -> None:
-        self._read = read
         self._slots = slots
         self._has_slot = False
         self._waiting = 0
-        self.task = asyncio.create_task(self._page())
+
+        async def read_in_slot() -> _Page:
+            await slots.acquire()
+            self._has_slot = True
+            return await read()
+
+        self.task = asyncio.create_task(read_in_slot())
         self.task.add_done_callback(self._finish)
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[_Page]:
-        """Yield the page to a catch-up, whose backlog has counted what it takes of it when the block ends."""
+        """Yield the page to a catch-up, whose backlog has to count the page's events before the block ends."""
         self._waiting += 1
         try:
             yield await asyncio.shield(self.task)
@@ -94,14 +98,9 @@ class _Reading:
             self._waiting -= 1
             self._release_slot()
 
-    async def _page(self) -> _Page:
-        await self._slots.acquire()
-        self._has_slot = True
-        return await self._read()
-
     def _finish(self, task: asyncio.Task[_Page]) -> None:
         if not task.cancelled():
-            task.exception()  # it is retrieved here: all who wait for it may be gone
+            task.exception()  # retrieved here, because every waiter may have been cancelled
         self._release_slot()
 
     def _release_slot(self) -> None:
@@ -116,7 +115,7 @@ class InvestigationFeed:
     def __init__(self, investigation: UUID, source: Source) -> None:
         self.investigation = investigation
         self.users = 0
-        """Subscriptions, those that still catch up included."""
+        """The number of subscriptions, including those that still catch up."""
         self.subscribers: set[backlogs.Subscriber] = set()
         self.last = 0
         """The number of the last entry that was sent."""
@@ -125,7 +124,7 @@ class InvestigationFeed:
         self.is_behind = False
         """Whether there may be a newer revision."""
         self.changed = asyncio.Event()
-        """Set when there may be something to read."""
+        """Set when the log may have new entries."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when `last` and the status are known."""
         self.task: asyncio.Task[None] | None = None
@@ -147,7 +146,7 @@ class InvestigationFeed:
             subscriber.put(sent)
 
     def end(self, reason: str) -> None:
-        """End all subscriptions, and those that still catch up when they have."""
+        """End all subscriptions; those that still catch up end when they have caught up."""
         self._end = reason
         for subscriber in self.subscribers:
             subscriber.end(reason)
@@ -163,7 +162,7 @@ class InvestigationFeed:
 
     @contextmanager
     def texts_held_back(self) -> Iterator[None]:
-        """Send pieces of text that arrive inside the block after it: what the log has by now comes first."""
+        """Send pieces of text that arrive inside the block after its end, so that entries of the log come first."""
         held_back: list[payloads.Piece] = []
         self._held_back = held_back
         try:
@@ -180,7 +179,7 @@ class InvestigationFeed:
         """
         await asyncio.shield(self.ready)
         async with subscriber.backlog.catching_up:
-            await subscriber.backlog.wait_for_room()
+            await subscriber.backlog.wait_until_low()
             status = self._status
             if status:
                 subscriber.put([status])
@@ -196,13 +195,13 @@ class InvestigationFeed:
                 subscriber.end(self._end)
 
     async def _catch_up(self, subscriber: backlogs.Subscriber, after: int) -> int:
-        """Send pages, each when there is room for it; return the number of the last entry that was sent.
+        """Send pages, each once the backlog is low; return the number of the last entry that was sent.
 
-        There is room again at the end: the next event must not come on top of one that fills the backlog.
+        The backlog is low again at the end, so that the next event does not come on top of one that fills it.
         """
         left, is_full = CATCH_UP_MAX, False
         while not is_full:
-            await subscriber.backlog.wait_for_room()
+            await subscriber.backlog.wait_until_low()
             if after >= self.last:
                 return after
             async with self._reading(after).page() as page:
@@ -210,25 +209,26 @@ class InvestigationFeed:
                 left -= len(events)
                 encoded = subscriber.encode(events)
                 subscriber.backlog.hold(encoded)
-            del page, events  # the backlog counts what waits
+            del page, events  # the backlog counts the encoded events, nothing counts these
             await subscriber.backlog.put_as_read(encoded)
-        await subscriber.backlog.wait_for_room()
+        await subscriber.backlog.wait_until_low()
         return after
 
     def _reading(self, after: int) -> _Reading:
         """Return the reading of the page after entry `after`, one for all catch-ups that wait for it."""
-        key = (after, self.last)
+        upto = self.last
+
+        async def read() -> _Page:
+            await self._source.memory.wait_while_full()
+            page = await self._log_page(after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES)
+            return _Page(entries=await self._events(page, after=after), last=page.last)
+
+        key = (after, upto)
         reading = self._pages.get(key)
         if reading is None:
-            read = functools.partial(self._read_page, after=after, upto=self.last)
             reading = self._pages[key] = _Reading(read, self._source.catch_up_reads)
             reading.task.add_done_callback(lambda _: self._pages.pop(key))
         return reading
-
-    async def _read_page(self, *, after: int, upto: int) -> _Page:
-        await self._source.memory.wait_for_room()
-        page = await self._log_page(after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES)
-        return _Page(entries=await self._events(page, after=after), last=page.last)
 
     async def _log_page(
         self, *, after: int, limit: int, upto: int | None = None, size: int | None = None
@@ -256,7 +256,7 @@ class InvestigationFeed:
         )
 
     async def run(self) -> None:
-        """Send what is new in the log, until cancelled. Raises GoneError if the investigation is gone."""
+        """Send new entries of the log until cancelled. Raises GoneError if the investigation no longer exists."""
         while True:
             try:
                 has_more = True
@@ -272,7 +272,7 @@ class InvestigationFeed:
             await self.changed.wait()
 
     async def _begin(self) -> None:
-        """Read where the investigation stands; the entries until now are left to catch-ups."""
+        """Read the present state of the investigation; catch-ups send the entries up to now."""
         head = await self._source.head(self.investigation)
         after = max(0, head.log_seq - _RECENT)
         page = await self._log_page(after=after, limit=_RECENT, upto=head.log_seq)
@@ -292,7 +292,9 @@ class InvestigationFeed:
             page = await self._log_page(after=self.last, limit=_PAGE, size=_PAGE_BYTES)
             is_behind, self.is_behind = self.is_behind or page.last > self.last, False
             if is_behind and page.last == self.last:
-                await self._ensure_not_restored()
+                head = await self._source.head(self.investigation)
+                if head.log_seq < self.last:
+                    raise GoneError("the database was restored from a backup: read the timeline again")
             entries = await self._events(page, after=self.last)
             status = await self._new_status() if is_behind else None
             events: list[live_events.LiveEvent] = []
@@ -308,13 +310,11 @@ class InvestigationFeed:
             self.last = page.last
         return page.more
 
-    async def _ensure_not_restored(self) -> None:
-        """Raise GoneError if the log ends before the last entry that was sent."""
-        if (await self._source.head(self.investigation)).log_seq < self.last:
-            raise GoneError("the database was restored from a backup: read the timeline again")
+    async def _log_position(self) -> int:
+        return (await self._source.head(self.investigation)).log_seq
 
     async def _new_status(self) -> live_events.LiveEvent | None:
-        """Return the event of the investigation's status, or None if it is the one that was sent."""
+        """Return the event of the investigation's status, or None if the status has not changed."""
         summary = await summaries.load(self._source.database, self.investigation)
         if summary is None:
             raise GoneError(_PURGED)

@@ -1,6 +1,6 @@
 """The feed of lists: one reader for all namespaces, which asks the store for the investigations that have changed.
 
-An event says how an investigation stands now. A state may be sent twice; none is left out.
+An event has the present state of an investigation. A state may be sent twice; the latest one is always sent.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tarsy.store.base import databases
 from tarsy.store.reads import changes, stage_rows, summaries
 
 CATCH_UP_MAX = 200
-"""Investigations that are read at once, and that a catch-up brings, or a few more."""
+"""Investigations that are read at once; a catch-up has as many, or a few more."""
 _CATCH_UP_PAGE = 20
-"""Investigations that are read at once for a catch-up: each may have an analysis of many kilobytes."""
+"""Investigations that are read at once for a catch-up; each may have an analysis of many kilobytes."""
 _SENT_MAX = 10_000
 """Investigations whose sent state is remembered; the state of others may be sent again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Namespace:
-    """A namespace; another one may have its name later."""
+    """A namespace, with its uid: a later namespace may have the same name."""
 
     name: str
     uid: str
@@ -39,7 +39,7 @@ class _Sent(NamedTuple):
     revision: int
     ended: bool
     updates: int
-    """The number of a translation's updates."""
+    """The number of updates that a translation made."""
 
 
 _NOTHING = _Sent(-1, ended=False, updates=0)
@@ -66,7 +66,7 @@ class ListFeed:
 
     @property
     def has_subscribers(self) -> bool:
-        """Whether polling is of use."""
+        """Whether any subscription is open, so that polling is of use."""
         return bool(self._subscribers)
 
     async def check_cursor(self, namespace: Namespace, *, after: int | None) -> None:
@@ -78,7 +78,7 @@ class ListFeed:
     async def subscribe(
         self, namespace: Namespace, subscriber: backlogs.Subscriber, *, after: int | None
     ) -> AsyncIterator[None]:
-        """Send the changes after `after`, of CATCH_UP_MAX investigations, and later changes inside the block.
+        """Send the changes after `after`, about CATCH_UP_MAX at most, and later changes inside the block.
 
         None is the present. Raises FutureError as `check_cursor` does, and FullError if there is no memory to catch up.
         """
@@ -91,11 +91,11 @@ class ListFeed:
                 self._sent.clear()
 
     async def _catch_up(self, namespace: Namespace, subscriber: backlogs.Subscriber, after: int | None) -> None:
-        """Send the past in pages, each when there is room for it, and add the subscriber without a gap."""
+        """Send past changes in pages, each once the backlog is low, and add the subscriber without a gap."""
         left = CATCH_UP_MAX
         while True:
-            await subscriber.backlog.wait_for_room()
-            await self._memory.wait_for_room()
+            await subscriber.backlog.wait_until_low()
+            await self._memory.wait_while_full()
             async with self._lock:
                 if not self._subscribers:
                     self._changed = await changes.now(self._database)
@@ -116,7 +116,7 @@ class ListFeed:
             after = changed.horizon
             encoded = subscriber.encode(events)
             subscriber.backlog.hold(encoded)
-            del changed, events  # the backlog counts what waits
+            del changed, events  # the backlog counts the encoded events, nothing counts these
             await subscriber.backlog.put_as_read(encoded)
 
     def _end_replaced(self, namespace: Namespace) -> None:
@@ -124,10 +124,10 @@ class ListFeed:
         for subscriber, subscribed in list(self._subscribers.items()):
             if subscribed.name == namespace.name and subscribed.uid != namespace.uid:
                 del self._subscribers[subscriber]
-                subscriber.end(f"the namespace {subscribed.name} is another one by now: subscribe again")
+                subscriber.end(f"namespace {subscribed.name} was deleted and created again: subscribe again")
 
     async def poll(self) -> None:
-        """Send what has changed. Raises StoreDownError if the database is away."""
+        """Send the changes since the last poll. Raises StoreDownError if the database is unavailable."""
         async with self._lock:
             while self._subscribers:
                 namespaces = {namespace.name: namespace.uid for namespace in self._subscribers.values()}
@@ -186,7 +186,7 @@ class ListFeed:
     ) -> list[live_events.LiveEvent]:
         """Return the events of these investigations; the last one carries `horizon` as the cursor.
 
-        `sent` is the state that all subscribers have. None is for a catch-up: it gets each investigation as it stands.
+        `sent` has the states that all subscribers have received; None is for a catch-up, which gets the present states.
         """
         events: list[live_events.LiveEvent] = []
         for index, summary in enumerate(summaries, 1):

@@ -27,14 +27,14 @@ class FutureError(Exception):
 
 
 class Translation(Protocol):
-    """The channels of clients with other names, and the updates that are sent on these channels alone."""
+    """Channels under other names, for earlier clients, and the updates that only these channels carry."""
 
     @property
     def prefix(self) -> str:
         """The beginning of the channels' names."""
 
     def translate(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a live event under the clients' names."""
+        """Return the fields of a live event under the names that these clients know."""
 
     def entry_updates(
         self,
@@ -49,7 +49,7 @@ class Translation(Protocol):
     ) -> tuple[Sequence[Body], int]:
         """Return the updates of an investigation after the first `since` ones, and the number of all so far.
 
-        With `since` -1 only the latest is returned.
+        With `since` -1 only the latest update is returned.
         """
 
 
@@ -81,7 +81,7 @@ def parse_channel(name: str, translation: Translation | None) -> Channel | None:
 def channel_names(translation: Translation | None) -> str:
     """Return the names of all channels, for the answer to an unknown name."""
     translations = [None, translation] if translation else [None]
-    *names, last = (Channel(identity, each).name for each in translations for identity in (None, "<id>"))
+    *names, last = (Channel(identity, candidate).name for candidate in translations for identity in (None, "<id>"))
     return f"{', '.join(names)} and {last}"
 
 
@@ -99,7 +99,7 @@ class LiveEvent:
     ) -> None:
         """`kind` is the type; `investigation` is None for an event about a list; a client resumes after `id`.
 
-        With `only`, the event is sent on the channels of this translation alone.
+        With `only`, the event is sent only on the channels of this translation.
         """
         self.kind = kind
         self.body = body
@@ -160,5 +160,5 @@ def _to_json(fields: Mapping[str, Any]) -> str:
 
 
 def timestamp(at: datetime) -> str:
-    """Return a time as REST writes it: RFC 3339, in UTC with a Z."""
+    """Return a time in the format of the REST answers: RFC 3339, in UTC with a Z."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -20,10 +20,10 @@ from tarsy.transcript import entries
 
 @dataclass(kw_only=True)
 class _Text:
-    """An event that is being written."""
+    """A text that is being written."""
 
     piece: payloads.Piece
-    """The piece that began it."""
+    """The first piece of the text."""
     content: str
     since: str
 
@@ -33,7 +33,7 @@ class StreamedTexts:
 
     def __init__(self, investigation: UUID) -> None:
         self.finished: set[str] = set()
-        """The ids of finished texts: the log has them by now, or never will."""
+        """The ids of finished texts: the log has them by now, or will never have them."""
         self._investigation = investigation
         self._texts: dict[str, _Text] = {}
         self._last_calls: dict[str, float] = {}
@@ -43,11 +43,11 @@ class StreamedTexts:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The ids of texts that subscribers have received and the log has not."""
+        """The ids of texts that subscribers have received and that the log does not have yet."""
         return frozenset(self._texts)
 
     def add(self, piece: payloads.Piece) -> Iterator[live_events.LiveEvent]:
-        """Yield the event of a piece of text; nothing if its model call is in the log already."""
+        """Yield the event of a piece of text; none if its model call is in the log already."""
         is_settled = _call_number(piece) <= self._last_calls.get(piece.execution, -1)
         if is_settled or piece.event in self._results.get(piece.execution, ()):
             return

@@ -21,9 +21,11 @@ CONNECTIONS_MAX = connections.CONNECTIONS_MAX // 2
 """WebSockets and streams of a process: half of its connections, because each lasts for hours and needs only a token."""
 CONNECTIONS_RETRY_SECONDS = 10
 CHECKED_EVERY = (15.0, 25.0)
-"""Seconds between two checks of a subscription: with the time that a positive answer is cached, a minute."""
+"""Seconds between two checks of a subscription, chosen at random from this range.
+
+A positive answer is also cached, so a subscription ends within a minute after its right was taken away."""
 UNCHECKED_SECONDS = 20.0
-"""How long after that a subscription lasts while it cannot be checked."""
+"""Seconds after a due check for which a subscription lasts while it cannot be checked."""
 RETRY_SECONDS = 5.0
 _CANNOT_CHECK = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
@@ -49,12 +51,12 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
-    """A subscription that its caller is allowed."""
+    """An authorized subscription."""
 
     feed: Callable[[backlogs.Subscriber], AbstractAsyncContextManager[None]]
     """Sends events to a subscriber inside the block."""
     is_still_allowed: Callable[[], Awaitable[bool]]
-    """Checks it again; raises a Problem as `authorize` does."""
+    """Checks the caller's right again; raises a Problem as `authorize` does."""
 
 
 class Subscriptions:
@@ -66,18 +68,19 @@ class Subscriptions:
         self._connections = 0
 
     def count_connection(self) -> None:
-        """Count the connection of the current request until that has ended. Raises a Problem if there are too many."""
+        """Count a connection until the current request ends. Raises a Problem if there are too many."""
         if self._connections >= CONNECTIONS_MAX:
             raise problems.Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{CONNECTIONS_MAX} connections watch here already: come again in {CONNECTIONS_RETRY_SECONDS} s",
+                f"{CONNECTIONS_MAX} live connections are open already: try again in {CONNECTIONS_RETRY_SECONDS} s",
                 headers={"Retry-After": str(CONNECTIONS_RETRY_SECONDS)},
             )
         self._connections += 1
-        limits.at_end_of_request(self._forget_connection)
 
-    def _forget_connection(self) -> None:
-        self._connections -= 1
+        def forget() -> None:
+            self._connections -= 1
+
+        limits.at_end_of_request(forget)
 
     async def authorize(self, connection: HTTPConnection, request: Request) -> Subscription:
         """Return the requested subscription.
@@ -125,9 +128,14 @@ class Subscriptions:
 
 async def follow(subscription: Subscription, subscriber: backlogs.Subscriber) -> None:
     """Feed the subscriber until cancelled. Raises EndedError if the subscription ends before."""
+
+    async def feed() -> None:
+        async with subscription.feed(subscriber):
+            raise EndedError(await subscriber.ended)
+
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_feed(subscription, subscriber))
+            group.create_task(feed())
             group.create_task(_check(subscription))
     except* (EndedError, errors.TemporaryError, live_events.FutureError, investigation_feed.GoneError) as ended:
         first: BaseException = ended
@@ -135,11 +143,6 @@ async def follow(subscription: Subscription, subscriber: backlogs.Subscriber) ->
             first = first.exceptions[0]
         kind = UnauthenticatedError if isinstance(first, UnauthenticatedError) else EndedError
         raise kind(str(first)) from ended
-
-
-async def _feed(subscription: Subscription, subscriber: backlogs.Subscriber) -> None:
-    async with subscription.feed(subscriber):
-        raise EndedError(await subscriber.ended)
 
 
 async def _check(subscription: Subscription) -> None:
@@ -158,6 +161,6 @@ async def _check(subscription: Subscription) -> None:
             kind = UnauthenticatedError if problem.status is HTTPStatus.UNAUTHORIZED else EndedError
             raise kind(problem.detail) from problem
         if not is_allowed:
-            raise EndedError("it is another one by now: subscribe again")
+            raise EndedError("the namespace was deleted and created again: subscribe again")
         checked_at = time.monotonic()
         wait = random.uniform(*CHECKED_EVERY)  # noqa: S311

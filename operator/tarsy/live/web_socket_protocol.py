@@ -1,8 +1,8 @@
 """uvicorn's WebSocket connection, with limits that it lacks: on frames, and on clients that do not read.
 
-Frames may be empty, so a read of 64 KiB may be ten thousand of them, and uvicorn answers each ping. They are counted
-where they are parsed, whatever they are, and nothing is parsed after the one that is too many. The transport would hold
-what is sent to a client that does not read for as long as that keeps the connection open.
+Frames may be empty, so a read of 64 KiB may have ten thousand of them, and uvicorn answers each ping. So the parser
+counts frames of every kind, and stops at the first one beyond the limit. Without a limit for clients that do not read,
+the transport would hold the data for them as long as they keep the connection open.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ FRAMES_BURST = 200
 FRAGMENTS_MAX = 16
 """Frames of one message."""
 DISCARDED_MAX = 1024 * 1024
-"""Bytes that are discarded after a close: a client that still sends would not receive the reason of an abort."""
+"""Bytes that are discarded after a close: an abort before that would keep the reason from a client that still sends."""
 PING_SECONDS = 20.0
-"""The time between two pings, and within which a client that has read all has to answer one."""
+"""Seconds between two pings. A client that has read everything has to answer a ping within the same time."""
 _LINES_MAX = 100
 _LINE_MAX = 8000
 _TOO_LARGE = f"the request of a WebSocket has at most {_LINES_MAX} lines, of {_LINE_MAX} bytes each"
-_NO_HANDSHAKE = "this is no request that opens a WebSocket: it is a GET without a body (RFC 6455, section 4.1)"
+_NO_HANDSHAKE = "only a GET without a body opens a WebSocket (RFC 6455, section 4.1)"
 _log = logging.getLogger("uvicorn.error.websockets")
 _log.setLevel(logging.WARNING)  # below that, it logs URLs
 
@@ -48,7 +48,7 @@ class _CountingParser(server.ServerProtocol):
         self._fragments = 0
 
     def recv_frame(self, frame: frames.Frame) -> None:
-        """Receive a frame. Raises ProtocolError, which ends the parser, if it is too many."""
+        """Receive a frame. Raises ProtocolError, which ends the parser, if there were too many."""
         if frame.opcode not in frames.CTRL_OPCODES:
             self._fragments = self._fragments + 1 if frame.opcode is frames.Opcode.CONT else 1
         if self._rates.take(""):
@@ -76,7 +76,7 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         self._discarded = 0
 
     def data_received(self, data: bytes) -> None:
-        """Parse data; the first is the request that HTTP has parsed before, which is limited more strictly here."""
+        """Parse data. The first is the opening request, which the HTTP parser accepted; its limits are lower here."""
         if self.conn.parser_exc is not None:
             self._discarded += len(data)
             if self._discarded > DISCARDED_MAX:
@@ -115,7 +115,7 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         self._abort_soon()
 
     def pause_writing(self) -> None:
-        """Pause, and drop a client that reads nothing of what is written."""
+        """Pause, and drop the client if it reads nothing."""
         super().pause_writing()
         self._abort_when_stalled()
 
@@ -149,7 +149,7 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         self._abort_soon()
 
     def handle_parser_exception(self) -> None:
-        """Close the connection of a client that breaks the protocol, and parse no more of what it sends."""
+        """Close the connection of a client that violates the protocol, and parse no more of its data."""
         sent = self.conn.close_sent
         if sent is None:  # before the handshake
             self.transport.abort()

@@ -33,9 +33,9 @@ SUBSCRIPTIONS_MAX = 100
 ERRORS_MAX = 20
 """Refused requests of one connection."""
 UNUSED_SECONDS = 600.0
-"""How long a connection may have no subscription."""
+"""Seconds that a connection may have no subscription."""
 CLOSE_SECONDS = 1.0
-"""How long a client may take to receive the reason why it is closed."""
+"""Seconds that a client has to receive the reason of a close."""
 _REASON_MAX = 123
 """Bytes. Source: RFC 6455, section 5.5: a control frame has 125, and the code takes two."""
 GOING_AWAY, POLICY, RESTART, LATER = 1001, 1008, 1012, 1013
@@ -119,7 +119,7 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
 
     async def no_socket() -> Response:
         """Refuse a request without an upgrade."""
-        message = "this is a WebSocket: ask for an upgrade, or read /api/v1/events"
+        message = "this path is a WebSocket: send an upgrade, or read /api/v1/events"
         raise problems.Problem(HTTPStatus.UPGRADE_REQUIRED, message, headers={"Upgrade": "websocket"})
 
     for path in PATHS:
@@ -132,7 +132,7 @@ def _ensure_no_query(websocket: WebSocket) -> None:
     """Refuse parameters: a token in a URL would be in the logs of proxies."""
     if websocket.query_params:
         faults = [
-            problems.Fault(place=f"query.{name}", message="no such parameter: there is none here")
+            problems.Fault(place=f"query.{name}", message="unknown parameter; this path has none")
             for name in dict.fromkeys(websocket.query_params)
         ]
         raise problems.invalid(faults)
@@ -141,15 +141,15 @@ def _ensure_no_query(websocket: WebSocket) -> None:
 def parse_request(text: str | None) -> _Request:
     """Return the request in a text frame; None is a binary frame. Raises RefusedError."""
     if text is None:
-        raise RefusedError("binary frames are not read here: send text")
+        raise RefusedError("binary frames are not accepted: send text")
     try:
         request = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"this is no JSON: {error}"[: problems.ECHOED_MAX]) from error
+        raise RefusedError(f"the text is not JSON: {error}"[: problems.ECHOED_MAX]) from error
     name = request.get("action") if isinstance(request, dict) else None
     action = _ACTIONS.get(name) if isinstance(name, str) else None
     if action is None:
-        raise RefusedError(f"send an object with action, one of {', '.join(_ACTIONS)}")
+        raise RefusedError(f"send an object with an action: one of {', '.join(_ACTIONS)}")
     try:
         return TypeAdapter[_Request](action).validate_python(request)
     except pydantic.ValidationError as error:
@@ -159,12 +159,12 @@ def parse_request(text: str | None) -> _Request:
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("a member appears twice")
     return members
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 @dataclass(kw_only=True)
@@ -256,7 +256,7 @@ class _Connection:
                 self._subscribe(request, channel, group)
             case CatchUp():
                 if subscription is None:
-                    message = f"{request.channel} is not subscribed: subscribe takes last_event_id as well"
+                    message = f"{request.channel} is not subscribed: subscribe has last_event_id as well"
                     raise RefusedError(message)
                 await _cancel(subscription.task)
                 self._begin(channel, subscription.namespace, request.last_event_id, group)
@@ -268,23 +268,23 @@ class _Connection:
 
     def _subscribe(self, request: Subscribe, channel: live_events.Channel, group: asyncio.TaskGroup) -> None:
         if channel.name in self._subscriptions:
-            raise RefusedError(f"{channel.name} is subscribed already: catchup goes on behind an event")
+            raise RefusedError(f"{channel.name} is subscribed already: send catchup to resume after an event")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise RefusedError(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions: unsubscribe others")
         if request.namespace is not None and channel.investigation is not None:
-            raise RefusedError("namespace: only a list has one")
+            raise RefusedError("namespace: only the list channel has one")
         self._begin(channel, request.namespace, request.last_event_id, group)
 
     def _channel(self, name: str) -> live_events.Channel:
         translation = self._subscribing.hub.translation
         channel = live_events.parse_channel(name, translation)
         if channel is None:
-            raise RefusedError(f"there is no channel {name}: there is {live_events.channel_names(translation)}")
+            raise RefusedError(f"unknown channel {name}: the channels are {live_events.channel_names(translation)}")
         identity = channel.investigation
         if identity is not None:
-            with suppress(ValueError):  # what is no id is answered later, as an unknown one
-                if identity != (canonical := str(UUID(identity))):  # an id has one name, or its events were sent twice
-                    raise RefusedError(f"{identity} is written {canonical} here")
+            with suppress(ValueError):  # text that is no id is refused later, like an unknown id
+                if identity != (canonical := str(UUID(identity))):  # with two channels, events would be sent twice
+                    raise RefusedError(f"write the id {identity} as {canonical}")
         return channel
 
     def _begin(
@@ -302,7 +302,7 @@ class _Connection:
         task.add_done_callback(forget)
 
     async def _follow(self, request: subscriptions.Request) -> None:
-        """Serve one subscription to its end. Its errors are sent; an unknown token closes the connection."""
+        """Serve one subscription to its end. Errors are sent to the client; an unknown token closes the connection."""
         name = request.channel.name
         try:
             subscription = await self._subscribing.authorize(self._socket, request)

@@ -1,1 +1,1 @@
-"""Whether a process lives, and whether it is ready."""
+"""Liveness and readiness of a process, and health of all processes."""

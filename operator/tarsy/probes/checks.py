@@ -1,10 +1,10 @@
 """Readiness checks: the parts that a process needs and that are missing now, by name.
 
-The API server is asked for its kinds and for the metadata of one chain, because its own `/readyz` says nothing of etcd,
-of our rights and of our kinds; and, more seldom, for each right. The watch reports itself whether it is open for each
-kind. The age of its last event would be no measure, because a namespace may be silent for hours. The age of its last
-bookmark would be one, but kopf keeps bookmarks to itself, and closes a watch without any for 70 s. So an open watch had
-a sign of life within 70 s, and a younger outage shows in the API server's answer.
+The API server is asked for its kinds and for the metadata of one chain, because its own `/readyz` says nothing about
+etcd, our rights and our kinds; less often, it is asked for each right. The watch itself reports whether it is open for
+each kind. The age of its last event does not help, because a namespace may have no events for hours. The age of its
+last bookmark would help, but kopf hides bookmarks, and closes a watch that has received none for 70 s. So an open watch
+is at most 70 s old in its news, and a more recent outage shows in the API server's answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarsy.store.base import databases, schema
 
 RIGHTS_SECONDS = 30.0
 RIGHTS_MISSING_SECONDS = 1.0
-"""How long the API server's answer about our rights is cached, and how long if one is missing."""
+"""Seconds that the API server's answer about our rights is cached: if none is missing, and if one is."""
 ALL_ROLES: tuple[settings.Role, ...] = ("api", "controller", "worker")
 
 
@@ -46,7 +46,7 @@ class Secret:
         self._secret = secret
         self._needed_by = needed_by
         self.value = ""
-        """The value that was read first, once there is one."""
+        """The value that was read first; "" until then."""
 
     async def __call__(self) -> Sequence[Missing]:
         """Read the secret, unless it has been read."""
@@ -66,7 +66,7 @@ class Database:
         self._was_right = False
 
     async def __call__(self) -> Sequence[Missing]:
-        """Ask the database; for the revision of its schema only until that was right once."""
+        """Query the database, and the revision of its schema until that has been right once."""
         database = self._database()
         if database is None:
             return []
@@ -110,7 +110,7 @@ class Cluster:
         return [*missing, *self._missing_rights()]
 
     def _missing_rights(self) -> Iterator[Missing]:
-        """Yield the rights that are missing, those on one kind together."""
+        """Yield the missing rights, grouped by kind."""
         for resource, object_name in dict.fromkeys((right.resource, right.name) for right in self._lacking):
             rights_on_it = [right for right in self._lacking if (right.resource, right.name) == (resource, object_name)]
             verbs = ", ".join(dict.fromkeys(right.verb for right in rights_on_it))

@@ -9,7 +9,7 @@ from starlette import types
 from tarsy.probes import health
 from tarsy.serve import problems
 
-STARTING = "the process is starting; /readyz says what it waits for. Ask again"
+STARTING = "the process is starting; /readyz names the parts that it waits for. Ask again later"
 
 
 class Front:

@@ -1,9 +1,9 @@
 """Readiness of this process, and health of all processes.
 
-Readiness: whether this process can do the work of its roles now, and if not, which parts are missing; `checks` says
-what each role needs. A process answers before any part is there. MCP servers and models are not checked: a transcript
-says what it lacked, and other investigations run. `/healthz` checks nothing: an answer means that the process lives and
-its loop runs, and a restart repairs no database.
+Readiness: whether this process can do the work of its roles now, and if not, which parts are missing (`checks`). A
+process answers before it has any part. MCP servers and models are not checked: if one is down, transcripts say so, and
+other investigations run. `/healthz` checks nothing: an answer means that the process lives and its loop runs. A restart
+would not repair a database.
 
 Health: the states of all parts that the processes report, MCP servers and providers too.
 
@@ -13,6 +13,7 @@ The answers are public: they hold names and states. Reasons are in the log.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -35,7 +36,7 @@ from tarsy.views import system_warnings
 
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
-"""How long an answer is repeated, and one with missing parts: requests without a token must not load the database."""
+"""Seconds that an answer is repeated, and that one with missing parts is, so that probes do not load the database."""
 PROBES = ("/healthz", "/readyz")
 RETRY_SECONDS = 5.0
 """The wait of a starting process between two checks; a request for its readiness ends it."""
@@ -54,7 +55,7 @@ class Ready(BaseModel):
 
     status: Literal["ready"] = "ready"
     notes: list[str] = []
-    """Further warnings: of a platform file that is not in force as it stands."""
+    """Warnings about a platform file that is not in force as it stands."""
 
 
 class Readiness:
@@ -93,11 +94,11 @@ class Readiness:
                     await self._requested.wait()
 
     def start(self) -> None:
-        """Be ready from now on, if nothing is missing."""
+        """Report ready from now on, unless a part is missing."""
         self._state = "working"
 
     def stop(self) -> None:
-        """Be not ready from now on."""
+        """Report not ready from now on."""
         self._state = "stopping"
 
     async def ensure(self) -> None:
@@ -115,12 +116,12 @@ class Readiness:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
 
     async def _check_if_due(self) -> bool:
-        """Run all checks, unless that has just been done; return whether they were run. Log what has changed."""
+        """Run all checks, unless they have just been run; return whether they were run. Log a change of the outcome."""
         async with self._lock:
             valid_for = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
             if self._state == "stopping" or time.monotonic() - self._checked_at < valid_for:
                 return False
-            parts = [part for found in await asyncio.gather(*(check() for check in self._checks)) for part in found]
+            parts = [*itertools.chain.from_iterable(await asyncio.gather(*(check() for check in self._checks)))]
             missing = tuple(f"{part.name} ({self._affected_roles(part)})" for part in parts)
             if missing and missing != self._missing:
                 log.warning("not ready: %s", "; ".join(part.reason for part in parts), extra={"action": "not_ready"})
@@ -177,7 +178,7 @@ class Health:
         self._checked_at = 0.0
 
     async def report(self) -> Report:
-        """Return all states; if the database is away, only those that this process knows."""
+        """Return all states; if the database is unavailable, only those that this process knows."""
         async with self._lock:
             if self._latest is None or time.monotonic() - self._checked_at >= FRESH_SECONDS:
                 self._latest = await self._check()
@@ -240,12 +241,12 @@ def probes(readiness: Readiness) -> APIRouter:
 
     @router.get("/healthz", operation_id="checkLiveness")
     async def healthz() -> Serving:
-        """Say that the process lives and its main loop turns, whatever else is missing."""
+        """Answer while the process lives and its main loop runs, whatever else is missing."""
         return Serving()
 
     @router.get("/readyz", operation_id="checkReadiness")
     async def readyz() -> Ready:
-        """Say that the process can do the work of its roles; 503 names what is missing."""
+        """Answer 200 while the process can do the work of its roles; 503 names the missing parts."""
         await readiness.ensure()
         return Ready(notes=list(readiness.notes()))
 
@@ -258,9 +259,9 @@ def routes(health: Health) -> APIRouter:
 
     @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
     async def report(response: Response) -> Report:
-        """Tell how everything stands, in all processes: states, and never reasons or addresses, so it needs no token.
+        """Return the states of all parts in all processes, without reasons and addresses, so no token is needed.
 
-        503: the database is away, and only what this process knows by itself is told.
+        503: the database is unavailable, and only the states that this process knows are listed.
         """
         current = await health.report()
         if current.status == "down":

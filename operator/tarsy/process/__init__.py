@@ -1,1 +1,1 @@
-"""One operator process: its start and stop, a builder for each role, and what it runs with."""
+"""One operator process: its start and stop, a builder for each role, and the platform file in force."""

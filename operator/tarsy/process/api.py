@@ -14,8 +14,8 @@ from tarsy.store.base import databases, notify
 from tarsy.store.live import text_streams
 from tarsy.web import site
 
-WATCHERS = 2
-"""Connections for live updates, apart from the others, so that viewers delay no work."""
+LIVE_CONNECTIONS = 2
+"""Connections to the database for live updates only, so that viewers delay no work."""
 
 
 def build(
@@ -26,13 +26,13 @@ def build(
     admitted: Callable[[base.ObjectMeta], None] | None,
 ) -> list[supervision.Part]:
     """Build the role; `admitted` is the callback of this process's controller, if it has one."""
-    watched = databases.Database(context.database.url, pool_size=WATCHERS)
-    context.stack.push_async_callback(watched.close)
-    hub = hubs.Hub(watched)
+    live_database = databases.Database(context.database.url, pool_size=LIVE_CONNECTIONS)
+    context.stack.push_async_callback(live_database.close)
+    hub = hubs.Hub(live_database)
 
     def refresh(_: str) -> bool:
         hub.poll()
-        return context.options.serves("controller")  # else another process has one
+        return context.options.serves("controller")  # otherwise another process writes the status
 
     application = app.build(
         app.Parts(

@@ -26,5 +26,5 @@ class Context:
     early: startup.Early
     stack: AsyncExitStack
     owner: uuid.UUID
-    """The random id of this process for leases; a pod's name may be used again."""
+    """The random id of this process for leases; the name of a pod may be used again."""
     process_reporter: reporter.Reporter

@@ -69,7 +69,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
     return Controller(
         roles=[reconciler.run, conditions.run, watcher.run, projection.run, due.run],
         watching=watcher.opened,
-        admitted=reconciler.made,
+        admitted=reconciler.mark_admitted,
     )
 
 

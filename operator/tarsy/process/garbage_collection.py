@@ -1,4 +1,4 @@
-"""Garbage collection: frozen for objects that live as long as the process, paused during imports."""
+"""Garbage collection: it skips objects that live as long as the process, and pauses during imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def freeze() -> None:
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Pause garbage collection of the whole process for an import: an SDK takes a second, which others wait for."""
+    """Pause the process's garbage collection during an import, which takes a second and blocks other work."""
     gc.disable()
     try:
         yield

@@ -1,6 +1,6 @@
-"""Protection of the process's memory against programs beside it.
+"""Protection of the process's memory against other programs of the same user.
 
-A stdio MCP server is a child of the same user, and Linux lets a user read the environment and the memory of its own
+A stdio MCP server is a child process of the same user. Linux lets a user read the environment and memory of all its
 processes in /proc: our DATABASE_URL, keys and tokens, although the child's own environment has none of them.
 """
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 def make_undumpable() -> None:
-    """Make this process undumpable: others of the same user cannot read its environment and memory in /proc.
+    """Make this process undumpable: other processes of its user cannot read its environment and memory in /proc.
 
-    Call it before the first child is started. A log line says if it fails. Root and other users with the right to trace
-    processes can still read them.
+    Call it before the first child is started. A failure is logged. Root, and users with the right to trace processes,
+    can still read them.
     """
     problem = ""
     if sys.platform.startswith("linux"):

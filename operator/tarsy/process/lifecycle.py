@@ -1,7 +1,7 @@
-"""One operator process: answer, wait for dependencies, build the parts, supervise them, stop them.
+"""One operator process: answer probes, wait for dependencies, build the parts, supervise them, stop them.
 
-Two groups of tasks: the ground (database hints, leases, tools) and the roles that stand on it (controller, worker,
-api). Roles stop first, so that runs can still give their claims back.
+There are two groups of tasks: the ground (database hints, leases, tools), and the roles that need it (controller,
+worker, api). Roles stop first, so that runs can still release their claims.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 async def operator(process: settings.Settings, secrets: known_secrets.KnownSecrets) -> None:
     """Run an operator process until SIGTERM or SIGINT; a second signal ends it at once.
 
-    `secrets` are those that the log masks; the process adds to them. A StartError says why it cannot start.
+    `secrets` are masked in the log; the process adds to them. Raises StartError if the process cannot start.
     """
     with startup.start_errors():
         watched = reload.Watch(process.platform_file, environment=os.environ, beside=platform_file.files_beside)
@@ -67,11 +67,11 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             )
             database, token = await startup.wait(process, early, stack, channels=channels)
             served.cancel()
-        await asyncio.to_thread(process_masking.adopt, in_force.platform)  # with the secrets that it has waited for
+        await asyncio.to_thread(process_masking.adopt, in_force.platform)  # again, with the secrets that have arrived
         process_masking.secrets.set_pepper(await asyncio.to_thread(secret_values.pepper, os.environ))
         in_force.prepare(process_masking.prepare)
-        _tell_unusable(in_force)
-        in_force.follow(functools.partial(_tell_unusable, in_force))
+        _log_unusable(in_force)
+        in_force.follow(functools.partial(_log_unusable, in_force))
         owner = uuid.uuid4()
         context = Context(
             options=process,
@@ -82,7 +82,7 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             early=early,
             stack=stack,
             owner=owner,
-            process_reporter=_keeper(process, in_force, process_masking, database=database, owner=owner),
+            process_reporter=_reporter(process, in_force, process_masking, database=database, owner=owner),
         )
         await _serve(context, token=token)
 
@@ -106,7 +106,7 @@ async def _serve(context: Context, *, token: str | None) -> None:
         garbage_collection.freeze()
 
     async def renew() -> None:
-        if has_clients is not None:  # before, there is nothing to exchange
+        if has_clients is not None:  # until then, no clients can be exchanged
             await has_clients.wait()
         await context.in_force.run()
 
@@ -115,13 +115,13 @@ async def _serve(context: Context, *, token: str | None) -> None:
     await supervision.supervise(ground=[listener.run, context.process_reporter.run, renew, *ground], roles=roles)
 
 
-def _tell_unusable(now: platform_file.PlatformFile) -> None:
-    for name, why in now.unusable.items():
-        if registry.is_configured(name, now.platform):
-            log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
+def _log_unusable(in_force: platform_file.PlatformFile) -> None:
+    for name, reason in in_force.unusable.items():
+        if registry.is_configured(name, in_force.platform):
+            log.warning("llm_providers.%s cannot be used: %s", name, reason, extra={"action": "provider_unusable"})
 
 
-def _keeper(
+def _reporter(
     process: settings.Settings,
     in_force: platform_file.PlatformFile,
     process_masking: masking.Masking,
@@ -141,7 +141,7 @@ def _keeper(
         process=owner,
         host=socket.gethostname(),
         detail=detail,
-        mask=lambda text: process_masking.mask_alert(in_force.shown.redact_text(text)),
+        mask=lambda text: process_masking.mask_alert(in_force.redacted.redact_text(text)),
     )
     fact_reporter.add_source(in_force.facts)
     return fact_reporter

@@ -18,9 +18,9 @@ _NOT_YET = (settings.SecretError, databases.StoreDownError)
 async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str], None]) -> str:
     """Migrate the database at `url` to the newest schema; raises a StartError.
 
-    A newer schema that also serves this version is not changed, and its revision is returned; else "". For `patience`
-    seconds, a missing file with the URL and a database that cannot be reached are waited for. `waits` is called with
-    each new reason.
+    A newer schema that also serves this version is not changed, and its revision is returned; else "". If the file with
+    the URL is missing, or the database cannot be reached, this is tried again for `patience` seconds. `waits` is called
+    with each new reason.
     """
     until = time.monotonic() + patience
     last_problem = ""
@@ -28,12 +28,12 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
         try:
             return await _migrate(url)
         except _NOT_YET as error:
-            why = error.why if isinstance(error, databases.NotOpenError) else str(error)
+            problem = error.why if isinstance(error, databases.NotOpenError) else str(error)
             if time.monotonic() >= until:
-                raise errors.StartError(why) from error
-            if why != last_problem:
-                last_problem = why
-                waits(last_problem)
+                raise errors.StartError(problem) from error
+            if problem != last_problem:
+                last_problem = problem
+                waits(problem)
         await asyncio.sleep(RETRY_SECONDS)
 
 

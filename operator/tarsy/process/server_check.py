@@ -22,9 +22,9 @@ class ServerReport:
     is_connected: bool
     tools: tuple[str, ...]
     not_offered: tuple[str, ...]
-    """A sentence for each group of tools that no agent gets."""
+    """Sentences on the groups of tools that no agent gets."""
     warnings: tuple[str, ...] = ()
-    """The conflicts between the platform file and the tools: changed ones, and missing ones."""
+    """Sentences on tools that differ from the platform file, or are missing."""
 
 
 async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[str]]:
@@ -45,8 +45,11 @@ async def servers(loaded: platforms.Platform) -> tuple[list[ServerReport], list[
         for fact in facts
         if isinstance(fact.detail, component_states.Tools)
     }
-    of_servers = (fact for fact in facts if fact.kind == "server")
-    reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+    reports = [
+        _report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name])
+        for fact in facts
+        if fact.kind == "server"
+    ]
     return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
 
 

@@ -1,7 +1,7 @@
-"""The start of a process: it answers HTTP at once, and waits for its dependencies.
+"""The start of a process: it serves HTTP at once, and waits for its dependencies.
 
-`/readyz` lists the missing ones. The database and the secrets have to be there before the roles are built; the roles
-wait for the rest.
+`/readyz` lists the missing dependencies. The roles are built once the database and the secrets are available; they wait
+for the others themselves.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def answer(
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with start_errors():
-            cluster = await client.connect(process.kubeconfig, secrets=secrets)  # it reads files, and makes no calls
+            cluster = await client.connect(process.kubeconfig, secrets=secrets)  # reads files, sends no request
         stack.push_async_callback(cluster.close)
     host, port = process.listen_host, process.listen_port
     try:
@@ -85,19 +85,19 @@ async def wait(
 ) -> tuple[databases.Database, str | None]:
     """Wait for the secrets and the database; return the database and the webhook's token.
 
-    Readiness says meanwhile what is missing.
+    Meanwhile, `/readyz` names the missing parts.
     """
     database: databases.Database | None = None
     url = checks.Secret(process.database_url, needed_by=checks.ALL_ROLES)
     token = checks.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
-    wanted: list[checks.Check] = [url, *([token] if token else []), checks.Database(lambda: database)]
-    for need in wanted:
-        early.readiness.add(need)
+    awaited: list[checks.Check] = [url, *([token] if token else []), checks.Database(lambda: database)]
+    for check in awaited:
+        early.readiness.add(check)
     if early.cluster:
         needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
         early.readiness.add(checks.Cluster(early.cluster, needed))
     await early.readiness.wait_for(url)
     database = databases.Database(url.value, channels=channels)
     stack.push_async_callback(database.close)
-    await early.readiness.wait_for(*wanted)
+    await early.readiness.wait_for(*awaited)
     return database, token.value if token else None

@@ -1,6 +1,6 @@
-"""Supervision of the parts of a process: if one ends by itself, the process ends.
+"""Supervision of the parts of a process: if a part ends by itself, the process ends.
 
-An operator that has silently lost a part is worse than one that restarts.
+An operator that has lost a part unnoticed is worse than one that restarts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class PartEndedError(Exception):
 
 
 async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:
-    """Run all parts until cancelled; `roles` stop before the `ground` they stand on.
+    """Run all parts until cancelled; `roles` stop before the `ground` that they need.
 
-    A part that ends by itself ends them all: with its error, or with a PartEndedError where it had none.
+    A part that ends by itself ends all parts, with its error, or with a PartEndedError if it had none.
     """
     async with asyncio.TaskGroup() as below:
         for part in ground:
@@ -30,11 +30,11 @@ async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:
 
 
 async def endless(part: Part) -> None:
-    """Run a part; a PartEndedError if it returns."""
+    """Run a part. Raises PartEndedError if it returns."""
     await part()
     raise PartEndedError(f"{getattr(part, '__qualname__', part)} ended by itself")
 
 
 async def stand_for(task: asyncio.Future[None]) -> None:
-    """Wait for `task`: its end ends the caller, and a cancelled caller cancels it."""
+    """Wait for `task`; a cancelled caller cancels it."""
     await task

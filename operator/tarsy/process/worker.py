@@ -1,4 +1,4 @@
-"""The worker role: it claims and runs investigations, once models and tools are there."""
+"""The worker role: it claims and runs investigations, once its models and tools are built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tarsy.store.live import text_streams
 from tarsy.worker import claimer, leases, run
 
 FIRST_SECONDS = 1.0
-"""Seconds for which the start of the watch has precedence."""
+"""Seconds that the worker waits for the watch before it builds its models and tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Worker:
     """The parts that stop last."""
     roles: list[supervision.Part]
     has_clients: asyncio.Event
-    """Set once models and tools are there."""
+    """Set once the models and tools are built."""
 
 
 def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
@@ -48,15 +48,15 @@ def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
     claims: claimer.Claimer | None = None
 
     def hint(payload: str) -> bool:
-        return claims is not None and claims.hint(payload)  # a claimer looks for work at its start
+        return claims is not None and claims.hint(payload)  # a new claimer tries to claim without a hint
 
-    def confirmed(_: str) -> bool:
+    def relist(_: str) -> bool:
         if has_clients.is_set():
             worker_clients.pool.relist()
-        return False  # others have their own servers
+        return False  # other processes have connections of their own to list
 
-    async def equip() -> None:
-        if watching is not None:  # first, because an import blocks all other work
+    async def run_clients() -> None:
+        if watching is not None:  # the watch comes first, because an import blocks all other work
             with suppress(TimeoutError):
                 await asyncio.wait_for(watching.wait(), FIRST_SECONDS)
         await worker_clients.begin(context.stack)
@@ -89,5 +89,5 @@ def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
     context.channels.listen(
         {notify.WORK: hint, notify.CANCEL: lease_manager.hint, text_streams.WATCHED: text_sender.hint}
     )
-    context.channels.listen({pins.CHANGED: confirmed})
-    return Worker(ground=[equip, lease_manager.run, text_sender.run], roles=[work], has_clients=has_clients)
+    context.channels.listen({pins.CHANGED: relist})
+    return Worker(ground=[run_clients, lease_manager.run, text_sender.run], roles=[work], has_clients=has_clients)

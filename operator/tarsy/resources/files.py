@@ -232,7 +232,7 @@ def _unfit(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
                 elif isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
                     before = first.setdefault(key.value, key)
                     if before is not key:
-                        yield key, f"not YAML: a key is there twice, first on line {_line(before)}"
+                        yield key, f"not YAML: a key appears twice, first on line {_line(before)}"
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
 

@@ -1,8 +1,8 @@
 """Answers: limited in number and memory, and sent piece by piece.
 
-A transcript's page, or a model call as it was sent, is megabytes, and its client may read slowly. So it is written in
-pieces, each after the one before has gone (`in_pieces`; `connections` cuts off a client that does not read). Until then
-it is held. If too much is held, a request is refused before anything is read for it.
+A page of a transcript, or the request of a model call, has megabytes, and its client may read slowly. So an answer is
+sent in pieces, each after the one before has left the process (`in_pieces`; `connections` aborts a client that does not
+read). The rest is held in memory. If too much is held, a request is refused before anything is read for it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from tarsy.serve import limits, problems
 
 PIECE = 64 * 1024
-"""Bytes that are written at once; the next ones follow when they have gone."""
+"""Bytes that are written at once; the next ones follow when these have left the process."""
 HELD_MAX = 128 * 1024 * 1024
-"""Bytes of all answers that have been made and have not gone yet: a quarter of a pod of 512 MiB."""
+"""Bytes of all finished answers that are still held: a quarter of a pod of 512 MiB."""
 MADE_MAX = 8
-"""Answers that are made at once: while one is made, its data are in memory several times."""
+"""Answers that are made at once: while an answer is made, its content is in memory several times."""
 WAIT_SECONDS = 10.0
-"""How long a request waits until its answer is made."""
+"""Seconds that a request waits until its answer can be made."""
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -41,11 +41,11 @@ class Responder:
 
     @property
     def held(self) -> int:
-        """The bytes of answers that have not gone yet."""
+        """The bytes of answers that are still held."""
         return self._held.held
 
     async def respond(self, read: Callable[[], Awaitable[BaseModel]]) -> Response:
-        """Return the response with what `read` returns. Raises a Problem (503) if too much is made or held.
+        """Return a response with the model that `read` returns. Raises a Problem (503) if too much is made or held.
 
         JSON is written in a thread: megabytes of it would hold the loop.
         """
@@ -67,14 +67,14 @@ class Responder:
     def hold(self, size: int) -> None:
         """Hold so many bytes until the current request ends. Raises a Problem (503) if there are too many.
 
-        A single answer may be larger than all.
+        If nothing else is held, a single answer may be larger than the limit.
         """
-        refusal = f"{HELD_MAX} bytes of answers wait to be read already; read those, and ask again"
+        refusal = f"clients have {HELD_MAX} bytes of answers to read already; ask again later"
         self._held.hold(size, limit=HELD_MAX if self.held else max(HELD_MAX, size), refusal=refusal)
 
 
 def in_pieces(application: Application) -> Application:
-    """Return the application with its body messages cut, so that each piece waits until the one before has gone."""
+    """Return the application with its bodies cut into pieces; each waits until the one before has left the process."""
 
     async def send_pieces(
         scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Message]], send: Send

@@ -18,7 +18,7 @@ ON_LOOP_MAX = 4 * 1024
 SIDE_BY_SIDE_MAX = 256 * 1024
 """Bytes of a body that is processed beside others. Larger ones go one by one: each thread at work delays the loop."""
 HELD_MAX = 64 * 1024 * 1024
-"""Bytes of all bodies that a process holds at once: one caller may send many, slowly."""
+"""Bytes of all bodies that a process holds at once, because one caller may send many slowly."""
 
 T = TypeVar("T")
 _ONE_BY_ONE = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-bodies")
@@ -34,7 +34,7 @@ class Bodies:
         """Return the body. Raises a Problem: 413 with `message` over `limit` bytes, 503 if too many are held."""
         body = bytearray()
         async for chunk in request.stream():
-            refusal = f"bodies of {HELD_MAX} bytes are on their way already; send it again"
+            refusal = f"request bodies of {HELD_MAX} bytes are held already; send it again later"
             self._held.hold(len(chunk), limit=HELD_MAX, refusal=refusal)
             body += chunk
             if len(body) > limit:
@@ -44,7 +44,7 @@ class Bodies:
 
 
 async def process(do: Callable[..., T], *arguments: Any, size: int, **named: Any) -> T:
-    """Call `do` for a body of `size` bytes, in a thread if that is worth a thread's way there and back."""
+    """Call `do` for a body of `size` bytes, in a thread if the body is large."""
     if size <= ON_LOOP_MAX:
         return do(*arguments, **named)
     if size <= SIDE_BY_SIDE_MAX:

@@ -1,8 +1,8 @@
 """uvicorn's HTTP connection, with limits that it lacks: on the number of connections, and on the pace of clients.
 
-Every program that reaches the port can open connections, before any token is asked for. One whose request does not
-arrive in time is closed. One that does not read its answer is aborted, and the answer is dropped. A process does not
-tell one address from another: that is an ingress's work.
+Every program that reaches the port can open connections, before any token is asked for. A connection is closed if its
+request does not arrive in time. It is aborted if its client does not read the answer. Limits for each address are left
+to an ingress.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from uvicorn.protocols.http import h11_impl
 from tarsy.serve import answers, problems
 
 REQUEST_SECONDS = 10.0
-"""A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
+"""Seconds in which a request has to arrive, headers and body; the first one counts from the opened connection."""
 READ_SECONDS = 30.0
-"""A written piece, of `answers.PIECE` bytes or less, has to leave the process within this."""
+"""Seconds in which a written piece, of `answers.PIECE` bytes or less, has to leave the process."""
 DISCARDED_MAX = 1024 * 1024
-"""Bytes of a body that are discarded after the answer: a client that still sends would not receive it from an abort."""
+"""Bytes of a body that are discarded after the answer: an abort would hide it from a client that still sends."""
 CONNECTIONS_MAX = 4096
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
@@ -31,18 +31,18 @@ _READ_LIMIT = "read_seconds"
 
 
 def limit_reading(request: Request, seconds: float) -> None:
-    """Have the client of a request take each piece of the answer within `seconds`, instead of READ_SECONDS."""
+    """Require the client of a request to read each piece of the answer within `seconds`, instead of READ_SECONDS."""
     setattr(request.state, _READ_LIMIT, seconds)
 
 
 class _Parser(h11.Connection):
     """h11's parser, which refuses a body with two lengths.
 
-    h11 goes by Transfer-Encoding if a Content-Length stands beside it. A proxy that goes by the other one would find
-    another end of the request, and take what follows for the next one (RFC 9112, section 6.3).
+    If a request has both, h11 uses Transfer-Encoding. A proxy that uses Content-Length would see the request end
+    elsewhere, and take the bytes after that for the next request (RFC 9112, section 6.3).
     """
 
-    problem = "a line of it cannot be read"
+    problem = "a line of it cannot be parsed"
     """The reason of a refusal, for the client."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
@@ -71,21 +71,21 @@ class Protocol(h11_impl.H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, unless there are too many."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)  # so writing is paused while anything is left
+        transport.set_write_buffer_limits(high=0)  # writing is paused while any byte is buffered
         if len(self.connections) > CONNECTIONS_MAX:
             self._close(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
         else:
             self._start_arrival_timer()
 
     def pause_writing(self) -> None:
-        """Abort the connection unless what was written leaves the process in time."""
+        """Abort the connection unless the written bytes leave the process in time."""
         super().pause_writing()
-        state = self.scope["state"] if self.scope else {}  # that of the request
+        state = self.scope["state"] if self.scope else {}  # `request.state`
         seconds: float = state.get(_READ_LIMIT, READ_SECONDS)
         self._reading = self.loop.call_later(seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that timer."""
+        """Stop the timer of `pause_writing`."""
         super().resume_writing()
         self._stop_reading_timer()
 
@@ -97,7 +97,7 @@ class Protocol(h11_impl.H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def data_received(self, data: bytes) -> None:
-        """Parse data; close the connection if too much of a body follows its answer."""
+        """Parse data; close the connection if too many bytes of a body arrive after the answer."""
         if self.transport.is_closing():
             return
         self._start_arrival_timer()
@@ -111,7 +111,7 @@ class Protocol(h11_impl.H11Protocol):
             self._stop_arrival_timer()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, of which something may have arrived already."""
+        """Continue with the next request, a part of which may have arrived already."""
         self._discarded = 0
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and not self.transport.is_closing():
@@ -125,7 +125,7 @@ class Protocol(h11_impl.H11Protocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message is the same for all
         """Refuse a request that cannot be parsed, and close the connection."""
-        detail = f"this is no HTTP request that can be served: {self._parser.problem}"
+        detail = f"the request cannot be served: {self._parser.problem}"
         self._close(HTTPStatus.BAD_REQUEST, detail)
 
     def _start_arrival_timer(self) -> None:
@@ -156,7 +156,7 @@ class Protocol(h11_impl.H11Protocol):
 
 
 def allow_files() -> None:
-    """Raise the process's limit of open files to what its connections need, as far as it may."""
+    """Raise the process's limit of open files to the number that its connections need, or as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = CONNECTIONS_MAX + FILES_BESIDE
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,4 +1,4 @@
-"""The server: uvicorn on a socket of ours, without its signal handlers."""
+"""The HTTP server: uvicorn, on a socket that we bind, without signal handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette import types
 from tarsy.serve import connections
 
 SWITCH_SECONDS = 0.0005
-"""The interval after which a busy thread gives the interpreter to the loop; Python's default is 5 ms."""
+"""The interval after which a busy thread hands the interpreter to the event loop; Python's default is 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,8 @@ class Server(uvicorn.Server):
 def bind(host: str, port: int) -> socket.socket:
     """Bind a socket; uvicorn would end the process with SystemExit if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # asyncio disables Nagle's algorithm only for a named protocol
+    # The protocol is named, because asyncio disables Nagle's algorithm only then.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -56,7 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(
     app: types.ASGIApp, bound: socket.socket, *, websockets: WebSockets, stopping: Callable[[], None]
 ) -> None:
-    """Serve until cancelled; then call `stopping`, and answer the requests under way."""
+    """Serve until cancelled; then call `stopping`, and finish the requests under way."""
     connections.allow_files()
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(

@@ -1,4 +1,4 @@
-"""Limits for requests: the rate of a caller, and the bytes that a process holds for requests under way."""
+"""Limits for requests: the rate of each caller, and the bytes that a process holds for requests under way."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from http import HTTPStatus
 from tarsy.serve import problems
 
 CALLERS_MAX = 20_000
-"""Callers whose rates are remembered, the latest; a forgotten one starts with a full bucket."""
+"""The number of callers whose rates are stored, the latest ones; any other starts with a full bucket."""
 PREFIX = 64
-"""The bits of an IPv6 address that identify a network, whose owner has all its addresses."""
+"""The bits of an IPv6 address that identify a network: its owner can use all addresses in it."""
 
 
 def at_end_of_request(do: Callable[[], object]) -> None:
@@ -35,14 +35,15 @@ class HeldBytes:
         if self.held + max(size, 1) > limit:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, refusal, headers={"Retry-After": "1"})
         self.held += size
-        at_end_of_request(lambda: self._release(size))
 
-    def _release(self, size: int) -> None:
-        self.held -= size
+        def release() -> None:
+            self.held -= size
+
+        at_end_of_request(release)
 
 
 class Rates:
-    """The rates of callers in this process: a bucket of requests for each, which fills again over time."""
+    """The rates of callers in this process: a bucket of requests for each, which refills over time."""
 
     def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic, in seconds."""
@@ -50,10 +51,10 @@ class Rates:
         self._burst = burst
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """The requests left for each caller, and the time of that number; full buckets are not stored."""
+        """The requests left for each caller, and the time at which they were counted."""
 
     def take(self, caller: str) -> float:
-        """Take a request of the caller: 0, or the seconds until there will be one."""
+        """Take one request from the caller's bucket. Return 0, or if it is empty the seconds until the next request."""
         left, now = self._bucket(caller)
         missing = max(0.0, 1.0 - left)
         self._buckets.pop(caller, None)
@@ -75,7 +76,7 @@ class Rates:
 
 
 def network(address: str) -> str:
-    """Return the network of an address, which identifies unknown callers."""
+    """Return the network of an address, by which unknown callers are counted."""
     try:
         return str(ipaddress.IPv6Network((address.partition("%")[0], PREFIX), strict=False))
     except ValueError:  # of version 4, or no address

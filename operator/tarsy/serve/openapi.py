@@ -20,21 +20,22 @@ from tarsy.serve import problems
 PROBLEMS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "The request is no valid HTTP, or its body is no valid JSON.",
     HTTPStatus.UNAUTHORIZED: "The token is missing, or not valid.",
-    HTTPStatus.FORBIDDEN: "The caller may not do this, or it is switched off for its subject.",
+    HTTPStatus.FORBIDDEN: "The caller may not do this, or the chain does not allow it.",
     HTTPStatus.NOT_FOUND: "Nothing has this id.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "The path is served by other methods: Allow names them.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "The path has other methods; the Allow header names them.",
     HTTPStatus.REQUEST_TIMEOUT: "The request did not arrive within 10 seconds.",
-    HTTPStatus.CONFLICT: "Its present state does not allow this.",
-    HTTPStatus.GONE: "It is no longer there.",
+    HTTPStatus.CONFLICT: "The present state of the object does not allow this.",
+    HTTPStatus.GONE: "The object no longer exists.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body, or a text in it, is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "Without a token the Content-Type has to be application/json.",
-    HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev only this machine is served: the Host is another.",
+    HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev only this machine is served, and the Host names another one.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Parameters or fields are wrong or unknown; `errors` names them.",
-    HTTPStatus.TOO_MANY_REQUESTS: "This caller has sent too many requests: Retry-After says when to go on.",
+    HTTPStatus.TOO_MANY_REQUESTS: "This caller has sent too many requests; Retry-After says when to send the next one.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "A defect of TARSy; its log has the traceback.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "A service that this needs is away, or full, just now: the same may work later.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "A service that this needs is unavailable or full; the request may work later.",
 }
 """The description of each status that routes can answer."""
+_UNKNOWN_PARAMETER = problems.Fault(place="query.limt", message="unknown parameter; the parameters are after, limit")
 _DETAILS: dict[HTTPStatus, str] = {
     HTTPStatus.BAD_REQUEST: "the body is not JSON: Expecting value: line 1 column 1 (char 0)",
     HTTPStatus.UNAUTHORIZED: "give the token as `Authorization: Bearer <token>`",
@@ -47,8 +48,8 @@ _DETAILS: dict[HTTPStatus, str] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is over 10485760 bytes",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "without a token only JSON is taken: send Content-Type: application/json",
     HTTPStatus.MISDIRECTED_REQUEST: "without a token only this machine is served: call 127.0.0.1, [::1] or localhost",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "query.limt: no such parameter: there is after, limit",
-    HTTPStatus.TOO_MANY_REQUESTS: "too many requests: go on in 3 s",
+    HTTPStatus.UNPROCESSABLE_ENTITY: f"{_UNKNOWN_PARAMETER.place}: {_UNKNOWN_PARAMETER.message}",
+    HTTPStatus.TOO_MANY_REQUESTS: "too many requests from this caller: send the next one in 3 s",
     HTTPStatus.INTERNAL_SERVER_ERROR: "a defect of TARSy; its log has the traceback",
     HTTPStatus.SERVICE_UNAVAILABLE: "the database cannot be reached",
 }
@@ -62,7 +63,7 @@ def _header(name: str, description: str, example: str) -> dict[str, Any]:
 _HEADERS: dict[HTTPStatus, dict[str, Any]] = {
     HTTPStatus.UNAUTHORIZED: _header("WWW-Authenticate", "How to give the token.", "Bearer"),
     HTTPStatus.TOO_MANY_REQUESTS: _header("Retry-After", "Seconds.", "3"),
-    HTTPStatus.SERVICE_UNAVAILABLE: _header("Retry-After", "Seconds, where it is full and not away.", "5"),
+    HTTPStatus.SERVICE_UNAVAILABLE: _header("Retry-After", "Seconds, if the service is full.", "5"),
 }
 _ANY_REQUEST = (
     HTTPStatus.BAD_REQUEST,
@@ -89,7 +90,7 @@ class Right(base.SecurityBase):
         self.model = models.SecurityBase.model_validate({"type": "http", "description": needs, "schemes": schemes})
 
     async def __call__(self) -> None:
-        """Do nothing: the dependency that has this parameter checks."""
+        """Do nothing: the dependency that has this parameter checks the right."""
 
 
 def body(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def body(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
 
 
 def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of a route for problems of its own, which others like it do not answer."""
+    """Return the `responses` of a route for the problems that only it answers."""
     return {status: {"description": PROBLEMS[status]} for status in statuses}
 
 
@@ -127,7 +128,7 @@ def complete(description: dict[str, Any], *, schemes: dict[str, dict[str, Any]],
 
 
 def _add_rights(operation: dict[str, Any], rights: Mapping[str, dict[str, Any]]) -> None:
-    """Put the security schemes in the place of the rights that FastAPI lists, and name the rights in the text."""
+    """Replace the rights that FastAPI lists by the security schemes, and name the rights in the description."""
     needed = [rights[name] for requirement in operation.get("security", ()) for name in requirement]
     operation["security"] = [{scheme: []} for scheme in needed[0]["schemes"]] if needed else []
     if needed:
@@ -167,9 +168,8 @@ def _add_examples(operation: dict[str, Any], examples: Mapping[str, str]) -> Non
 
 def _problem(status: HTTPStatus) -> dict[str, Any]:
     """Return the response that describes a problem with this status."""
-    faults = [problems.Fault(place="query.limt", message="no such parameter: there is after, limit")]
     example = problems.to_json(
-        status, _DETAILS[status], faults=faults if status == HTTPStatus.UNPROCESSABLE_ENTITY else ()
+        status, _DETAILS[status], faults=[_UNKNOWN_PARAMETER] if status == HTTPStatus.UNPROCESSABLE_ENTITY else ()
     )
     content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
     headers = {"headers": _HEADERS[status]} if status in _HEADERS else {}
@@ -182,7 +182,7 @@ def _name(status: HTTPStatus) -> str:
 
 
 def _remove_titles(part: Any) -> None:
-    """Remove the titles that pydantic makes of the names of properties and parameters."""
+    """Remove the titles that pydantic derives from the names of properties and parameters."""
     if isinstance(part, dict):
         properties = part.get("properties") if part.get("type") == "object" else None
         schemas = [*properties.values()] if isinstance(properties, dict) else []

@@ -1,4 +1,4 @@
-"""Problems: the answers to requests that are not served.
+"""Problems: the answers to requests that cannot be served.
 
 Source: RFC 9457.
 """
@@ -26,7 +26,7 @@ TYPE = "about:blank"
 """The type of all our problems: statuses tell them apart, and `title` is the status's own phrase."""
 FAULTS_MAX = 10
 _PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
-"""Source: RFC 9110, section 15.5. Those of some Python versions are older."""
+"""Source: RFC 9110, section 15.5. Some Python versions have older phrases."""
 ECHOED_MAX = 200
 """Characters of a request that an answer repeats."""
 
@@ -34,7 +34,7 @@ _REMEDIES = {
     "bool_parsing": "give true or false",
     "bool_type": "give true or false",
     "dict_type": "give an object",
-    "extra_forbidden": "no such field",
+    "extra_forbidden": "unknown field",
     "greater_than_equal": "give {ge} or more",
     "int_parsing": "give a whole number",
     "int_parsing_size": "give a smaller number",
@@ -60,7 +60,7 @@ class Fault(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     place: str
-    """Where: `query.limit`, `path.identity`, `header.Idempotency-Key`, or a place in the body, such as `data`."""
+    """The place: `query.limit`, `path.identity`, `header.Idempotency-Key`, or a place in the body, such as `data`."""
     message: str
     """The problem there, and the remedy."""
 
@@ -78,11 +78,11 @@ class Details(BaseModel):
     detail: str
     """The problem of this request."""
     errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_MAX)] = None
-    """The places of the request that are wrong, where it has several: the first ones."""
+    """The places of the request that are wrong: the first ones, if there are many."""
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's own word
-    """A request that cannot be served: `status` and `headers` by RFC 9110, `detail` for its caller."""
+    """A request that cannot be served; `status` and `headers` follow RFC 9110, `detail` is for the caller."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
 
 
 def invalid_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
-    """Return the problem of a body that is no `model`."""
+    """Return the problem of a body that is not a valid `model`."""
 
     def remedy(details: core.ErrorDetails) -> str:
         if details["type"] == "extra_forbidden" and len(details["loc"]) == 1:
-            return f"no such field: there is {', '.join(model.model_fields)}"
+            return f"unknown field; the fields are {', '.join(model.model_fields)}"
         return _remedy(details)
 
     first = itertools.islice(payload.faults(error, describe=remedy), FAULTS_MAX)
@@ -128,13 +128,13 @@ def invalid_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Pro
 
 
 def _remedy(details: Mapping[str, Any]) -> str:
-    """Return the remedy for an error; in pydantic's words if we have none."""
+    """Return our remedy for an error, or pydantic's message if we have none."""
     message: str = _REMEDIES.get(details["type"], details["msg"])
     return message.format_map(details.get("ctx", {})) if details["type"] in _REMEDIES else message
 
 
 def install(app: FastAPI) -> None:
-    """Have `app` answer all errors with problems: ours, the framework's, and our defects."""
+    """Make `app` answer every error with a problem: our own errors, the framework's, and defects."""
     errors = (Problem, RequestValidationError, exceptions.HTTPException, requests.ClientDisconnect, Exception)
     for error in errors:
         app.add_exception_handler(error, _answer)
@@ -150,7 +150,9 @@ def problem_of(request: Request, error: Exception) -> Problem:
         case Problem():
             problem = error
         case RequestValidationError():
-            faults = [Fault(place=".".join(map(str, each["loc"])), message=_remedy(each)) for each in error.errors()]
+            faults = [
+                Fault(place=".".join(map(str, details["loc"])), message=_remedy(details)) for details in error.errors()
+            ]
             problem = invalid(faults)
         case exceptions.HTTPException():  # an unknown path or method
             message = f"{request.method[:ECHOED_MAX]} {request.url.path[:ECHOED_MAX]}: {error.detail}"
@@ -158,15 +160,15 @@ def problem_of(request: Request, error: Exception) -> Problem:
             if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
                 headers["Allow"] = ", ".join(sorted(_methods(request)))
             problem = Problem(HTTPStatus(error.status_code), message, headers=headers)
-        case requests.ClientDisconnect():  # no client receives it, and it is no defect
-            problem = Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there")
+        case requests.ClientDisconnect():  # not a defect, and no client receives the answer
+            problem = Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body had arrived")
         case _:  # the server logs it
             problem = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback")
     return problem
 
 
 def _methods(request: Request) -> set[str]:
-    """Return all methods of a path; the framework names those of the first route with that path."""
+    """Return all methods of a path; the framework names only those of the first route with that path."""
     path = request.url.path
     contexts = routing.iter_route_contexts(request.app.routes)
     return {method for context in contexts if context.path_regex.match(path) for method in context.methods or ()}

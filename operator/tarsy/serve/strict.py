@@ -24,7 +24,7 @@ _EMPTY_MAX = 16  # bytes
 
 
 class Route(routing.APIRoute):
-    """A route that refuses what it does not declare, after it has checked the caller's rights."""
+    """A route that refuses undeclared parameters and bodies, after it has checked the caller's rights."""
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Any]], **options: Any) -> None:
         """`endpoint` is an async function; `options` are FastAPI's."""
@@ -35,17 +35,17 @@ class Route(routing.APIRoute):
         self._has_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
     async def _check(self, request: Request) -> None:
-        names = f"there is {', '.join(self._queries)}" if self._queries else "there is none here"
+        names = f"the parameters are {', '.join(self._queries)}" if self._queries else "this path has none"
         faults = [
-            problems.Fault(place=f"query.{name}", message=f"no such parameter: {names}")
+            problems.Fault(place=f"query.{name}", message=f"unknown parameter; {names}")
             for name in dict.fromkeys(request.query_params)
             if name not in self._queries
         ]
         for name, times in Counter(name for name, _ in request.query_params.multi_items()).items():
             if times > 1 and name in self._queries and name not in self._lists:
-                faults.append(problems.Fault(place=f"query.{name}", message=f"it is there {times} times: give it once"))
+                faults.append(problems.Fault(place=f"query.{name}", message=f"it appears {times} times; give it once"))
         if not self._has_body and not await _is_empty(request):
-            faults.append(problems.Fault(place="body", message="nothing is read from it here: send none"))
+            faults.append(problems.Fault(place="body", message="this path takes no body; send none"))
         if faults:
             raise problems.invalid(faults)
 
@@ -60,7 +60,7 @@ def router(*, prefix: str = "", tag: str, dependencies: Sequence[params.Depends]
 def _with_last_dependency(
     endpoint: Callable[..., Awaitable[Any]], check: Callable[[Request], Awaitable[None]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return `endpoint` with `check` as its last dependency, so that a caller without the right learns nothing from it.
+    """Return `endpoint` with `check` as its last dependency: a caller without the right must not learn its result.
 
     FastAPI resolves the dependencies of routers and routes first, then those of the signature in its order.
     """
@@ -84,7 +84,7 @@ async def _is_empty(request: Request) -> bool:
 
 
 def _query_parameters(dependant: models.Dependant) -> Iterator[tuple[str, Any]]:
-    """Yield the query parameters of a route and of its dependencies, with their types; a model's fields are some."""
+    """Yield the query parameters of a route and of its dependencies, with their types; fields of a model count."""
     for field in dependant.query_params:
         annotation = field.field_info.annotation
         if inspect.isclass(annotation) and issubclass(annotation, BaseModel):

@@ -22,10 +22,10 @@ GROUPS_MAX = 256
 HOPS_MAX = 32
 """Proxies in a row that are followed to the sender of a request."""
 RESERVED = ("system:", "kubeadm:", "tarsy:")
-"""Prefixes of users and groups with rights in a cluster as Kubernetes, kubeadm and TARSy set it up: no proxy may name
-them. Others that an admin has bound to powerful roles are left to the proxy's own rules."""
+"""Prefixes of the users and groups that Kubernetes, kubeadm and TARSy give rights to: a proxy may not name them. If an
+admin gives rights to other groups, the proxy's own rules have to guard those."""
 PROXIED = "tarsy:proxied"
-"""The group of all users that a proxy names: a Role bound to it is granted to every user that the proxy lets in."""
+"""The group of all users that a proxy names: a Role that is bound to it is granted to all users of the proxy."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -33,7 +33,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """The sender of a request, and its user, as far as they can be trusted."""
+    """The sender of a request and its user, as far as the headers can be trusted."""
 
     address: str
     """The address of the sender: the connection's, or the one that the last trusted proxy names; "" if unknown."""
@@ -60,7 +60,7 @@ class Proxies:
         )
 
     def site(self, connection: HTTPConnection) -> str | None:
-        """Return the origin under which the sender's browser knows this API, or None if no header says."""
+        """Return the origin under which the sender's browser knows this API, or None if no header names it."""
         headers = connection.headers
         scheme = "https" if connection.url.scheme in ("https", "wss") else "http"
         host = _single(headers, "Host")
@@ -76,7 +76,8 @@ class Proxies:
         """Return the nearest address that is no trusted proxy's, or the last one before text that is no address."""
         sender = peer
         for hop in reversed(",".join(hops).split(",")[-HOPS_MAX:]):
-            hop_address = parse_address(_without_port(hop.strip()))
+            match = _WITH_PORT.fullmatch(hop.strip())
+            hop_address = parse_address((match[1] or match[2]) if match else hop.strip())
             if hop_address is None:
                 return sender
             sender = hop_address
@@ -104,8 +105,8 @@ def _groups(headers: datastructures.Headers) -> tuple[str, ...]:
 
 def _single(headers: datastructures.Headers, header: str) -> str | None:
     values = headers.getlist(header)
-    if len(values) > 1:  # one may be the sender's own, passed on by the proxy
-        raise problems.Problem(HTTPStatus.BAD_REQUEST, f"{header}: it is there {len(values)} times")
+    if len(values) > 1:  # the proxy may have passed on one of the sender
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, f"{header}: it appears {len(values)} times")
     return values[0].strip(" \t") or None if values else None
 
 
@@ -119,7 +120,7 @@ def _checked(value: str, header: str) -> str:
         message = f"{header}: names have from 1 to {investigations.AUTHOR_MAX} printable characters, in UTF-8"
         raise problems.Problem(HTTPStatus.FORBIDDEN, message)
     if name.startswith(RESERVED):
-        message = f"{header}: names that begin with {' or '.join(RESERVED)} are not a proxy's to give"
+        message = f"{header}: a proxy may not give a name that begins with {' or '.join(RESERVED)}"
         raise problems.Problem(HTTPStatus.FORBIDDEN, message)
     return name
 
@@ -128,15 +129,10 @@ _WITH_PORT = re.compile(r'"?(?:\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0
 """An address with a port, as some proxies write it."""
 
 
-def _without_port(hop: str) -> str:
-    match = _WITH_PORT.fullmatch(hop)
-    return (match[1] or match[2]) if match else hop
-
-
 def parse_address(text: str) -> Address | None:
     """Return the address in `text`, or None; an IPv4 address that is mapped to IPv6 is returned as IPv4."""
     try:
-        parsed = ipaddress.ip_address(text.partition("%")[0])  # after it comes the interface of this machine
+        parsed = ipaddress.ip_address(text.partition("%")[0])  # after % stands an interface of this machine
     except ValueError:
         return None
     return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -1,6 +1,6 @@
-"""Claims investigations while there are free slots: on each hint that there is work, and every two seconds.
+"""Claims investigations while there are free slots: after each hint, and every two seconds.
 
-A claim passes over investigations that this worker cannot run (`eligibility`).
+A claim skips investigations that this worker cannot run (`eligibility`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Claimer:
         self._busy = False
         """Whether the last claim met locked rows."""
         self._retried_unreadable = False
-        """Whether investigations that this program could not read are in the queue again: they may be repaired."""
+        """Whether the investigations that this program could not read are in the queue again: they may be repaired."""
 
     def hint(self, _investigation: str = "") -> bool:
-        """Look for work at once; return True if this process runs nothing, so that it can take the work alone."""
+        """Try to claim at once; return True if this process runs nothing, so that no other has to be woken."""
         idle = self._running == 0 and not self._hinted.is_set()
         self._hinted.set()
         return idle

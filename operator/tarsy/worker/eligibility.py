@@ -1,9 +1,9 @@
 """The investigations that this worker can run.
 
 Each snapshot of a chain in the queue is checked once, and again when the platform file, a key or a package changes. A
-platform file reaches one worker after the other, so this one may lack a provider, an agent, a server or a fallback that
-the chain was admitted with. Unusable fallbacks do not count, nor do the synthesis, the summary and questions: an
-investigation goes on without them.
+new platform file does not reach all workers at once, so this one may lack a provider, an agent, a server or a fallback
+that the chain was admitted with. Unusable fallbacks do not count, and neither do the synthesis, the summary and
+questions: an investigation goes on without them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFERENCE = "ReferenceNotFound"
 
 @dataclass(frozen=True, kw_only=True)
 class _Verdict:
-    """The agents of a snapshot that this worker cannot run, and the time since when."""
+    """The agents of a snapshot that this worker cannot run, and since when."""
 
     snapshot: passed_over.Snapshot
     agents: Sequence[component_states.UnrunnableAgent]
@@ -76,16 +76,16 @@ class Eligibility:
         self._verdicts[snapshot.hash] = self._verdict(snapshot)
 
     def choose(self) -> claim_filter.ClaimFilter:
-        """Return which snapshots the next claim may take, and which agents it passes over."""
+        """Return the snapshots that the next claim may take, and the agents that it skips."""
         self._renew()
-        passed = [
+        skipped = [
             claim_filter.UnrunnableAgent(
                 hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start
             )
             for name, verdict in self._verdicts.items()
             for agent in verdict.agents
         ]
-        return claim_filter.ClaimFilter(checked=tuple(self._verdicts), unrunnable=passed)
+        return claim_filter.ClaimFilter(checked=tuple(self._verdicts), unrunnable=skipped)
 
     def facts(self) -> Iterator[component_states.ComponentState]:
         """Yield a fact for each snapshot of which this worker cannot run all agents."""

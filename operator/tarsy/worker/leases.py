@@ -1,10 +1,10 @@
 """The leases of this process, and the thread that renews them.
 
-The thread has its own loop and its own connection: a blocked main loop must not lose leases. A hung main loop must not
-keep them: when it has not ticked for 90 s, the thread ends the process.
+The thread has its own loop and its own connection, so that a blocked main loop does not lose leases. A hung main loop
+must not keep them: when it has not ticked for 90 s, the thread ends the process.
 
-A worker that is not certain of its lease sends nothing. Certainty ends well before the lease does. It is counted by the
-monotonic clock from the moment when the last successful heartbeat was *sent*.
+A worker that is not certain of its lease sends no call. Certainty ends well before the lease does. It counts, by the
+monotonic clock, from the moment when the last successful heartbeat was *sent*.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tarsy.transcript import ports
 HUNG_SECONDS = 90.0
 TICK_SECONDS = 1.0
 MISSED_MAX = 1000
-"""The number of remembered cancels of investigations that this process does not hold: a claim takes milliseconds."""
+"""The number of remembered cancels of investigations that this process does not hold, or whose claim is under way."""
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Lease:
         self.claim = claim
         self.stopped: StopReason | None = None
         self.suspend = False
-        """Whether the run is suspended before its next step."""
+        """Whether the run has to stop before its next step."""
         self._on_stop: Callable[[], object] | None = None
         self._certain_until = certain_until
         self._renewed = asyncio.Event()
@@ -65,7 +65,7 @@ class Lease:
         raise ports.LeaseLostError(f"the lease of investigation {self.claim.investigation} is lost")
 
     def renew(self, certain_until: float) -> None:
-        """Extend the certainty."""
+        """Extend the time for which the lease is certain."""
         self._certain_until = certain_until
         self._renewed.set()
 
@@ -76,8 +76,8 @@ class Lease:
             call()
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the run. The first reason counts, unless the lease is lost: then nothing can be written."""
-        already = self.stopped is not None  # each heartbeat repeats it; a second cancel would cut a clean-up short
+        """Stop the run. The first reason counts, but a lost lease overrides it: then no commit is possible."""
+        already = self.stopped is not None  # each heartbeat repeats it; a second cancel would interrupt a clean-up
         if reason == "lost" or not already:
             self.stopped = reason
         self._renewed.set()
@@ -94,7 +94,7 @@ class LeaseManager:
         self._certain = lease.total_seconds() - heartbeat.total_seconds()
         self._leases: dict[UUID, Lease] = {}
         self._missed: OrderedDict[UUID, float] = OrderedDict()
-        """Recently cancelled investigations that are not held here, or not yet, with the monotonic time of the hint."""
+        """Recently cancelled investigations that this process does not hold, with the monotonic time of the hint."""
         self._main = asyncio.get_running_loop()
         self._ticked = time.monotonic()
         self._stopping = False
@@ -122,23 +122,23 @@ class LeaseManager:
             # It ended while the database was down, and this process has claimed the investigation again.
             older.stop("lost")
         self._leases[claim.investigation] = lease
-        if self._missed.pop(claim.investigation, -math.inf) >= sent:  # cancelled while the claim was on its way
+        if self._missed.pop(claim.investigation, -math.inf) >= sent:  # cancelled while the claim was under way
             self._beat_now.set()
         return lease
 
     def hint(self, investigation: str) -> bool:
-        """Send a heartbeat now if `investigation` is held here, or is "" (any may be); return whether it is held."""
-        ours = bool(investigation) and UUID(investigation) in self._leases
-        if ours or not investigation:
+        """Send a heartbeat now if this process holds `investigation`, or if it is ""; return whether it holds it."""
+        is_held = bool(investigation) and UUID(investigation) in self._leases
+        if is_held or not investigation:
             self._beat_now.set()
         else:
             self._missed[UUID(investigation)] = time.monotonic()
             if len(self._missed) > MISSED_MAX:
                 self._missed.popitem(last=False)
-        return ours
+        return is_held
 
-    def drop(self, lease: Lease) -> None:
-        """Renew the lease no longer."""
+    def remove(self, lease: Lease) -> None:
+        """Stop renewing the lease."""
         if self._leases.get(lease.claim.investigation) is lease:
             del self._leases[lease.claim.investigation]
 
@@ -171,7 +171,7 @@ class LeaseManager:
     def _learn(
         self, held: Mapping[UUID, UUID], stop_requests: Mapping[UUID, work.StopRequest | None], sent: float
     ) -> None:
-        """Apply the answer to a heartbeat to the leases that it was for, unless they have another claim now."""
+        """Apply the answer of a heartbeat to the leases that it renewed, unless they have another claim by now."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
             if lease is None or lease.claim.token != token:
@@ -181,7 +181,7 @@ class LeaseManager:
                 continue
             lease.renew(sent + self._certain)
             request = stop_requests[token]
-            # It stays suspended under this claim: its agents have stopped, and only the next claim starts them.
+            # Once suspended, the claim stays so: its agents have stopped, and only the next claim starts them.
             lease.suspend = lease.suspend or request == "suspend"
             if request is not None and request != "suspend":
                 lease.stop(request)

@@ -1,12 +1,12 @@
 """Supervises one claim, from the lease to the last write, and owns the reason for which it ends.
 
     ended          the engine's last commit ended the run
-    given up       it was claimed too often without a commit in between: it may be what ends the processes
-    cancelled      by spec.cancel, by the API, or because its object is gone: the last commit says so
+    given up       it was claimed too often without a commit in between: the run itself may crash the processes
+    cancelled      by spec.cancel, by the API, or because its object was deleted: the last commit says so
     timed out      the deadline of its chain, or of a question, has passed: the last commit says so
-    suspended      by spec.suspend, seen by the engine before a step: the claim is released until it may go on
+    suspended      by spec.suspend, which the engine checks before each step: the claim is released until it may go on
     unreadable     its log has entries that this program cannot read: the claim is released for programs that can
-    lease lost     another worker has it: nothing is written
+    lease lost     another worker holds it: nothing is written
     shutdown       this task is cancelled: the claim is released, and another worker goes on at once
     defect         an exception: the claim is kept until its lease ends, and the next attempt begins
 
@@ -34,7 +34,7 @@ from tarsy.transcript import entries, ports, record
 from tarsy.worker import leases
 
 RELEASE_SECONDS = 5.0
-"""The time for a release when the process stops; without it the lease ends by itself."""
+"""The seconds for a release when the process stops; if it fails, the lease ends by itself."""
 
 BUILD = record.build()
 """The entry kinds and versions that this program can read."""
@@ -67,14 +67,14 @@ class Supervisor:
                 await self.release(held.claim)
                 raise
             except ports.LeaseLostError:
-                log.warning("another worker has it", extra={"action": "lease_lost"})
+                log.warning("lost lease: another worker holds the investigation", extra={"action": "lease_lost"})
             except snapshots.UnreadableError as error:
-                log.warning("left to another version: %s", error, extra={"action": "unreadable"})
+                log.warning("left to a worker of another version: %s", error, extra={"action": "unreadable"})
                 await self.release(held.claim, unreadable=str(error))
-            except Exception:  # the supervisor of a run: one that breaks must not break the others
-                log.exception("broke", extra={"action": "run_broke"})
+            except Exception:  # the supervisor of a run: a defect in one run must not end the others
+                log.exception("run failed by a defect", extra={"action": "run_broke"})
             finally:
-                self.lease_manager.drop(held)
+                self.lease_manager.remove(held)
 
     async def _supervised(self, held: leases.Lease) -> None:
         if held.claim.attempts_without_progress > self.max_attempts and not held.stopped:
@@ -95,7 +95,7 @@ class Supervisor:
         except ports.LeaseLostError:
             raise
         except BaseException:
-            # A shutdown, or a defect of one agent: the commits of the others are completed.
+            # A shutdown, or a defect of one agent: the commits of the other agents are completed.
             await self._settle(journal)
             raise
         if ended := journal.record.runs[held.claim.run].ended:
@@ -117,10 +117,11 @@ class Supervisor:
             engine = chat.run(runtime=self.runtime, journal=journal, run=run)
         working = asyncio.create_task(engine)
         held.on_stop(working.cancel)
+        this_task = asyncio.current_task()
         try:
             await working
         except asyncio.CancelledError:
-            if _cancelled_from_outside():
+            if this_task and this_task.cancelling():  # a shutdown, and not only `held.on_stop`
                 raise
             await journal.settle()
         finally:
@@ -148,18 +149,18 @@ class Supervisor:
             return now.platform.limits.chat.total_seconds(), "limits.chat"
 
     async def release(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
-        """Release an unfinished claim; `unreadable` is why this program cannot read its log, if so."""
+        """Release an unfinished claim; `unreadable` is the reason if this program cannot read its log."""
         with _log_fields(claim):
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
             except (databases.StoreDownError, TimeoutError) as error:
-                why = str(error) or type(error).__name__
-                log.warning("not released, its lease will end: %s", why, extra={"action": "release_failed"})
+                reason = str(error) or type(error).__name__
+                log.warning("claim not released, its lease will end: %s", reason, extra={"action": "release_failed"})
             except Exception:  # as in `run`
-                log.exception("not released, its lease will end", extra={"action": "release_broke"})
+                log.exception("claim not released, its lease will end", extra={"action": "release_broke"})
             else:
-                log.info("released", extra={"action": "released"})
+                log.info("released claim", extra={"action": "released"})
 
     async def _settle(self, journal: journals.PgJournal) -> None:
         """Complete the commits of cancelled agents, if that is possible soon."""
@@ -167,9 +168,9 @@ class Supervisor:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await journal.settle()
         except (ports.LeaseLostError, TimeoutError) as error:
-            log.warning("not settled: %s", error, extra={"action": "settle_failed"})
-        except Exception:  # as in `run`: what broke a commit breaks it again
-            log.exception("not settled", extra={"action": "settle_broke"})
+            log.warning("last commits not completed: %s", error, extra={"action": "settle_failed"})
+        except Exception:  # as in `run`: the defect of one commit is met again here
+            log.exception("last commits not completed", extra={"action": "settle_broke"})
 
 
 def _log_fields(claim: work.Claim) -> AbstractContextManager[None]:
@@ -190,9 +191,3 @@ def _about(claim: work.Claim, action: str) -> dict[str, object]:
 def _log_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
     log_fields = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
     log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | log_fields)
-
-
-def _cancelled_from_outside() -> bool:
-    """Whether this task itself was cancelled, and not only the work that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -30,7 +30,7 @@ def test_a_session_lasts_as_long_as_its_token() -> None:
 
 
 def test_the_cookie_is_for_https_alone_where_the_site_is() -> None:
-    begun = sessions.Begun(cookie="secret", until=datetime(2026, 11, 25, 12, tzinfo=UTC))
+    begun = sessions.NewSession(cookie="secret", until=datetime(2026, 11, 25, 12, tzinfo=UTC))
 
     assert "; Secure" in sessions.set_cookie(begun, is_https=True)
     assert "Secure" not in sessions.set_cookie(begun, is_https=False)

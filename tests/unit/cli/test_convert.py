@@ -460,7 +460,7 @@ def test_what_is_wrong_beside_is_told_where_it_stands() -> None:
     assert problem.startswith(
         "f0:2: Chain 'a' stage 'b' references unknown LLM provider 'near'. Available LLM providers: "
     )
-    assert refused("agents: {a: {}}", "agents: {a: {}}") == ["f1:1: agents: 'a' is there twice, first in f0:1"]
+    assert refused("agents: {a: {}}", "agents: {a: {}}") == ["f1:1: agents: 'a' appears twice, first in f0:1"]
     sections = "agents, agent_chains, llm_providers, mcp_servers, defaults, queue, system"
     assert refused("# nothing") == [f"f0:1: nothing to convert: expected one of {sections}"]
 

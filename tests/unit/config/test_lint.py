@@ -179,7 +179,7 @@ def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: plat
     elsewhere = other.replace("metadata:", "metadata:\n  namespace: shop")
     assert linted(f"{mutations.CHAIN}---\n{elsewhere}", builtin) == []
     assert linted(f"{mutations.CHAIN}---\n{mutations.CHAIN}", builtin) == [
-        f"f:{first + 3}: chain 'pod-crash' is there twice, first in f:4"
+        f"f:{first + 3}: chain 'pod-crash' appears twice, first in f:4"
     ]
 
 

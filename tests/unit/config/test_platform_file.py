@@ -345,7 +345,7 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (b"a: 1\nb: \x01", ":2: not YAML: a character that is not allowed"),
         (b"a: \n\n \xff\xfe", ":3: not UTF-8 text"),
         (None, ": No such file or directory: put the platform file there, or name another by --config or TARSY_CONFIG"),
-        (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", ":4: not YAML: a key is there twice, first on line 2"),
+        (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", ":4: not YAML: a key appears twice, first on line 2"),
         (b"[]", ":1: expected a mapping of defaults, "),
         (b"queue: {lease: 2024-99-99}", ":1: not YAML: column 16: a date that is none"),
         (b"a: !!timestamp S3cretPw", ":1: not YAML: column 4: a date that is none"),
@@ -446,7 +446,7 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
         ("headers: {'X Key': v}", "headers: one of the names is no header's, such as X-Api-Key"),
         ("headers: {mcp-session-id: v}", "headers: mcp-session-id is not to be chosen: the protocol says it"),
         ("headers: {Host: v}", "headers: Host is not to be chosen: the protocol says it"),
-        ("headers: {X-A: v, x-a: w}", "headers: x-a is there twice"),
+        ("headers: {X-A: v, x-a: w}", "headers: x-a appears twice"),
         (
             'headers: {X-A: "s3cret\\r\\nHost: x"}',
             "headers: the value of X-A is none that a header may have: printable ASCII on one line",

@@ -25,7 +25,7 @@ async def test_what_this_process_made_is_looked_at_once_it_has_changed_or_is_gon
     monkeypatch.setattr(reconciler, "add", looked_at.append)
     reconciler.seen(seen(generation=1))
     assert len(looked_at) == 1, "another process may have made it, and died before it was admitted"
-    reconciler.made(base.ObjectMeta(namespace="tarsy", name="web-0", uid=UID, generation=1))
+    reconciler.mark_admitted(base.ObjectMeta(namespace="tarsy", name="web-0", uid=UID, generation=1))
     reconciler.seen(seen(generation=1))
     assert len(looked_at) == 1
     reconciler.seen(seen(generation=2))
@@ -42,7 +42,7 @@ async def test_of_very_many_objects_those_that_were_reconciled_last_are_remember
     looked_at: list[investigations.Key] = []
     monkeypatch.setattr(reconciler, "add", looked_at.append)
     for uid in "abcd":
-        reconciler.made(base.ObjectMeta(namespace="tarsy", name=uid, uid=uid, generation=1))
+        reconciler.mark_admitted(base.ObjectMeta(namespace="tarsy", name=uid, uid=uid, generation=1))
     for uid in "abcd":
         reconciler.seen(watch.Seen(namespace="tarsy", name=uid, uid=uid, generation=1))
     assert [key.uid for key in looked_at] == ["a"], "what was forgotten is looked at once more"

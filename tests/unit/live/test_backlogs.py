@@ -95,24 +95,24 @@ async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_r
 
 
 @pytest.mark.leaps
-async def test_a_catch_up_waits_for_room_and_is_told_where_there_is_none_for_long(
+async def test_catch_up_waits_while_memory_is_full_and_fails_after_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backlogs, "MEMORY_MAX", 10)
     monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.2)
     held = backlogs.Memory()
     first, second = [b"x" * 8], [b"y" * 8]
-    await held.wait_for_room()
+    await held.wait_while_full()
     for _ in range(3):
         held.hold(first)
         held.hold(second)
-        waiting = [asyncio.create_task(held.wait_for_room()) for _ in range(2)]
+        waiting = [asyncio.create_task(held.wait_while_full()) for _ in range(2)]
         await asyncio.sleep(0.1)  # less than what it waits
         held.release(first)
         await asyncio.gather(*waiting)
         held.release(second)
     held.hold([*first, *second])
-    with pytest.raises(backlogs.FullError, match="too much to read already"):
-        await held.wait_for_room()
+    with pytest.raises(backlogs.FullError, match="too many live events wait"):
+        await held.wait_while_full()
     with pytest.raises(backlogs.FullError):  # at once
-        await asyncio.wait_for(held.wait_for_room(), 0.1)
+        await asyncio.wait_for(held.wait_while_full(), 0.1)

@@ -75,13 +75,15 @@ async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
 ) -> None:
     write(file, "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nagents: {mine: {}}\n")
     await settle(now)
-    told = "what the platform file says now of queue.slots, queue.max_running, api.burst holds from the next start on"
-    assert now.notes() == [told]
-    assert caplog.messages.count(told) == 1
+    message = (
+        "changes of the platform file to queue.slots, queue.max_running, api.burst come into force at the next start"
+    )
+    assert now.notes() == [message]
+    assert caplog.messages.count(message) == 1
     assert (now.platform.queue.slots, now.platform.api.burst, "mine" in now.platform.agents) == (50, 2000, True)
     (fact,) = now.facts()
     assert isinstance(fact.detail, component_states.Configuration)
-    assert [one.message for one in fact.detail.problems] == [told]
+    assert [one.message for one in fact.detail.problems] == [message]
     write(file, "agents: {mine: {}}\n")
     await settle(now)
     assert now.notes() == []
@@ -105,7 +107,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     messages = [one.message for one in fact.detail.problems]
     assert len(messages) == platform_file.PROBLEMS_MAX + 1
     assert f"{file}:1: " in messages[0]
-    assert messages[-1].endswith("and 10 more: tarsy config check tells all")
+    assert messages[-1].endswith("and 10 more: tarsy config check lists all")
     (told,) = (one for one in caplog.messages if "not in force" in one)
     assert f"{file}:1: " in told
     assert CANARY not in f"{messages} {note} {caplog.text}"
@@ -141,8 +143,8 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
     assert isinstance(fact.detail, component_states.Configuration)
     (problem,) = fact.detail.problems
     assert problem.message == (
-        "the platform file is not in force as it stands now: it is valid, and could not be put in force: LookupError; "
-        "the log says more"
+        "the platform file is not in force as it stands now: it is valid, but failed to come into force: LookupError; "
+        "see the log"
     )
     assert CANARY not in f"{now.notes()} {problem}"
     assert sum("what nobody expected" in (one.exc_text or "") for one in caplog.records) == 1

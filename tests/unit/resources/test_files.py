@@ -34,9 +34,9 @@ MERGES = "\n".join(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"a: 1\nb: 2\na: 3\n", "FILE:3: not YAML: a key is there twice, first on line 1"),
+        (b"a: 1\nb: 2\na: 3\n", "FILE:3: not YAML: a key appears twice, first on line 1"),
         (b"a: {x: 1, x: 2}\nb:\n  y: 1\n  y: 2\n", "\n".join(
-            f"FILE:{line}: not YAML: a key is there twice, first on line {first}" for line, first in ((1, 1), (4, 3))
+            f"FILE:{line}: not YAML: a key appears twice, first on line {first}" for line, first in ((1, 1), (4, 3))
         )),
         (b"a:\n\tb: S3cret\n", "FILE:2: not YAML: column 1: a tab: YAML is indented with spaces"),
         (explosion(9).encode(), "FILE:5: more than 100000 values, with all that aliases stand for"),

@@ -101,7 +101,7 @@ async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypat
         return len(response.body)
 
     async def refused(size: int) -> None:
-        with pytest.raises(problems.Problem, match="1000 bytes of answers wait to be read already") as told:
+        with pytest.raises(problems.Problem, match="clients have 1000 bytes of answers to read already") as told:
             await asyncio.create_task(request(size))
         assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
 

@@ -9,7 +9,7 @@ import pytest
 from tarsy.serve import connections
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
-REFUSED = "a line of it cannot be read"
+REFUSED = "a line of it cannot be parsed"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

@@ -75,12 +75,12 @@ def test_what_is_declared_is_taken(client: testclient.TestClient) -> None:
 
 
 def test_an_unknown_parameter_is_named_with_those_there_are(client: testclient.TestClient) -> None:
-    there_is = "no such parameter: there is author, limit, name, phase"
+    there_is = "unknown parameter; the parameters are author, limit, name, phase"
     assert faults(client, "limt=3&limit=3&Limit=3") == {"query.limt": there_is, "query.Limit": there_is}
 
 
 def test_a_parameter_that_is_no_list_is_given_once(client: testclient.TestClient) -> None:
-    once = "it is there 2 times: give it once"
+    once = "it appears 2 times; give it once"
     assert faults(client, "limit=1&limit=1&author=a&name=a&author=b") == {"query.limit": once, "query.author": once}
 
 
@@ -107,7 +107,7 @@ def test_a_body_that_says_nothing_is_passed_over(client: testclient.TestClient, 
 @pytest.mark.parametrize("body", [b'{"a": 1}', b"[]", b"0", b"{}" + b" " * 100_000, iter([b"{}"])])
 def test_a_body_that_nobody_reads_is_refused(client: testclient.TestClient, body: Any) -> None:
     answer = client.post("/things", content=body)
-    assert (answer.status_code, answer.json()["detail"]) == (422, "body: nothing is read from it here: send none")
+    assert (answer.status_code, answer.json()["detail"]) == (422, "body: this path takes no body; send none")
     assert client.request("GET", "/things", content=b"x").status_code == 422
 
 

@@ -137,7 +137,7 @@ def _add(sources: Sources, section: str, name: str, source: Source) -> None:
     first = sources.named[section].setdefault(name, source)
     if first is not source:
         there = f"{first.document.file}:{first.line}"
-        sources.problems.append(source.problem(f"{section}: '{name}' is there twice, first in {there}"))
+        sources.problems.append(source.problem(f"{section}: '{name}' appears twice, first in {there}"))
     elif source.data is None and name in builtin.PLATFORM.get(section, {}):
         del sources.named[section][name]  # a comment in the place of what is built in
     elif not isinstance(source.data, dict):
@@ -153,7 +153,7 @@ def _add_settings(sources: Sources, key: str, source: Source) -> None:
     elif sources.settings.setdefault(key, source) is not source:
         first = sources.settings[key]
         there = f"{first.document.file}:{first.line}"
-        sources.problems.append(source.problem(f"'{key}' is there twice, first in {there}"))
+        sources.problems.append(source.problem(f"'{key}' appears twice, first in {there}"))
 
 
 def agent_name(identifier: str) -> str | None:

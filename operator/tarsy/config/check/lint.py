@@ -113,7 +113,7 @@ def _spec_problems(manifest: Manifest, platform: platforms.Platform) -> Iterator
         names = entries if isinstance(entries, list) else []
         for index, name in enumerate(names):
             if isinstance(name, str) and name and name in names[:index]:
-                yield manifest.problem(("spec", key, index), f"spec.{key}.{index}: '{name}' is there twice")
+                yield manifest.problem(("spec", key, index), f"spec.{key}.{index}: '{name}' appears twice")
     for index, stage in enumerate(_entries(spec, "stages")):
         for key, message in chains.broken_rules(stage) if isinstance(stage, dict) else ():
             yield manifest.problem(
@@ -207,7 +207,7 @@ def _conflicts(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
     for manifest in manifests:
         if (first := named.setdefault((manifest.namespace, manifest.name), manifest)) is not manifest and manifest.name:
             place = f"{first.document.file}:{first.document.line((*first.path, 'metadata', 'name'))}"
-            yield manifest.problem(("metadata", "name"), f"chain '{manifest.name}' is there twice, first in {place}")
+            yield manifest.problem(("metadata", "name"), f"chain '{manifest.name}' appears twice, first in {place}")
             continue
         spec = manifest.fields.get("spec")
         types = spec.get("alertTypes") if isinstance(spec, dict) else None

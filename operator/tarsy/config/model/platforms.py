@@ -51,7 +51,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
         if _OUR_HEADERS.fullmatch(name):
             raise ValueError(f"{name} is not to be chosen: the protocol says it")
         if name.lower() in names:
-            raise ValueError(f"{name} is there twice")
+            raise ValueError(f"{name} appears twice")
         if not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the value of {name} is none that a header may have: printable ASCII on one line")
         names.add(name.lower())

@@ -1,7 +1,7 @@
 """The models and tools of a worker: built after its start, and for each new platform file.
 
-Unchanged parts of a new file keep their SDK clients, connections and waiting callers. The others are built beside the
-former ones, and all are exchanged at once.
+Unchanged parts of a new file keep their SDK clients, connections and waiting callers. Changed parts are built beside
+the former ones, and all are exchanged at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tarsy.tools.servers import pool as pools
 
 SETTLE_SECONDS = 10.0
-"""Seconds to wait for new servers of a platform file before it is in force."""
+"""The seconds that a new platform file waits for its new servers before it is in force."""
 
 
 @dataclass(kw_only=True)
@@ -40,7 +40,7 @@ class Clients:
     in_force: platform_file.PlatformFile
     throttle: rate_limits.RateLimits
     pins: pins.Pins
-    """The pins that tools are compared with."""
+    """The store of the pins with which tools are compared."""
     open_stream: Callable[[ports.StreamedCall], AbstractContextManager[ports.Stream]]
     mask: Callable[[str], str]
     """The masking of runbooks."""
@@ -61,7 +61,7 @@ class Clients:
         )
 
     async def begin(self, stack: AsyncExitStack) -> None:
-        """Build them; the platform file in force must not change until they are built."""
+        """Build the models and tools; the platform file in force must not change meanwhile."""
         now = self.in_force
         self.http = await stack.enter_async_context(registry.session())
         self.direct = await stack.enter_async_context(client.session(loopback=self.loopback))
@@ -79,13 +79,13 @@ class Clients:
             group.create_task(self.living.run())
 
     async def settled(self) -> ports.Runtime:
-        """Return the runtime for engines, once servers have been tried."""
+        """Return the runtime for engines, after the first attempt to connect to each server."""
         await self._settled(self.pool.tools)
         with self.living.held() as first:
             return replace(first, newest=self.living.held)
 
     async def prepare(self, platform: platforms.Platform, unusable: Mapping[str, str]) -> platform_file.Prepared:
-        """Build what is new in a platform, and connect to it."""
+        """Build the changed models and tools of a platform, and connect to new servers."""
         models = await asyncio.to_thread(self._models, platform, before=self.models)
         version = self.living.prepared(models.shared.values())
         with ExitStack() as undo:
@@ -105,7 +105,7 @@ class Clients:
         return platform_file.Prepared(exchange=exchange, drop=lambda: self.living.release(version))
 
     async def _settled(self, tools: pools.Tools) -> None:
-        with suppress(TimeoutError):  # a server that is away is in force as well
+        with suppress(TimeoutError):  # a server that cannot be reached comes into force as well
             await asyncio.wait_for(tools.wait_tried(), SETTLE_SECONDS)
 
     def facts(self) -> Iterator[component_states.ComponentState]:

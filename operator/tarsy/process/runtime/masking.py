@@ -20,18 +20,18 @@ class Masking:
         self._alert_masker = platforms.AlertMasking().masker(secrets)
 
     def mask_alert(self, text: str) -> str:
-        """Mask an alert, a question or a runbook as the platform file in force says."""
+        """Mask an alert, a question or a runbook by the rules of the platform file in force."""
         return self._alert_masker.text(text)
 
     def adopt(self, loaded: platforms.Platform) -> None:
-        """Mask from now on as a platform file says, with its secrets known."""
+        """Mask by the rules of a platform file from now on, and add its secrets to the known ones."""
         self._alert_masker = loaded.defaults.alert_masking.masker(self.secrets)
         self.secrets.add(secret_values.collect(loaded, os.environ))
 
     async def prepare(self, next_in_force: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
-        """Mask the next platform's secrets already now, because its new servers and providers may repeat them.
+        """Mask the next platform's secrets from now on, because its new servers and providers may repeat them.
 
-        Alerts are masked as it says once it is in force.
+        Its rules for alerts apply once it is in force.
         """
         alert_masker = await asyncio.to_thread(next_in_force.defaults.alert_masking.masker, self.secrets)
         await asyncio.to_thread(lambda: self.secrets.add(secret_values.collect(next_in_force, os.environ)))

@@ -1,7 +1,7 @@
 """The platform file in force in this process, and its problems.
 
 A valid file comes into force all at once: slow parts (SDKs, connections to servers) are prepared beside the former
-ones, and then everything is exchanged without an await. An invalid file changes only the reported problem.
+ones, and then all parts are exchanged without an await. An invalid file changes only the reported problem.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tarsy.resources import chains
 from tarsy.telemetry import component_states
 
 LOOK_SECONDS = 1.0
-"""Seconds between two checks of the file; a change is in force after two checks."""
+"""Seconds between two checks of the file; a change comes into force after two checks."""
 PROBLEMS_MAX = 20
 """The maximal number of problems that are reported; `tarsy config check` lists all."""
 STARTED_WITH = ("queue", "api", "web")
@@ -34,7 +34,7 @@ STARTED_WITH = ("queue", "api", "web")
 log = logging.getLogger(__name__)
 
 Unusable: TypeAlias = Mapping[str, str]
-"""Providers of a platform that cannot be used, and why."""
+"""The reasons why providers of a platform cannot be used, by the provider's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class PlatformFile:
         """`unusable` finds the providers that this process cannot use; it may read files."""
         self.platform = watch.loaded.platform
         self.unusable = unusable(self.platform)
-        self.shown = _redacted(watch.loaded)
+        self.redacted = _redacted(watch.loaded)
         self.number = 0
         """The number of changes so far."""
         self.needs_restart: Sequence[str] = ()
@@ -70,7 +70,7 @@ class PlatformFile:
         self._loaded = watch.loaded
         self._keys = watch.keys
         self._since = self._problem_since = self._restart_since = datetime.now(UTC)
-        self._prepared_by: list[Prepare] = []
+        self._preparations: list[Prepare] = []
         self._followers: list[Callable[[], None]] = []
 
     def index(
@@ -81,7 +81,7 @@ class PlatformFile:
 
     def prepare(self, prepare: Prepare) -> None:
         """Add a callback that builds the parts for a new platform before it is in force."""
-        self._prepared_by.append(prepare)
+        self._preparations.append(prepare)
 
     def follow(self, follow: Callable[[], None]) -> None:
         """Add a callback for each new platform in force."""
@@ -94,52 +94,52 @@ class PlatformFile:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Check the file once, and put a new one in force."""
+        """Check the file once, and put a changed one in force."""
         if not await asyncio.to_thread(self._watch.changed):
             return
         if self._watch.problem != self.problem:
-            self._tell(self._watch.problem)
+            self._set_problem(self._watch.problem)
         if self._watch.loaded != self._loaded or self._watch.keys != self._keys:
             try:
                 await self._renew(self._watch.loaded, self._watch.keys)
             except Exception as error:  # of any kind: work goes on with the former file
                 log.warning(
-                    "a valid platform file was not put in force", exc_info=True, extra={"action": "not_renewed"}
+                    "a valid platform file failed to come into force", exc_info=True, extra={"action": "not_renewed"}
                 )
-                self._tell(f"it is valid, and could not be put in force: {type(error).__name__}; the log says more")
+                self._set_problem(f"it is valid, but failed to come into force: {type(error).__name__}; see the log")
 
     async def _renew(self, loaded: loader.Loaded, keys: secret_files.Digests) -> None:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
-        rendered = await asyncio.to_thread(_redacted, loaded)
+        redacted = await asyncio.to_thread(_redacted, loaded)
         with ExitStack() as undo:
             exchanges = []
-            for prepare in self._prepared_by:
+            for prepare in self._preparations:
                 prepared = await prepare(platform, unusable)
                 undo.callback(prepared.drop)
                 exchanges.append(prepared.exchange)
             undo.pop_all()
-        # All at once: nothing is awaited from here on.
+        # The exchange: nothing is awaited from here on.
         now = datetime.now(UTC)
-        self.platform, self.unusable, self.shown = platform, unusable, rendered
+        self.platform, self.unusable, self.redacted = platform, unusable, redacted
         self._loaded, self._keys, self._since = loaded, keys, now
         self.number += 1
         for exchange in exchanges:
             exchange()
         for follow in self._followers:
             follow()
-        log.info("the platform file is in force as it stands now", extra={"action": "platform_renewed"})
-        keys_of_restart = tuple(_differing(loaded.platform, platform))
-        if keys_of_restart != self.needs_restart:
-            self.needs_restart, self._restart_since = keys_of_restart, now
-            if keys_of_restart:
-                log.warning("%s", _of_restart(keys_of_restart), extra={"action": "platform_needs_restart"})
+        log.info("the new platform file is in force", extra={"action": "platform_renewed"})
+        needs_restart = tuple(_differing(loaded.platform, platform))
+        if needs_restart != self.needs_restart:
+            self.needs_restart, self._restart_since = needs_restart, now
+            if needs_restart:
+                log.warning("%s", _restart_warning(needs_restart), extra={"action": "platform_needs_restart"})
 
-    def _tell(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         self.problem, self._problem_since = problem, datetime.now(UTC)
         if problem:
-            summary = "; ".join(_first(problem))
+            summary = "; ".join(_first_lines(problem))
             log.warning(
                 "the platform file is not in force as it stands now: %s", summary, extra={"action": "platform_invalid"}
             )
@@ -153,28 +153,28 @@ class PlatformFile:
             where = "the log and /api/v1/system/warnings say why"
             remarks.append(f"the platform file is not in force as it stands now: {where}")
         if self.needs_restart:
-            remarks.append(_of_restart(self.needs_restart))
+            remarks.append(_restart_warning(self.needs_restart))
         return remarks
 
     def facts(self) -> Iterable[component_states.ComponentState]:
         """Yield the state of the configuration: the redacted file in force, and its problems."""
         problems = [
             {"message": f"the platform file is not in force as it stands now: {problem}", "since": self._problem_since}
-            for problem in _first(self.problem)
+            for problem in _first_lines(self.problem)
         ]
         if self.needs_restart:
-            problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
+            problems.append({"message": _restart_warning(self.needs_restart), "since": self._restart_since})
         problems += [{"message": problem, "since": self._since} for problem in self.platform.runbooks.warnings]
-        rendered = [
+        remarks = [
             component_states.Remark(message=str(problem["message"]), since=f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}")
             for problem in problems
         ]
         yield component_states.ComponentState(
             kind="configuration",
             name="platform",
-            state=self.shown.digest,
+            state=self.redacted.digest,
             since=self._since,
-            detail=component_states.Configuration(written=self.shown.written, problems=tuple(rendered)),
+            detail=component_states.Configuration(written=self.redacted.written, problems=tuple(remarks)),
         )
 
 
@@ -188,21 +188,21 @@ def _redacted(loaded: loader.Loaded) -> view.View:
     return view.redact(loaded.written, used=loaded.used)
 
 
-def _first(problem: str) -> list[str]:
-    """Return the first problems."""
+def _first_lines(problem: str) -> list[str]:
+    """Return the first PROBLEMS_MAX problems, one a line."""
     lines = problem.splitlines()
     more = len(lines) - PROBLEMS_MAX
-    return [*lines[:PROBLEMS_MAX], *([f"and {more} more: tarsy config check tells all"] if more > 0 else [])]
+    return [*lines[:PROBLEMS_MAX], *([f"and {more} more: tarsy config check lists all"] if more > 0 else [])]
 
 
-def _of_restart(keys: Sequence[str]) -> str:
-    return f"what the platform file says now of {', '.join(keys)} holds from the next start on"
+def _restart_warning(keys: Sequence[str]) -> str:
+    return f"changes of the platform file to {', '.join(keys)} come into force at the next start"
 
 
 def _differing(current: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
     """Yield the keys in which two platforms differ, of the sections that need a restart."""
     for section in STARTED_WITH:
-        mine, others = getattr(current, section), getattr(other, section)
-        for key in type(mine).model_fields:
-            if getattr(mine, key) != getattr(others, key):
+        current_section, other_section = getattr(current, section), getattr(other, section)
+        for key in type(current_section).model_fields:
+            if getattr(current_section, key) != getattr(other_section, key):
                 yield f"{section}.{key}"

@@ -1,7 +1,7 @@
 """Configuration versions: the one in force, the one that is prepared, and those that executions still use.
 
-An execution keeps the runtime that it began with. So a client or a server is closed once no living version has it, and
-that is the only count of users.
+An execution keeps the runtime that it began with. A client or a server is closed once no living version has it; no
+other count of users exists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Client(Protocol):
     """A client of a provider, or the connection to an MCP server."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the client or connection."""
         ...
 
 
@@ -29,9 +29,9 @@ class Version:
 
     clients: list[Client]
     runtime: ports.Runtime = field(init=False)
-    """Set once it is in force."""
+    """Set once the version is in force."""
     users: int = 1
-    """The executions that use it, and one while it is prepared or in force."""
+    """The number of executions that use it, and one more while it is prepared or in force."""
 
     def has(self, client: Client) -> bool:
         """Whether `client` belongs to this version."""
@@ -56,7 +56,7 @@ class Versions:
 
     @contextmanager
     def held(self) -> Iterator[ports.Runtime]:
-        """Hold the runtime in force while this context is entered."""
+        """Hold the runtime that is in force until the block ends."""
         version = self._in_force
         version.users += 1
         try:
