@@ -334,7 +334,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("[10.0.0.5, 10.1.0.0/16]", "[0.0.0.0/0]", "api.trusted_proxies.0: all addresses there are"),
     ("  burst: 2000", "  bust: 2000", "api: unknown: bust. Available: trusted_proxies, allowed_origins, requests_per_second, burst"),
     ("ingest:\n", "intake:\n", "the file: unknown: intake. Available: defaults, llm_providers, mcp_servers, agents, limits, "),
-    ("  burst: 2000", "  1: 2000", "a key that is a number, a date or the like to YAML: write it in quotes"),
+    ("  burst: 2000", "  1: 2000", "YAML reads this key as a number, a date or the like: write it in quotes"),
     ("  heartbeat: 5s", "  slots: 5", "not YAML: a key appears twice, first on line "),
     ("  slots: 50", "\tslots: 50", "not YAML: column 1: a tab: YAML is indented with spaces"),
     ("  slots: 50", "  slots: 50: 51", "not YAML: column 12: mapping values are not allowed here"),

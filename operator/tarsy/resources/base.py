@@ -1,7 +1,7 @@
 """The base of both kinds: group and version, camel case on the wire, bounded field types.
 
-Every string and list is bounded, because the API server refuses CEL rules over unbounded ones and because a status
-write stores the whole object again.
+Every string and list has a limit, because the API server refuses CEL rules over unlimited ones, and because each write
+of the status stores the whole object again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 MESSAGE_MAX = 1024
-"""Characters of a condition's message; longer ones are cut."""
+"""The maximum length of a condition's message, in characters; longer ones are cut."""
 
 _INITIALISMS = {"Url": "URL"}
 
 
 def camel(name: str) -> str:
-    """`alert_type` to `alertType`, with the API conventions' initialisms (`runbookURL`).
+    """Return a name in camel case, such as `alertType`, with the initialisms of the API conventions (`runbookURL`).
 
     Source: Kubernetes API conventions, "Naming conventions".
     """
@@ -35,13 +35,13 @@ def camel(name: str) -> str:
 
 
 class Model(BaseModel):
-    """A part of a kind: camel case on the wire, unknown fields refused, immutable here."""
+    """The base of the parts of a kind: camel case in JSON, unknown fields refused, immutable."""
 
     model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
 class ObjectMeta(BaseModel):
-    """The parts of `metadata` that TARSY reads; the API server's other fields pass unseen."""
+    """The fields of `metadata` that TARSy reads; the API server's other fields are ignored."""
 
     model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="ignore", frozen=True)
 
@@ -60,7 +60,7 @@ Reference = Annotated[str, Field(min_length=1, max_length=253)]
 """The name of an agent, MCP server or provider of the platform file."""
 
 AlertType = Annotated[str, Field(min_length=1, max_length=253)]
-"""An alert type as labels spell it; an Alertmanager label value has no other rule."""
+"""An alert type: any text that can be the value of an Alertmanager label."""
 
 Count = Annotated[int, Field(ge=0)]
 

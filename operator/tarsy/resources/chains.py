@@ -1,4 +1,4 @@
-"""AgentChain: for some alert types, the stages that investigate them, in order."""
+"""The kind AgentChain: alert types, and the stages that investigate them in order."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ SuccessPolicy = Literal["any", "all"]
 
 
 INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
-"""Characters."""
+"""The maximum lengths, in characters."""
 
 
 class Tools(base.Model):
-    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
+    """The tools of its servers that an agent gets: shell-style patterns over `server.tool`, case-sensitive."""
 
-    allow: Annotated[tool_patterns.Patterns | None, Field(description="Only these; all if missing, none if empty.")] = (
-        None
-    )
-    deny: Annotated[tool_patterns.Patterns | None, Field(description="Not these, whatever allow says.")] = None
+    allow: Annotated[
+        tool_patterns.Patterns | None, Field(description="The allowed tools: all if missing, none if empty.")
+    ] = None
+    deny: Annotated[
+        tool_patterns.Patterns | None, Field(description="The denied tools, even if `allow` matches them.")
+    ] = None
 
 
 class Agent(base.Model):
-    """An agent of the chain's own: its tools, its instructions and what it overrides of the defaults."""
+    """An agent of this chain: its tools, its instructions, and the defaults that it overrides."""
 
     name: Annotated[
         str,
@@ -46,7 +48,7 @@ class Agent(base.Model):
             min_length=1,
             max_length=253,
             pattern=r"^[A-Za-z0-9._-]+$",
-            description="Unique in the chain; hides the agent of that name of the platform configuration.",
+            description="Unique in the chain. Replaces an agent of the same name in the platform configuration.",
         ),
     ]
     mcp_servers: Annotated[Servers, Field(description="Servers of the platform configuration; none if missing.")] = []
@@ -56,59 +58,68 @@ class Agent(base.Model):
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )
-    iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
-    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
+    iteration_strategy: Annotated[IterationStrategy | None, Field(description="The iteration strategy.")] = None
+    max_iterations: Annotated[
+        Iterations | None, Field(description="The number of model calls after which it must conclude.")
+    ] = None
     native_tools: Annotated[
         list[NativeTool] | None,
-        Field(max_length=10, description="Tools of its provider's own; replaces the provider's choice, [] means none."),
+        Field(
+            max_length=10,
+            description="Tools of the LLM provider itself. Replaces the provider's setting; [] means none.",
+        ),
     ] = None
-    tools: Annotated[Tools | None, Field(description="Which tools of its servers it gets; all if missing.")] = None
+    tools: Annotated[Tools | None, Field(description="The tools of its servers that it gets; all if missing.")] = None
 
 
 class StageAgent(base.Model):
-    """One of several agents of a stage, with what it overrides of the stage's settings."""
+    """One of several agents of a stage, with the settings of the stage that it overrides."""
 
-    name: Annotated[base.Reference, Field(description="An agent of the chain's own, or of the platform configuration.")]
+    name: Annotated[base.Reference, Field(description="An agent of this chain, or of the platform configuration.")]
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the stage's provider.")] = None
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="Replaces the stage's strategy.")] = None
-    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
+    max_iterations: Annotated[
+        Iterations | None, Field(description="The number of model calls after which it must conclude.")
+    ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the stage's servers; [] means none.")] = None
-    tools: Annotated[Tools | None, Field(description="Which of the tools that the stage leaves it gets.")] = None
+    tools: Annotated[Tools | None, Field(description="Narrows the stage's tools.")] = None
     fallback_providers: Annotated[
         Fallbacks | None, Field(description="Replaces the stage's fallback providers; [] means none.")
     ] = None
 
 
 class Synthesis(base.Model):
-    """How the analyses of a stage's agents become one; the settings of chain and stage do not reach it."""
+    """The synthesis of the analyses of a stage's agents. Settings of the chain and the stage do not apply to it."""
 
     agent: Annotated[
         base.Reference | None,
-        Field(description="An agent of the chain's own, or of the platform configuration; SynthesisAgent if missing."),
+        Field(description="An agent of this chain, or of the platform configuration; SynthesisAgent if missing."),
     ] = None
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the agent's provider.")] = None
     iteration_strategy: Annotated[SynthesisStrategy | None, Field(description="Replaces the agent's strategy.")] = None
 
 
 class ExecutiveSummary(base.Model):
-    """The short summary of an investigation for people; the chain's settings do not reach it."""
+    """The short summary of an investigation for people. Settings of the chain do not apply to it."""
 
-    enabled: Annotated[bool, Field(description="Whether there is one.")] = True
+    enabled: Annotated[bool, Field(description="Whether a summary is written.")] = True
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the platform's default provider.")] = (
         None
     )
 
 
 class Chat(base.Model):
-    """The agent that answers questions about an ended investigation; the chain's settings do not reach it."""
+    """The agent that answers questions about an ended investigation. Settings of the chain do not apply to it."""
 
-    enabled: Annotated[bool, Field(description="Whether questions are taken.")] = True
+    enabled: Annotated[bool, Field(description="Whether questions are accepted.")] = True
     agent: Annotated[
         base.Reference | None,
-        Field(description="An agent of the chain's own, or of the platform configuration; ChatAgent if missing."),
+        Field(description="An agent of this chain, or of the platform configuration; ChatAgent if missing."),
     ] = None
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the agent's provider.")] = None
-    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must answer.")] = None
+    max_iterations: Annotated[
+        Iterations | None, Field(description="The number of model calls after which it must answer.")
+    ] = None
 
 
 _RULES: tuple[dict[str, JsonValue], ...] = (
@@ -128,11 +139,11 @@ _RULES: tuple[dict[str, JsonValue], ...] = (
         "fieldPath": ".synthesis",
     },
 )
-"""The rules of a stage, in CEL; `broken_rules` has the same in Python, for files."""
+"""The rules of a stage in CEL; `broken_rules` has the same rules in Python, for files."""
 
 
 def broken_rules(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Which of these rules a stage breaks, as it is written: by the key that is meant, or "" for the whole stage."""
+    """Yield the rules that a stage of a file breaks: the key ("" for the whole stage), and the message."""
     has = {key for key, value in stage.items() if value is not None}
     agents, replicas = stage.get("agents"), stage.get("replicas")
     is_several = (isinstance(agents, list) and len(agents) > 1) or replicas not in (None, 1)
@@ -143,40 +154,46 @@ def broken_rules(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class Stage(base.Model):
-    """One stage: its agents, side by side, with what they override of their own settings."""
+    """One stage: its agents, which run in parallel, and the settings of the agents that it overrides."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": [*_RULES]})
 
     name: Annotated[base.Name, Field(description="Unique in the chain.")]
     agent: Annotated[
-        base.Reference | None, Field(description="An agent of the chain's own, or of the platform configuration.")
+        base.Reference | None, Field(description="An agent of this chain, or of the platform configuration.")
     ] = None
-    replicas: Annotated[int | None, Field(ge=1, le=10, description="How many of `agent` work side by side; 1.")] = None
+    replicas: Annotated[
+        int | None, Field(ge=1, le=10, description="The number of parallel executions of `agent`; 1 if missing.")
+    ] = None
     agents: Annotated[
         list[StageAgent] | None,
-        Field(min_length=1, max_length=10, description="Several agents that work side by side, instead of `agent`."),
+        Field(min_length=1, max_length=10, description="Several agents that run in parallel, instead of `agent`."),
     ] = None
     success_policy: Annotated[
         SuccessPolicy | None,
-        Field(description="any (where nothing is said): one agent has to complete; all: each one."),
+        Field(description="any (the default): at least one agent must complete. all: every agent must complete."),
     ] = None
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the chain's provider.")] = None
-    iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
-    max_iterations: Annotated[Iterations | None, Field(description="Model calls before the agent must conclude.")] = (
-        None
-    )
+    iteration_strategy: Annotated[IterationStrategy | None, Field(description="The iteration strategy.")] = None
+    max_iterations: Annotated[
+        Iterations | None, Field(description="The number of model calls after which the agent must conclude.")
+    ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agent's servers; [] means none.")] = None
-    tools: Annotated[Tools | None, Field(description="Which of the tools that its agents leave they get.")] = None
+    tools: Annotated[Tools | None, Field(description="Narrows the tools of its agents.")] = None
     fallback_providers: Annotated[
         Fallbacks | None, Field(description="Replaces the chain's fallback providers; [] means none.")
     ] = None
     timeout_seconds: Annotated[
         int | None,
-        Field(ge=1, le=24 * 3600, description="Seconds from the stage's start, after which it ends as TimedOut."),
+        Field(
+            ge=1,
+            le=24 * 3600,
+            description="The time limit of the stage, in seconds from its start; then it ends as TimedOut.",
+        ),
     ] = None
     synthesis: Annotated[
         Synthesis | None,
-        Field(description="How the analyses of several agents become one, which happens wherever there are several."),
+        Field(description="Settings of the synthesis, which follows every stage with several agents."),
     ] = None
 
     @property
@@ -219,38 +236,42 @@ class Spec(base.Model):
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )
-    iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agents iterate.")] = None
-    max_iterations: Annotated[Iterations | None, Field(description="Model calls before an agent must conclude.")] = None
+    iteration_strategy: Annotated[
+        IterationStrategy | None, Field(description="The iteration strategy of the agents.")
+    ] = None
+    max_iterations: Annotated[
+        Iterations | None, Field(description="The number of model calls after which an agent must conclude.")
+    ] = None
     active_deadline_seconds: Annotated[
         int | None,
         Field(
             ge=1,
             le=7 * 24 * 3600,
-            description=f"Seconds from the first claim; {DEADLINE_SECONDS} where nothing is said.",
+            description=f"The time limit, in seconds from the first claim; {DEADLINE_SECONDS} if missing.",
         ),
     ] = None
     on_resolved: Annotated[
         Literal["Continue", "Cancel"] | None,
-        Field(description="When its alert resolves, an investigation goes on (where nothing is said) or is cancelled."),
+        Field(description="The effect on an investigation when its alert resolves: Continue (the default) or Cancel."),
     ] = None
     ttl_seconds_after_finished: Annotated[
         base.Seconds | None,
-        Field(description="How long ended investigations stay in the cluster; 7 days where nothing is said."),
+        Field(description="The time to live of ended investigations in the cluster; 7 days if missing."),
     ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
     fallback_providers: Annotated[
         Fallbacks | None,
-        Field(description="Asked in this order where a provider gives no answer; replaces the platform's, [] is none."),
+        Field(description="Asked in this order if a provider gives no answer. Replaces the platform's; [] means none."),
     ] = None
     failure_policy: Annotated[
         FailurePolicy | None,
-        Field(description="After a failed stage: Continue (where nothing is said) runs the next one, Stop none."),
+        Field(description="After a failed stage, Continue (the default) runs the next stage, and Stop runs none."),
     ] = None
     agents: Annotated[
         list[Agent] | None,
         Field(
             max_length=20,
-            description="Agents of this chain alone.",
+            description="Agents that only this chain has.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = None
@@ -264,11 +285,11 @@ class Spec(base.Model):
         ),
     ]
     executive_summary: Annotated[
-        ExecutiveSummary | None, Field(description="The short summary for people; made where nothing is said.")
+        ExecutiveSummary | None, Field(description="The short summary for people; written unless it is disabled.")
     ] = None
-    chat: Annotated[
-        Chat | None, Field(description="Questions after the end; they are taken where nothing is said.")
-    ] = None
+    chat: Annotated[Chat | None, Field(description="Questions after the end; accepted unless they are disabled.")] = (
+        None
+    )
 
     @property
     def is_summarised(self) -> bool:
@@ -285,17 +306,17 @@ class Status(base.Model):
     """The state of the chain, as TARSy reports it."""
 
     observed_generation: int = -1
-    hash: Annotated[str, Field(max_length=64, description="Of the spec, as investigations record it.")] = ""
+    hash: Annotated[str, Field(max_length=64, description="The digest of the spec, which investigations record.")] = ""
     conditions: base.Conditions = []
 
 
 class AgentChain(base.Model):
-    """A chain as it stands in the cluster."""
+    """A chain as an object in the cluster."""
 
     metadata: base.ObjectMeta
     spec: Spec
     status: Status | None = None
 
     def digest(self) -> str:
-        """16 hex digits that change with the spec."""
+        """Return 16 hex digits that change with the spec."""
         return hashlib.sha256(self.spec.model_dump_json(by_alias=True, exclude_none=True).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""AlertInvestigation: one alert, investigated once.
+"""The kind AlertInvestigation: one alert, investigated once.
 
-The spec never changes, but for what stops it and how long it stays; the status is written by the projector alone, as a
-pure function of the store.
+Its spec cannot change, except the fields in `MUTABLE`. Its status is written only by the projector, and is a pure
+function of the store.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 """The spec's fields that the API server lets people change."""
 
 ALERT_DATA_MAX = 64 * 1024
-"""Characters of alert data that an object may hold."""
+"""The maximum length of alert data in an object, in characters."""
 
 LABEL_NAME_MAX = 253
-"""Characters of the name of an alert's label."""
+"""The maximum length of the name of an alert's label, in characters."""
 
 TARGET_MAX = 253
-"""Characters of the line that names the subject of an alert."""
+"""The maximum length of the line that names the subject of an alert, in characters."""
 
 ALERT_SUMMARY_MAX = 253
-"""Characters of the first line of an alert's annotation `summary`."""
+"""The maximum length of the first line of an alert's annotation `summary`, in characters."""
 
 HEADLINE_MAX = 120
-"""Characters of the headline: the columns of kubectl cannot cut."""
+"""The maximum length of the headline, in characters: kubectl does not cut its columns."""
 
 AUTHOR_MAX = 253
-"""Characters of an author's name."""
+"""The maximum length of an author's name, in characters."""
 
 OpenPhase = Literal["Queued", "Running", "Suspended", "Cancelling"]
 EndedPhase = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 Phase = Literal[OpenPhase, EndedPhase]
 UNFINISHED = ",".join(f"status.phase!={phase}" for phase in get_args(EndedPhase))
-"""The field selector of objects whose status shows no end; those that have none yet are among them."""
+"""The field selector of objects whose status shows no end, or that have no status yet."""
 StagePhase = Literal[
     "Pending", "Running", "Completed", "CompletedWithErrors", "Failed", "TimedOut", "Cancelled", "Skipped"
 ]
@@ -57,9 +57,9 @@ Duration = Annotated[str, Field(max_length=32)]
 
 
 class AlertDataRef(base.Model):
-    """Alert data that is too large for an object: it is in the store, for this object alone."""
+    """The reference to alert data that is too large for an object, and is in the store for this object only."""
 
-    name: Annotated[str, Field(max_length=63, pattern="^[0-9a-f]+$", description="The reference that ingest gave out.")]
+    name: Annotated[str, Field(max_length=63, pattern="^[0-9a-f]+$", description="The reference that ingest created.")]
     size: Annotated[base.Count, Field(description="Bytes of UTF-8.")]
 
 
@@ -70,7 +70,7 @@ class ChainRef(base.Model):
 
 
 class Source(base.Model):
-    """Where the alert came from."""
+    """The source of the alert."""
 
     type: Annotated[str, Field(max_length=63, description="alertmanager, grafana or api.")]
     receiver: Annotated[str | None, Field(max_length=253)] = None
@@ -79,20 +79,23 @@ class Source(base.Model):
     external_url: Annotated[str | None, Field(max_length=2048)] = None
     receipt: Annotated[
         str | None,
-        Field(max_length=64, description="Written by TARSy's webhooks: it tells their objects from those of people."),
+        Field(
+            max_length=64,
+            description="Written by TARSy's webhooks, to distinguish their objects from objects of other authors.",
+        ),
     ] = None
 
 
 class MCPServer(base.Model):
-    """An MCP server whose tools the agents may have, and which of them."""
+    """An MCP server that is selected for the agents, and the selected tools."""
 
-    name: Annotated[base.Reference, Field(description="One that the chain's agents have, or one that is selectable.")]
+    name: Annotated[base.Reference, Field(description="A server of the chain's agents, or a selectable server.")]
     tools: Annotated[
         list[tool_patterns.OwnPattern] | None,
         Field(
             min_length=1,
             max_length=50,
-            description="Shell-style patterns over the names of its tools, without the server's; all if missing.",
+            description="Shell-style patterns over names of its tools, without the server; all tools if missing.",
         ),
     ] = None
 
@@ -110,7 +113,7 @@ _NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chains.NativeTool))
 
 
 class MCP(base.Model):
-    """The part of its chain's tools that one investigation gets: never more."""
+    """The tool selection of an investigation, which narrows the tools of its chain."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -127,17 +130,19 @@ class MCP(base.Model):
     servers: Annotated[
         MCPServers | None,
         Field(
-            description="In the place of the agents' servers: of these each agent has those that it has anyway, and "
-            "those that the platform configuration marks selectable; [] means none.",
+            description="Replaces the agents' servers. Each agent gets those of these servers that its chain gives it "
+            "or that the platform configuration marks as selectable; [] means none.",
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = None
-    tools: Annotated[
-        chains.Tools | None, Field(description="Which of the tools that the chain leaves its agents get.")
-    ] = None
+    tools: Annotated[chains.Tools | None, Field(description="Narrows the tools that the chain gives its agents.")] = (
+        None
+    )
     native_tools: Annotated[
         dict[chains.NativeTool, StrictBool] | None,
-        Field(max_length=10, description="false switches a tool of the providers' own off; true changes nothing."),
+        Field(
+            max_length=10, description="false disables a tool of the LLM providers themselves; true changes nothing."
+        ),
     ] = None
 
 
@@ -145,7 +150,7 @@ _YEARS = "a time that can be kept is of the years 1 to 9999, in UTC and as it is
 
 
 def checked_time(value: datetime) -> datetime:
-    """`value`; a ValueError if it is outside of the years 1 to 9999 in UTC, which neither Python nor Postgres has."""
+    """Return `value`; raises ValueError if it is outside of the years 1 to 9999 in UTC, the limits of Python."""
     try:
         value.astimezone(UTC)
     except OverflowError as error:
@@ -175,44 +180,54 @@ Time = Annotated[
         }
     ),
 ]
-"""A time by RFC 3339. The API server's format `date-time` takes offsets of a day and more, which Python does not."""
+"""A time by RFC 3339. The API server's format `date-time` accepts offsets of a day and more, but Python does not."""
 
 
 class Spec(base.Model):
-    """The alert."""
+    """The alert, and the control of its investigation."""
 
-    alert_type: Annotated[base.AlertType, Field(description="Chooses the chain, unless chainRef does.")]
+    alert_type: Annotated[base.AlertType, Field(description="Selects the chain, unless chainRef is set.")]
     alert_data: Annotated[
         str | None,
         Field(min_length=1, max_length=ALERT_DATA_MAX, description="The alert, as opaque text for the agents."),
     ] = None
     alert_data_ref: Annotated[
-        AlertDataRef | None, Field(description="Made by ingest for alerts that are too large for an object.")
+        AlertDataRef | None, Field(description="Created by TARSy for alerts that are too large for an object.")
     ] = None
-    chain_ref: Annotated[ChainRef | None, Field(description="Chooses the chain, whatever alert types it takes.")] = None
+    chain_ref: Annotated[
+        ChainRef | None, Field(description="Selects the chain, even if it does not list the alert type.")
+    ] = None
     priority: Annotated[
-        int | None, Field(ge=-1000, le=1000, description="Of those that wait, the highest runs first; 0 by default.")
+        int | None,
+        Field(
+            ge=-1000,
+            le=1000,
+            description="The queued investigation with the highest priority runs first; 0 by default.",
+        ),
     ] = None
-    cancel: Annotated[bool | None, Field(description="true stops the investigation, for good.")] = None
+    cancel: Annotated[bool | None, Field(description="true stops the investigation permanently.")] = None
     suspend: Annotated[
         bool | None,
-        Field(description="true keeps it from running: it stops after the call under way; false lets it go on."),
+        Field(description="true pauses it after the call in progress; false lets it continue."),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        base.Seconds | None, Field(description="How long it stays in the cluster once it has ended; else the chain's.")
+        base.Seconds | None, Field(description="Its time to live in the cluster after its end; the chain's if missing.")
     ] = None
-    severity: Annotated[str | None, Field(max_length=63, description="As the alert says.")] = None
+    severity: Annotated[str | None, Field(max_length=63, description="The severity that the alert states.")] = None
     author: Annotated[
-        str | None, Field(max_length=AUTHOR_MAX, description="Who asked for it; the API writes who called it.")
+        str | None,
+        Field(max_length=AUTHOR_MAX, description="The author of the request; the API sets it to its caller."),
     ] = None
-    runbook_url: Annotated[str | None, Field(max_length=2048, description="Told to the agents.")] = None
-    mcp: Annotated[MCP | None, Field(description="Narrows what tools the chain's agents have.")] = None
-    source: Annotated[Source | None, Field(description="Where the alert came from.")] = None
+    runbook_url: Annotated[
+        str | None, Field(max_length=2048, description="The URL of the runbook that the agents get.")
+    ] = None
+    mcp: Annotated[MCP | None, Field(description="Narrows the tools of the chain's agents.")] = None
+    source: Annotated[Source | None, Field(description="The source of the alert.")] = None
     labels: Annotated[
         dict[Annotated[str, Field(max_length=LABEL_NAME_MAX)], Annotated[str, Field(max_length=1024)]] | None,
         Field(
             max_length=64,
-            description="The alert's labels, cut to their bounds.",
+            description="The alert's labels, cut to their limits.",
             json_schema_extra={
                 "x-kubernetes-validations": [
                     {
@@ -226,23 +241,23 @@ class Spec(base.Model):
     fingerprint: Annotated[
         str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
     ] = None
-    starts_at: Annotated[Time | None, Field(description="When the alert began to fire.")] = None
+    starts_at: Annotated[Time | None, Field(description="The time at which the alert began to fire.")] = None
 
 
 COST_PATTERN = r"^[0-9]+(\.[0-9]+)?$"
 
 
 def cost_text(cost: float) -> str:
-    """A cost as a decimal number without exponent, with 14 digits and 12 decimals at most.
+    """Return a cost as a decimal number without exponent, with at most 14 digits and 12 decimals.
 
-    That tells the product of tokens and a price of six decimals exactly; the ends that floats add to sums are left out.
+    So the product of tokens and a price of six decimals is exact, and rounding errors of float sums disappear.
     """
     exact = f"{decimal.Decimal(f'{cost:.14g}'):.12f}"
     return exact.rstrip("0").removesuffix(".")
 
 
 class Usage(base.Model):
-    """Tokens and calls, counted as the providers report them, and what they cost by the providers' prices."""
+    """The tokens and calls that the providers report, and their cost by the providers' prices."""
 
     input_tokens: base.Count = 0
     output_tokens: base.Count = 0
@@ -255,17 +270,17 @@ class Usage(base.Model):
         Field(
             max_length=32,
             pattern=COST_PATTERN,
-            description="In the currency of the providers' prices; absent where no model call had a price.",
+            description="In the currency of the providers' prices; absent if no model call had a price.",
         ),
     ] = None
 
 
 class StageStatus(base.Model):
-    """How far one stage is."""
+    """The progress of one stage."""
 
     name: base.Name
     phase: StagePhase
-    agents: Annotated[str | None, Field(max_length=16, description="Agents that completed, of all.")] = None
+    agents: Annotated[str | None, Field(max_length=16, description="Completed agents of all agents.")] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None
@@ -283,14 +298,14 @@ class Gap(base.Model):
 
 
 class Previous(base.Model):
-    """The investigation of the same alert that this one follows."""
+    """The earlier investigation of the same alert."""
 
     name: base.Reference
-    uid: Annotated[str, Field(max_length=64, description="Its id in the API, too.")]
+    uid: Annotated[str, Field(max_length=64, description="Also its id in the API.")]
 
 
 class ChainReference(base.Model):
-    """Which chain, and which state of it, this investigation runs."""
+    """The chain that this investigation runs, and its generation."""
 
     name: base.Reference
     namespace: base.Reference
@@ -301,11 +316,11 @@ class ChainReference(base.Model):
 class Status(base.Model):
     """The compact result; everything else is in the transcript."""
 
-    sequence: Annotated[base.Count, Field(description="Rises with every change that it shows.")]
+    sequence: Annotated[base.Count, Field(description="The version of the status: it rises with each change.")]
     observed_generation: int = -1
     phase: Phase
     conditions: base.Conditions
-    author: Annotated[str | None, Field(max_length=AUTHOR_MAX, description="Who asked for it.")] = None
+    author: Annotated[str | None, Field(max_length=AUTHOR_MAX, description="The author of the request.")] = None
     chain: ChainReference | None = None
     progress: Annotated[str | None, Field(max_length=16, description="Ended stages of all stages.")] = None
     current_stage: base.Name | None = None
@@ -323,26 +338,29 @@ class Status(base.Model):
         str | None,
         Field(
             max_length=HEADLINE_MAX,
-            description="The result in one short line; of what has failed or waits, its message.",
+            description="The result in one short line, or the message of a failure or a wait.",
         ),
     ] = None
     summary: Annotated[str | None, Field(max_length=1024, description="The final analysis in one to four lines.")] = (
         None
     )
-    gaps: Annotated[list[Gap], Field(max_length=10, description="What could not be inspected.")] = []
+    gaps: Annotated[list[Gap], Field(max_length=10, description="The things that could not be inspected.")] = []
     final_analysis: Annotated[str | None, Field(max_length=8192)] = None
     final_analysis_truncated: bool | None = None
     message: Text | None = None
     attempts: base.Count = 0
     duplicates: Annotated[
-        base.Count, Field(description="Repeats of this alert that were counted here and not run.")
+        base.Count, Field(description="Repeats of this alert that got no investigation of their own.")
     ] = 0
-    alert_status: Annotated[Literal["firing", "resolved"] | None, Field(description="As its source last said.")] = None
+    alert_status: Annotated[
+        Literal["firing", "resolved"] | None,
+        Field(description="The last status that the source of the alert reported."),
+    ] = None
     previous: Annotated[
         Previous | None,
         Field(
-            description="The investigation of this alert that this one follows: it failed, timed out, met MCP servers "
-            "that were away, or was purged."
+            description="The earlier investigation of this alert: it failed, timed out, could not reach MCP servers, "
+            "or was purged."
         ),
     ] = None
     start_time: datetime | None = None
@@ -350,26 +368,27 @@ class Status(base.Model):
     duration: Duration | None = None
     transcript: Annotated[
         str | None,
-        Field(max_length=1024, description="Where all of it is: the address of its page, or the path of the API."),
+        Field(max_length=1024, description="The address of its page, or the API path of the transcript."),
     ] = None
 
 
 class AlertInvestigation(base.Model):
-    """An investigation as it stands in the cluster, without its status: the store knows that better."""
+    """An investigation as an object in the cluster, without its status: the store is the source of that."""
 
     metadata: base.ObjectMeta
     spec: Spec
 
     def digest(self) -> str:
-        """The digest of the spec that it was made with, as far as that can still be seen.
+        """Return the digest of the original spec, as far as it can still be known.
 
-        In the first generation the spec is as it was made, whole; later, but for what may be changed.
+        The first generation is the original. In later generations the mutable fields may have changed: they are left
+        out.
         """
         return digest(self.spec, without=MUTABLE if self.metadata.generation > 1 else ())
 
 
 def digest(spec: Spec, *, without: Collection[str] = ()) -> str:
-    """The digest of a spec without its receipt, and without those fields."""
+    """Return the digest of a spec without its receipt and without these fields."""
     dumped = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"source": {"receipt"}})
-    counted = {name: value for name, value in dumped.items() if name not in without}
-    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
+    remaining = {name: value for name, value in dumped.items() if name not in without}
+    return hashlib.sha256(json.dumps(remaining, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The namespaces that a process serves: one value, made once at its start."""
+"""The namespaces that a process serves: one value, built once at its start."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The served namespaces; `in` and `for` go by `names`."""
+    """The served namespaces; `in` and `for` use `names`."""
 
     names: tuple[str, ...]
     own: str
-    """The operator's own. Its Deployment and its account are there, and the rights to its setup."""
+    """The operator's own namespace, with its Deployment and its ServiceAccount; rights to its settings are there."""
     default: str
-    """The one where a request names none: alerts go there, and lists are of it."""
+    """The namespace of requests that name none: for new alerts, and for lists."""
 
     @classmethod
     def only(cls, namespace: str) -> Served:

@@ -1,7 +1,8 @@
-"""The CRDs, generated from the models: `python -m tarsy_dev generate` writes them to crds/, a test compares.
+"""The CRDs, generated from the models. `python -m tarsy_dev generate` writes them to crds/.
 
-pydantic's JSON schema is not a structural schema (no `$ref`, no unions, no `null` types; bounds everywhere), so the
-conversion refuses what it cannot express instead of emitting something that the API server would prune in silence.
+A structural schema has no `$ref`, no unions and no `null` types, and here every string and list has a limit. The
+conversion refuses anything in pydantic's JSON schema that it cannot express, because the API server would silently
+prune it.
 
 Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions".
 """
@@ -19,14 +20,14 @@ from tarsy.resources import base, chains, investigations
 JSON = dict[str, Any]
 
 SEQUENCE_FALLS = "status.sequence never falls: this status is older than the one that is there"
-"""How the API server refuses a status that comes late."""
+"""The message with which the API server refuses a status that arrives late."""
 
 _DROPPED = {"$defs", "title", "propertyNames", "examples"}
 _REFUSED = ("oneOf", "discriminator", "prefixItems", "patternProperties")
 
 
 class UnstructuralError(TypeError):
-    """A model has something that a structural schema cannot say."""
+    """A model has something that a structural schema cannot express."""
 
 
 def structural(node: JSON, *, definitions: JSON, at: str) -> JSON:
@@ -41,11 +42,11 @@ def structural(node: JSON, *, definitions: JSON, at: str) -> JSON:
         return structural({**options[0], **_without(node, "anyOf")}, definitions=definitions, at=at)
     if refused := [key for key in _REFUSED if key in node]:
         raise UnstructuralError(f"{at}: {', '.join(refused)}")
-    if "x-kubernetes-validations" in node:  # they have words, where of a pattern kubectl shows the expression
+    if "x-kubernetes-validations" in node:  # rules have messages; for a pattern kubectl prints the expression
         node = _without(node, "pattern")
     result: JSON = {}
     for key, value in node.items():
-        if key in _DROPPED or (key == "default" and value in (None, "", [], {})) or _is_object_default(key, value):
+        if key in _DROPPED or (key == "default" and (value in (None, "", []) or isinstance(value, dict))):
             continue
         result.update(_keyword(key, value, definitions=definitions, at=at))
     return _bounded(result, at=at)
@@ -70,11 +71,7 @@ def _keyword(key: str, value: Any, *, definitions: JSON, at: str) -> JSON:
         case "description":
             return {key: " ".join(value.split())}
         case _:
-            return {key: copy.deepcopy(value)}  # what two places share would be an anchor in the YAML
-
-
-def _is_object_default(key: str, value: Any) -> bool:
-    return key == "default" and isinstance(value, dict)
+            return {key: copy.deepcopy(value)}  # a shared value would become an anchor in the YAML
 
 
 def _without(node: JSON, key: str) -> JSON:
@@ -97,13 +94,13 @@ def _bounded(node: JSON, *, at: str) -> JSON:
 
 
 def crd_schema(model: type[BaseModel], *, at: str) -> JSON:
-    """The structural schema of one model."""
+    """Return the structural schema of a model."""
     schema = model.model_json_schema(by_alias=True)
     return structural(schema, definitions=schema.get("$defs", {}), at=at)
 
 
 def agent_chain() -> JSON:
-    """The CRD of AgentChain."""
+    """Return the CRD of AgentChain."""
     return _crd(
         kind=chains.KIND,
         plural=chains.PLURAL,
@@ -121,7 +118,7 @@ def agent_chain() -> JSON:
 
 
 def alert_investigation() -> JSON:
-    """The CRD of AlertInvestigation."""
+    """Return the CRD of AlertInvestigation."""
     spec = crd_schema(investigations.Spec, at="spec")
     spec["x-kubernetes-validations"] = [
         *(_immutable(field) for field in spec["properties"] if field not in investigations.MUTABLE),
@@ -175,15 +172,15 @@ def alert_investigation() -> JSON:
 
 def _status(model: type[BaseModel]) -> JSON:
     status = crd_schema(model, at="status")
-    # kstatus takes a new object without a status for one that is done; observedGeneration -1 reads "in progress".
+    # kstatus reports a new object without a status as done, and one with observedGeneration -1 as in progress.
     status["default"] = {"observedGeneration": -1}
-    status.pop("required", None)  # that default is a status too
+    status.pop("required", None)  # the default has no other field
     return status
 
 
 def _immutable(field: str) -> JSON:
-    # One rule a field: transition rules on a property do not run when it is added or removed, and a rule over the
-    # whole spec is over the API server's cost budget.
+    # One rule per field: a transition rule on a property does not run when it is added or removed, and a rule over
+    # the whole spec exceeds the API server's cost limit.
     return {
         "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         "message": f"{field} cannot be changed: delete the investigation and create another",

@@ -1,8 +1,8 @@
-"""Patterns over `server.tool`: shell-style, over the whole name, case counting; and those that are refused.
+"""Patterns over `server.tool`: shell-style, over the whole name, case-sensitive; and the patterns that are refused.
 
-A pattern without a server, such as `pods_l*`, matches no tool, and leaves open what its author meant to deny. So does
-one with a `[` that is never closed. Both are refused where they are written: by the API server (CEL rules of the CRDs),
-by lint, by the platform file and by `POST /alerts`. Objects that were stored before these rules stay readable; their
+A pattern without a server, such as `pods_l*`, matches no tool, so a tool that its author wanted to deny stays allowed.
+The same is true of a pattern with an unclosed `[`. Both are refused on entry: by the API server (CEL rules of the
+CRDs), lint, the platform file and `POST /alerts`. Objects that were stored before these rules stay readable, but their
 chains are not ready (`config.check.chain_index`).
 
 Source of the syntax: Python documentation, "fnmatch - Unix filename pattern matching".
@@ -11,24 +11,25 @@ Source of the syntax: Python documentation, "fnmatch - Unix filename pattern mat
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo
 
 AS_WRITTEN: Final = "as written"
-"""The validation context of what is written now. Models refuse misfits in it alone: stored objects stay readable."""
+"""The validation context of new input: only in it models refuse bad patterns, so that stored objects stay readable."""
 
 _CLOSED = r"(?s)^([^[]|\[(!.|[^!])[^]]*\])*$"
-"""A pattern whose every `[` is closed. A `]` that stands first is one of the characters, also behind `!`."""
+"""A pattern without an unclosed `[`. A `]` right after `[` or `[!` is one of the characters."""
 _UNCLOSED = "a [ is never closed: close it, as in [ab], or write [[] for the character itself"
 _ALL = ", and 'kubernetes-server.*' for all tools of a server"
 _EXAMPLE = "pods_*"
 
 
 def misfit(pattern: str) -> str:
-    """Return why a pattern over `server.tool` is refused, with the remedy; "" for a good one.
+    """Return why a pattern over `server.tool` is refused, and what to write instead; "" if it is good.
 
-    A pattern that could match a tool is good, whatever tools there are now: tools come and go.
+    A pattern that could match a tool's name is good, even if no tool has such a name now.
     """
     if "." not in pattern and not pattern.startswith("*"):
         return _serverless(f"'{pattern}'", pattern)
@@ -36,7 +37,7 @@ def misfit(pattern: str) -> str:
 
 
 def own_misfit(pattern: str) -> str:
-    """Return why a pattern over tools' own names is refused, with the remedy; "" for a good one."""
+    """Return why a pattern over names of tools, without the server, is refused; "" if it is good."""
     return "" if re.fullmatch(_CLOSED, pattern) else _UNCLOSED
 
 
@@ -44,34 +45,35 @@ def _serverless(what: str, pattern: str) -> str:
     return f"{what} is not server.tool: write 'kubernetes-server.{pattern}' or '*.{pattern}'{_ALL}"
 
 
-def _as_written(pattern: str, validation: ValidationInfo) -> str:
-    if validation.context == AS_WRITTEN and (why := misfit(pattern)):
-        raise ValueError(why)
-    return pattern
+def _refuse_new(problem_of: Callable[[str], str]) -> AfterValidator:
+    """Return the validator that refuses a bad pattern in new input."""
 
+    def validate(pattern: str, validation: ValidationInfo) -> str:
+        if validation.context == AS_WRITTEN and (problem := problem_of(pattern)):
+            raise ValueError(problem)
+        return pattern
 
-def _own_as_written(pattern: str, validation: ValidationInfo) -> str:
-    if validation.context == AS_WRITTEN and (why := own_misfit(pattern)):
-        raise ValueError(why)
-    return pattern
+    return AfterValidator(validate)
 
 
 def _in_file(pattern: str) -> str:
-    """Refuse a misfit without showing it: errors of the platform file show no values."""
+    """Refuse a bad pattern without quoting it: errors of the platform file quote no values."""
     if why := misfit(pattern):
         raise ValueError(why if why == _UNCLOSED else _serverless("it", _EXAMPLE))
     return pattern
 
 
 _STORED = r"[.*?\[]"
-"""The stored form of all patterns, of every version that has written a snapshot."""
-_HERE: Final = "\0"
+"""The condition that patterns in stored snapshots of all versions meet."""
+_PLACEHOLDER: Final = "\0"
 _RULES: list[JsonValue] = [
     {
         "rule": "self.contains('.') || self.startsWith('*')",
         "message": _serverless("the pattern", _EXAMPLE),
-        # The same as `_serverless` says, with the pattern put in.
-        "messageExpression": " + self + ".join(f'"{piece}"' for piece in _serverless(f"'{_HERE}'", _HERE).split(_HERE)),
+        # The message of `_serverless`, with the pattern inserted.
+        "messageExpression": " + self + ".join(
+            f'"{piece}"' for piece in _serverless(f"'{_PLACEHOLDER}'", _PLACEHOLDER).split(_PLACEHOLDER)
+        ),
     },
     {"rule": "self.matches(r'" + _CLOSED + "')", "message": _UNCLOSED},
 ]
@@ -79,14 +81,14 @@ _RULES: list[JsonValue] = [
 _Text = Annotated[str, Field(min_length=1, max_length=253)]
 Pattern = Annotated[
     _Text,
-    AfterValidator(_as_written),
+    _refuse_new(misfit),
     Field(json_schema_extra={"pattern": _STORED, "x-kubernetes-validations": _RULES}),
 ]
 """A pattern over `server.tool` in a kind."""
 Patterns = Annotated[list[Pattern], Field(max_length=50)]
 OwnPattern = Annotated[
-    _Text, AfterValidator(_own_as_written), Field(json_schema_extra={"x-kubernetes-validations": _RULES[1:]})
+    _Text, _refuse_new(own_misfit), Field(json_schema_extra={"x-kubernetes-validations": _RULES[1:]})
 ]
-"""A pattern over the names that tools have at their server, in a kind."""
+"""A pattern over the names of one server's tools, in a kind."""
 FilePatterns = Annotated[list[Annotated[_Text, AfterValidator(_in_file)]], Field(max_length=50)]
 """Patterns over `server.tool` in the platform file."""

@@ -190,7 +190,8 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
         assert f"{place}: TARSy does not have this yet: left out" in told
     assert "tarsy.yaml:8: queue.poll_interval: this has no place in TARSy: left out" in told
     assert (
-        "tarsy.yaml:45: agent_chains.Crash_Loop: is called 'crash-loop': lower-case letters, digits and dashes" in told
+        "tarsy.yaml:45: agent_chains.Crash_Loop: is renamed to 'crash-loop': lower-case letters, digits and dashes"
+        in told
     )
 
 
@@ -208,7 +209,7 @@ def test_the_transport_of_a_server_keeps_all_but_a_token_that_is_written_there()
         "headers": {"X-Tenant": "7", "X-Key": "{{.KEY}}"},
     }
     told = "\n".join(map(str, converted.notes))
-    assert "mcp_servers.s.transport.bearer_token: give it by bearer_token_env or bearer_token_file: left out" in told
+    assert "mcp_servers.s.transport.bearer_token: set bearer_token_env or bearer_token_file instead: left out" in told
     assert "s3cret-token" not in told
 
 
@@ -543,7 +544,7 @@ def changed(data: Any, place: tuple[Any, ...], value: object) -> Any:
 @given(st.data())
 def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
     """Of what is made all is good; of what is refused each problem has a line."""
-    read = files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].data
+    read = files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].value
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.sampled_from([place for place in places(read) if place]))
         read = changed(read, place, data.draw(WRONG))
@@ -553,7 +554,7 @@ def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.
 @pytest.mark.slow
 def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
     for example in EXAMPLES:
-        read = files.parse(example, file="f")[0].data
+        read = files.parse(example, file="f")[0].value
         for place in places(read)[1:]:
             for value in WRONG_VALUES:
                 is_made_or_refused(changed(read, place, value))

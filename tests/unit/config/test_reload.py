@@ -140,7 +140,7 @@ DANGLING = "agents: {A: {llm_provider: nobody}}\n"
         (to_loop, ": Too many levels of symbolic links"),
         (lambda file: file.write_bytes(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe"), ":1: not UTF-8 text"),
         (lambda file: file.write_bytes(b"\n\n\x00"), ":3: not YAML: a character that is not allowed"),
-        (lambda file: file.write_bytes(b"# " + b"x" * 10_000_000), ": more than 1048576 bytes: "),
+        (lambda file: file.write_bytes(b"# " + b"x" * 10_000_000), ": more than 1048576 bytes"),
         (lambda file: file.write_text(text(more="defaults: {}\n")), ":2: "),
         (lambda file: file.write_text("defaults:\n\tmax_iterations: 5\n"), ":2: not YAML: column 1: a tab"),
         (lambda file: file.write_text(BOMB), ":5: more than 100000 values"),

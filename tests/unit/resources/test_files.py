@@ -25,7 +25,7 @@ def explosion(levels: int) -> str:
     return "\n".join(lines)
 
 
-QUOTES = "what begins with {{.VAR}} stands in quotes"
+QUOTES = "a value that begins with {{.VAR}} needs quotes"
 MERGES = "\n".join(
     ["a0: &a0 {k: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 9))]
 )
@@ -39,20 +39,21 @@ MERGES = "\n".join(
             f"FILE:{line}: not YAML: a key appears twice, first on line {first}" for line, first in ((1, 1), (4, 3))
         )),
         (b"a:\n\tb: S3cret\n", "FILE:2: not YAML: column 1: a tab: YAML is indented with spaces"),
-        (explosion(9).encode(), "FILE:5: more than 100000 values, with all that aliases stand for"),
-        (MERGES.encode(), "FILE:6: more than 100000 values, with all that aliases stand for"),
-        (b"x: 1\na: &a\n  b: *a\n", "FILE:2: an alias that stands for itself"),
-        (b"a: &a [*a]", "FILE:1: an alias that stands for itself"),
+        (explosion(9).encode(), "FILE:5: more than 100000 values with its aliases expanded"),
+        (MERGES.encode(), "FILE:6: more than 100000 values with its aliases expanded"),
+        (b"x: 1\na: &a\n  b: *a\n", "FILE:2: an alias that contains itself"),
+        (b"a: &a [*a]", "FILE:1: an alias that contains itself"),
         (b"a: *b", "FILE:1: not YAML: column 4: found undefined alias 'b'"),
         (b"x: y\n" * 2_000_000,
-         "FILE: more than 1048576 bytes: no configuration is that large, and no ConfigMap holds it"),
+         "FILE: more than 1048576 bytes, which is the limit of a ConfigMap"),
         (b"\x7fELF\x02\x01\x01\x00\n\x00", "FILE:1: not YAML: a character that is not allowed"),
         (b"\x89PNG\r\n\x1a\n", "FILE:1: not UTF-8 text"),
         (b"a: 1\r\nb: 2\rc: \xe2\x28", "FILE:3: not UTF-8 text"),
         ("a: 1\n".encode("utf-16"), "FILE:1: not UTF-8 text"),
         (b"a: 1\nb: \x07\n", "FILE:2: not YAML: a character that is not allowed"),
         (b"1: a\ntrue: b\n2020-01-01: c", "\n".join(
-            f"FILE:{line}: a key that is a number, a date or the like to YAML: write it in quotes" for line in (1, 2, 3)
+            f"FILE:{line}: YAML reads this key as a number, a date or the like: write it in quotes"
+            for line in (1, 2, 3)
         )),
         (b"a: {{.V}}/b", "FILE:1: not YAML: column 10: expected <block end>, but found '<scalar>'; " + QUOTES),
         (b"a: 'S3cret", "FILE:1: not YAML: column 11: found unexpected end of stream"),
@@ -71,7 +72,7 @@ def test_a_directory_a_loop_and_what_is_gone_are_told(tmp_path: Path) -> None:
     assert told(tmp_path / "loop.yaml") == "FILE: Too many levels of symbolic links"
     (tmp_path / "data").symlink_to(tmp_path / "version-1")  # as a ConfigMap's mount is while it is replaced
     assert told(tmp_path / "data/tarsy.yaml") == "FILE: No such file or directory"
-    assert told(Path("nul\0")) == "FILE: this is no name of a file"
+    assert told(Path("nul\0")) == "FILE: not a valid file name"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -89,7 +90,7 @@ def test_documents_and_their_lines_are_found(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text("---\na:\n- x\n- b: {c: 1}\n---\n---\nd: 2\n")
     first, empty, last = files.read(file)
-    assert (first.data, empty.data, last.data) == ({"a": ["x", {"b": {"c": 1}}]}, None, {"d": 2})
+    assert (first.value, empty.value, last.value) == ({"a": ["x", {"b": {"c": 1}}]}, None, {"d": 2})
     lines = {(): 2, ("a",): 2, ("a", 0): 3, ("a", 1, "b", "c"): 4, ("a", 1, "gone", "c"): 4, ("z",): 2, ("a", 7): 2}
     assert {place: first.line(place) for place in lines} == lines
     assert last.line(("d",)) == 7
@@ -98,14 +99,14 @@ def test_documents_and_their_lines_are_found(tmp_path: Path) -> None:
 
 def test_what_is_merged_stands_where_it_is_written() -> None:
     (document,) = files.parse("a: &a\n  k: 1\n  l: 2\nb:\n  <<: *a\n  l: 3\n", file="f")
-    assert document.data["b"] == {"k": 1, "l": 3}
+    assert document.value["b"] == {"k": 1, "l": 3}
     assert (document.line(("b", "k")), document.line(("b", "l"))) == (2, 6)
 
 
 @pytest.mark.parametrize("text", ["a: {{.VAR}}", "a: {{ .VAR }}", "{a: {{.VAR}}}", 'a: "{{.VAR}}"'])
 def test_a_variable_needs_no_quotes_where_it_is_the_whole_value(text: str) -> None:
     (document,) = files.parse(text, file="f")
-    assert document.data == {"a": "{{.VAR}}"}
+    assert document.value == {"a": "{{.VAR}}"}
 
 
 @pytest.mark.parametrize("text", ["a: {{b}}", "a: {{.b: c}}", "a: {{.b}: c}", "a: {{.b, c}}", "a: {{.b.c}}"])

@@ -62,7 +62,7 @@ def problems(documents: Sequence[files.Document], *, platform: platforms.Platfor
     all_problems: list[files.Problem] = []
     manifests: list[Manifest] = []
     for document in documents:
-        for path, value in _objects(document.data):
+        for path, value in _objects(document.value):
             if isinstance(value, dict) and value.get("kind") == chains.KIND:
                 manifests.append(Manifest(document=document, path=path, fields=value))
     with_chains = {manifest.document.file for manifest in manifests}

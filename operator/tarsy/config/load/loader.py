@@ -26,7 +26,7 @@ from tarsy.resources import files, tool_patterns
 
 _VARIABLE = re.compile(r'\{\{"(\{\{[^"{}]*\}\})"\}\}|\{\{\s*\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}')
 """A variable, `{{.NAME}}`, or the quotation of another program's template, as in Go: `{{"{{.Names}}"}}`."""
-_NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
+_NOWHERE = files.Document(file="the built-in platform", value=None, node=None)
 _MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
 
 
@@ -81,7 +81,7 @@ def unreadable(error: OSError) -> str:
 
 def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
     """A platform file in which that stands; a FileError lists everything that is wrong (see `platform_file`)."""
-    first, *more = files.of_bytes(read, file=file)
+    first, *more = files.parse_bytes(read, file=file)
     if more:
         raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
     return loaded(first, environment=environment)
@@ -97,7 +97,7 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
 
     Without an environment, what its variables stand for is not looked at.
     """
-    written = {} if document.data is None else document.data
+    written = {} if document.value is None else document.value
     if not isinstance(written, dict):
         raise files.FileError(
             [document.problem((), f"expected a mapping of {', '.join(platforms.Platform.model_fields)}")]
@@ -127,7 +127,7 @@ def _filled(node: Any, environment: Mapping[str, str]) -> Any:
     return node
 
 
-def _variable_places(node: Any, at: validation.Place = ()) -> Iterator[tuple[validation.Place, str]]:
+def _variable_places(node: Any, at: validation.KeyPath = ()) -> Iterator[tuple[validation.KeyPath, str]]:
     """Yield the place and the text of each string that names variables."""
     if isinstance(node, str):
         if _variables(node):
@@ -142,16 +142,16 @@ def _variable_places(node: Any, at: validation.Place = ()) -> Iterator[tuple[val
 
 def _variable_problems(document: files.Document, environment: Mapping[str, str]) -> Iterator[files.Problem]:
     """Yield the problems of variables: unset variables, and variables in keys."""
-    for at, text in _variable_places(document.data):
+    for at, text in _variable_places(document.value):
         for name in dict.fromkeys(_variables(text)):
             if name not in environment:
                 message = f"{files.path_text(at)}: the variable {name} is not set: set it in the environment"
                 yield document.problem(at, message)
-    for at in _variable_keys(document.data):
+    for at in _variable_keys(document.value):
         yield document.problem(at, f"{files.path_text(at[:-1])}: a key that names a variable: only values may")
 
 
-def _variable_keys(node: Any, at: validation.Place = ()) -> Iterator[validation.Place]:
+def _variable_keys(node: Any, at: validation.KeyPath = ()) -> Iterator[validation.KeyPath]:
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(key, str) and _variables(key):
@@ -160,7 +160,7 @@ def _variable_keys(node: Any, at: validation.Place = ()) -> Iterator[validation.
 
 
 def _checked(
-    values: dict[str, Any], document: files.Document, *, unset: set[validation.Place], problems: list[files.Problem]
+    values: dict[str, Any], document: files.Document, *, unset: set[validation.KeyPath], problems: list[files.Problem]
 ) -> platforms.Platform:
     """The platform that `values` says, as far as it can be had; what is wrong is added to `problems`.
 
@@ -168,9 +168,9 @@ def _checked(
     something is missing: that is not told.
     """
     section_names = {section: list(faults) for section, faults in values.items() if isinstance(faults, dict)}
-    broken: list[validation.Place] = []
+    broken: list[validation.KeyPath] = []
     is_told = False
-    rounds: list[list[validation.Place]] = []
+    rounds: list[list[validation.KeyPath]] = []
     left = copy.deepcopy(values)
     while True:
         try:
@@ -180,10 +180,10 @@ def _checked(
             faults = list(validation.problems(error, document, model=platforms.Platform))
             unknown = [fault for fault in faults if fault.is_unknown]
             if unknown or not is_told:
-                problems += [fault.problem for fault in unknown or faults if fault.place not in unset]
+                problems += [fault.problem for fault in unknown or faults if fault.path not in unset]
             is_told = is_told or not unknown
-            broken += [fault.place for fault in unknown or faults]
-            rounds.append(_take_out(left, [fault.place for fault in unknown or faults]))
+            broken += [fault.path for fault in unknown or faults]
+            rounds.append(_take_out(left, [fault.path for fault in unknown or faults]))
     servers = {*checked.mcp_servers, *section_names.get("mcp_servers", ())}
     misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
     rest = itertools.chain(_dangling(checked, section_names, broken), _misnamed_tools(checked), misfits)
@@ -192,9 +192,9 @@ def _checked(
     return checked
 
 
-def _take_out(values: dict[str, Any], places: Iterable[validation.Place]) -> list[validation.Place]:
+def _take_out(values: dict[str, Any], places: Iterable[validation.KeyPath]) -> list[validation.KeyPath]:
     """Take out what stands at `places`, or the innermost thing around it that is there; return the places of that."""
-    targets: dict[validation.Place, Any] = {}
+    targets: dict[validation.KeyPath, Any] = {}
     for location in places:
         holder: Any = None
         inner: Any = values
@@ -213,10 +213,10 @@ def _take_out(values: dict[str, Any], places: Iterable[validation.Place]) -> lis
     return list(targets)
 
 
-def _place_in_file(location: validation.Place, rounds: Sequence[Iterable[validation.Place]]) -> validation.Place:
+def _place_in_file(location: validation.KeyPath, rounds: Sequence[Iterable[validation.KeyPath]]) -> validation.KeyPath:
     """Return where something stands in the file: elements taken out of a list have moved those behind them."""
     for taken_out in reversed(rounds):
-        original: validation.Place = ()
+        original: validation.KeyPath = ()
         for step in location:
             removed = sorted(index for *holder, index in taken_out if (*holder,) == original and isinstance(index, int))
             if isinstance(step, int):
@@ -255,13 +255,13 @@ def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dangling(
-    loaded: platforms.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
-) -> Iterator[tuple[validation.Place, str]]:
+    loaded: platforms.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.KeyPath]
+) -> Iterator[tuple[validation.KeyPath, str]]:
     """The names that nothing answers to, but for `section_names` ones and where a section is `broken`."""
 
     def missing(
-        location: validation.Place, name: str | None, *, of: str, kind: str
-    ) -> Iterator[tuple[validation.Place, str]]:
+        location: validation.KeyPath, name: str | None, *, of: str, kind: str
+    ) -> Iterator[tuple[validation.KeyPath, str]]:
         names = {*getattr(loaded, of), *section_names.get(of, ())}
         if name is not None and name not in names and (of,) not in broken:
             yield location, _unknown(kind, names)
@@ -269,7 +269,7 @@ def _dangling(
     yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
     for index, name in enumerate(loaded.defaults.fallback_providers):
         yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
-    at: validation.Place
+    at: validation.KeyPath
     for name, server_settings in loaded.mcp_servers.items():
         asked = server_settings.summarization.llm_provider
         at = ("mcp_servers", name, "summarization", "llm_provider")
@@ -290,7 +290,7 @@ def _dangling(
                 yield tool_location, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
 
 
-def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.Place, str]]:
+def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.KeyPath, str]]:
     """The patterns over a server's own tools that match none: with the server's name in front, or an open `[`."""
     for name, server in loaded.mcp_servers.items():
         for key, own_names in (
@@ -306,7 +306,7 @@ def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.Pla
                     yield location, why
 
 
-def _misfits(loaded: platforms.Platform, servers: Collection[str]) -> Iterator[tuple[validation.Place, str]]:
+def _misfits(loaded: platforms.Platform, servers: Collection[str]) -> Iterator[tuple[validation.KeyPath, str]]:
     """The patterns that no tool of any of these servers can match."""
     available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
     for name, agent in loaded.agents.items():

@@ -64,7 +64,7 @@ def read_beginning(path: Path, size: int) -> bytes:
 def digest(path: Path) -> bytes:
     """Return a digest of a file; b"" for one that cannot be read, or cannot be read twice."""
     try:
-        return hashlib.sha256(read_beginning(path, files.LARGEST)).digest()
+        return hashlib.sha256(read_beginning(path, files.SIZE_MAX)).digest()
     except UnreadableError:
         return b""
 

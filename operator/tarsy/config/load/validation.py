@@ -1,6 +1,6 @@
 """Validation errors of pydantic in the words of the file.
 
-Each problem has its line, its place and, for a choice, the alternatives; never the wrong value.
+Each problem has its line, its path and, for a choice, the alternatives; never the wrong value.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pydantic_core
 from tarsy.config.model import fields, platforms
 from tarsy.resources import files
 
-Place = tuple[int | str, ...]
+KeyPath = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
-"""A possible misspelt key; one with digits may be a secret in the wrong place, which is not shown."""
+"""A possible misspelt key; one with digits may be a secret in the wrong path, which is not shown."""
 _DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
     platforms.SERVER_NAME: "expected letters, digits and -, or single _ between them",
@@ -33,9 +33,9 @@ _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A problem and its place."""
+    """A problem and its path."""
 
-    place: Place
+    path: KeyPath
     """The location in the checked value."""
     problem: files.Problem
     is_unknown: bool
@@ -43,7 +43,7 @@ class Found:
 
 
 def problems(
-    error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
+    error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: KeyPath = ()
 ) -> Iterator[Found]:
     """Yield the problems of the value at `at` of `document`."""
     for error_details in error.errors():
@@ -67,17 +67,17 @@ def problems(
                 *_steps(message.partition(":")[0]),
             )  # the message of a rule over several keys begins with the wrong one
         problem = document.problem(line, f"{files.path_text((*at, *shown_location))}: {message}")
-        yield Found(place=location, problem=problem, is_unknown=is_unknown)
+        yield Found(path=location, problem=problem, is_unknown=is_unknown)
 
 
 def _steps(text: str) -> Iterator[int | str]:
-    """Yield the steps of a place such as `custom_patterns.1.name`."""
+    """Yield the steps of a path such as `custom_patterns.1.name`."""
     for step in text.split("."):
         yield int(step) if step.isascii() and step.isdecimal() else step
 
 
-def untagged(location: Place) -> Place:
-    """Return the place in the file for a location of pydantic."""
+def untagged(location: KeyPath) -> KeyPath:
+    """Return the path in the file for a location of pydantic."""
     steps = {location[:1], location[:1] + location[2:3]}
     tag = next((index for above, index in _TAGGED if above in steps), len(location))
     return location[:tag] + location[tag + 1 :]
@@ -121,7 +121,7 @@ def _schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
     return model.model_json_schema(by_alias=True)
 
 
-def _keys(schema: dict[str, Any], location: Place) -> list[str]:
+def _keys(schema: dict[str, Any], location: KeyPath) -> list[str]:
     """Return the keys of a JSON schema at a location of pydantic."""
     node = _resolved(schema, schema)
     for step in location:
