@@ -21,6 +21,7 @@ pytest_plugins = [
     "support.cluster",
     "support.database",
     "support.image",
+    "support.investigated",
     "support.leaping",
     "support.loglines",
     "support.operators",
