@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import click
 import pytest
 from click import testing
 from support import accounts, apis
 from tarsy.api import app
-from tarsy.cli import kubeconfig, main, port_forward
+from tarsy.cli import main
+from tarsy.cli.client import failures, kubeconfig, kubectl, port_forward
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site
@@ -57,9 +57,9 @@ def test_a_token_is_taken_from_the_kubeconfig_or_from_its_file(config: Path, tmp
     (tmp_path / "token").write_text("from-file\n")
 
     write_kubeconfig(config, {"token": "written"})
-    assert kubeconfig.token() == "written"
+    assert kubeconfig.token(kubeconfig.read(kubectl.Kubectl())) == "written"
     write_kubeconfig(config, {"tokenFile": str(tmp_path / "token")})
-    assert kubeconfig.token() == "from-file"
+    assert kubeconfig.token(kubeconfig.read(kubectl.Kubectl())) == "from-file"
 
 
 def test_a_token_is_taken_from_a_credential_plugin(config: Path, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_token_is_taken_from_a_credential_plugin(config: Path, tmp_path: Path)
     }
     write_kubeconfig(config, {"exec": exec_entry})
 
-    assert kubeconfig.token() == "token-jane"
+    assert kubeconfig.token(kubeconfig.read(kubectl.Kubectl())) == "token-jane"
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_token_is_taken_from_a_credential_plugin(config: Path, tmp_path: Path)
 def test_a_user_without_a_token_is_told_how_to_make_one(config: Path, user: dict[str, Any], message: str) -> None:
     write_kubeconfig(config, user)
 
-    with pytest.raises(click.ClickException, match=message):
-        kubeconfig.token()
+    with pytest.raises(failures.Refused, match=message):
+        kubeconfig.token(kubeconfig.read(kubectl.Kubectl()))
 
 
 async def test_the_printed_address_signs_a_browser_in(url: str, admin: client.Cluster) -> None:
@@ -135,7 +135,7 @@ async def test_a_name_opens_the_page_of_that_investigation(
         "spec": {"alertType": "KubePodCrashLooping", "alertData": "web-0 restarts"},
     }
     plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), namespace=namespace)
-    uid = kubeconfig.kubectl("get", "inv", "web-crash", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+    uid = plane.kubectl("get", "inv", "web-crash", "-o", "jsonpath={.metadata.uid}", namespace=namespace)
 
     result = await asyncio.to_thread(
         testing.CliRunner().invoke,
@@ -156,7 +156,7 @@ def test_without_a_service_the_way_to_name_the_address_is_told(
         main.main, ["open", "--service-namespace", namespace], env={"TARSY_TOKEN": "x", "TARSY_API": None}
     )
 
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert f"namespace {namespace} has no Service of TARSy's API. Name the API's address with --api" in result.output
 
 
@@ -171,4 +171,4 @@ def test_the_apis_service_is_found_among_those_of_the_chart(
         plane.kubectl("apply", "-f", "-", input=json.dumps(service), namespace=namespace)
 
     assert len(services) == 3
-    assert port_forward.api_service(namespace) == "team-a-tarsy"
+    assert port_forward.api_service(kubectl.Kubectl(), namespace) == "team-a-tarsy"

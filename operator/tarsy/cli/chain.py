@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from tarsy.cli.client import failures, formats, kubectl, terminal, times
+from tarsy.cli.client import session as sessions
 
 if TYPE_CHECKING:
     from tarsy.resources import files
@@ -14,9 +17,104 @@ if TYPE_CHECKING:
 FILES = click.Path(path_type=Path)
 
 
-@click.group(help="Check chains in files, and make chains of TARSy's former YAML.")
+@click.group(help="Show chains, check them in files, and make them of TARSy's former YAML.")
 def command() -> None:
     """Do what a subcommand says."""
+
+
+def _names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    return sessions.complete(ctx, incomplete, kubectl.CHAINS)
+
+
+@command.command("list", help="List chains.", epilog="Examples:\n\n\b\n  tarsy chain list")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
+@click.option("-l", "--selector", metavar="LABELS", help="Of chains with these labels.")
+@formats.option("name", "json", "jsonl", "yaml")
+@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@sessions.connected
+def list_chains(
+    *, session: sessions.Session, all_namespaces: bool, selector: str | None, form: str | None, no_headers: bool
+) -> None:
+    """List chains."""
+    path = kubectl.path(None if all_namespaces else session.namespace, kubectl.CHAINS)
+    chains = session.cluster.get(path, labelSelector=selector)["items"]
+    if form == "name":
+        for chain in chains:
+            click.echo(f"agentchain.tarsy.dev/{chain['metadata']['name']}")
+    elif form:
+        items = formats.Items(form)
+        items.print(chains)
+        items.end()
+    else:
+        header = ("NAMESPACE", "NAME", "ALERT TYPES", "STAGES", "READY", "REASON", "AGE")
+        rows = [_row(chain) for chain in chains]
+        first = 0 if all_namespaces else 1
+        for line in terminal.table([row[first:] for row in rows], header=None if no_headers else header[first:]):
+            click.echo(line)
+        if not rows:
+            session.note("No chains found.")
+
+
+def _row(chain: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a chain."""
+    metadata, spec = chain["metadata"], chain["spec"]
+    conditions = {each["type"]: each for each in (chain.get("status") or {}).get("conditions") or ()}
+    ready = conditions.get("Ready") or {}
+    stages = ",".join(stage["name"] for stage in spec["stages"])
+    return (
+        metadata["namespace"],
+        metadata["name"],
+        ",".join(spec["alertTypes"]),
+        stages,
+        ready.get("status") or "Unknown",
+        ready.get("reason") or "",
+        times.written(times.since(metadata["creationTimestamp"])),
+    )
+
+
+@command.command("get", help="Show a chain.", epilog="Examples:\n\n\b\n  tarsy chain get kubernetes-agent-chain")
+@click.argument("name", metavar="NAME", shell_complete=_names_begin)
+@formats.option("name", "json", "jsonl", "yaml")
+@sessions.connected
+def get_chain(*, session: sessions.Session, name: str, form: str | None) -> None:
+    """Show a chain."""
+    try:
+        chain = session.cluster.get(kubectl.path(session.namespace, kubectl.CHAINS, name))
+    except failures.NotFound as error:
+        message = sessions.unknown(
+            f"chain {name} in namespace {session.namespace}", name, session.names(kubectl.CHAINS)
+        )
+        raise failures.NotFound(message) from error
+    if form == "name":
+        click.echo(f"agentchain.tarsy.dev/{name}")
+    elif form:
+        formats.print_document(chain, form)
+    else:
+        for line in _description(chain):
+            click.echo(line)
+
+
+def _description(chain: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe a chain."""
+    spec = chain["spec"]
+    yield f"Name:         {chain['metadata']['name']}"
+    yield f"Namespace:    {chain['metadata']['namespace']}"
+    yield f"Alert types:  {terminal.clean_line(', '.join(spec['alertTypes']))}"
+    if spec.get("description"):
+        yield f"Description:  {terminal.clean_line(spec['description'])}"
+    rows = []
+    for stage in spec["stages"]:
+        agents = [each["name"] for each in stage.get("agents") or ()] or [stage.get("agent") or ""]
+        replicas = f" x{stage['replicas']}" if stage.get("replicas", 1) > 1 else ""
+        rows.append((stage["name"], ", ".join(agents) + replicas, stage.get("successPolicy") or ""))
+    yield ""
+    yield from terminal.table(rows, header=("STAGE", "AGENTS", "SUCCESS POLICY"))
+    conditions = (chain.get("status") or {}).get("conditions") or ()
+    yield ""
+    yield from terminal.table(
+        [(each["type"], each["status"], each["reason"], each.get("message") or "") for each in conditions],
+        header=("CONDITION", "STATUS", "REASON", "MESSAGE"),
+    )
 
 
 def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Problem]]:
@@ -33,7 +131,7 @@ def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Probl
     return documents, problems
 
 
-@command.command()
+@command.command(epilog="Examples:\n\n\b\n  tarsy chain lint chain.yaml")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILES)
 @click.option(
     "--config",
@@ -66,7 +164,7 @@ def _counted(things: Sized, noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-@command.command()
+@command.command(epilog="Examples:\n\n\b\n  tarsy chain convert tarsy.yaml -o converted")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILES)
 @click.option("-o", "--output", required=True, type=FILES, help="The directory to write to; nothing there is replaced.")
 def convert(*, paths: tuple[Path, ...], output: Path) -> None:

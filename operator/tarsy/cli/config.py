@@ -18,7 +18,7 @@ def command() -> None:
     """Do what a subcommand says."""
 
 
-@command.command()
+@command.command(epilog="Examples:\n\n\b\n  tarsy config check platform.yaml")
 @click.argument("path", metavar="[FILE]", required=False, type=FILE, envvar="TARSY_CONFIG")
 @click.option("--servers", is_flag=True, help="Connect to each MCP server, list its tools, and those not offered.")
 def check(*, path: Path | None, servers: bool) -> None:
@@ -71,7 +71,7 @@ def _are_there(platform_file: platforms.Platform) -> bool:
     return not any(report.problem for report in reports)
 
 
-@command.command()
+@command.command(epilog="Examples:\n\n\b\n  tarsy config schema > tarsy.schema.json")
 def schema() -> None:
     """Print the platform file's JSON Schema, for editors: `# yaml-language-server: $schema=FILE` in its first line."""
     import json

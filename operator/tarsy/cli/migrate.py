@@ -30,7 +30,8 @@ class _Patience(click.ParamType[float]):
 
 @click.command(
     help="Bring the database that DATABASE_URL or DATABASE_URL_FILE names to the schema that this version needs. One "
-    "that is newer and serves this version, too, stays as it is."
+    "that is newer and serves this version, too, stays as it is.",
+    epilog="Examples:\n\n\b\n  tarsy migrate --wait=5m",
 )
 @click.option(
     "--wait",

@@ -17,7 +17,8 @@ from tarsy.telemetry import logs
 
 @click.command(
     help="Run an operator process. Needs DATABASE_URL or DATABASE_URL_FILE in the environment and, where it serves the "
-    "API, TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE."
+    "API, TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE.",
+    epilog="Examples:\n\n\b\n  tarsy operator --config platform.yaml --listen 127.0.0.1:8080",
 )
 @click.option(
     "--config",

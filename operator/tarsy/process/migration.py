@@ -46,3 +46,18 @@ async def _migrate(url: settings.Secret) -> str:
     finally:
         await database.close()
     return "" if at == schema.NEWEST else at
+
+
+async def problem(url: settings.Secret) -> str:
+    """Return why the database at `url` could not be migrated, without changing anything; "" if it could."""
+    try:
+        database = databases.Database(url.read())
+    except settings.SecretError as error:
+        return str(error)
+    try:
+        may_create = await schema.may_create(database)
+    except databases.StoreDownError as error:
+        return error.why if isinstance(error, databases.NotOpenError) else str(error)
+    finally:
+        await database.close()
+    return "" if may_create else "its user may not create tables"

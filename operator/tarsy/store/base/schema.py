@@ -42,6 +42,8 @@ _RIGHTS_MISSING = sqlalchemy.text("""
     FROM unnest(CAST(:names AS text[])) AS name
 """)
 
+_MAY_CREATE = sqlalchemy.text("SELECT has_schema_privilege(current_schema(), 'CREATE') AS may_create")
+
 
 class SchemaError(Exception):
     """The database's schema is not one that this program can migrate."""
@@ -71,6 +73,13 @@ async def missing(database: databases.Database, *, check_revision: bool = True) 
             tables_by_right.setdefault(right, []).append(name)
     rights = "; ".join(f"{right} on {_first_names(names)}" for right, names in tables_by_right.items())
     return f"rights in the database: {rights}" if rights else ""
+
+
+async def may_create(database: databases.Database) -> bool:
+    """Return whether the database's user may create tables, as a first migration does. Raises a StoreDownError."""
+    async with databases.translate_errors(), asyncio.timeout(PING_SECONDS):
+        (row,) = await database.run(_MAY_CREATE)
+    return bool(row.may_create)
 
 
 async def migrate(database: databases.Database) -> str:

@@ -1,4 +1,4 @@
-"""The token of the kubeconfig's user, for commands that call the API.
+"""The token and namespace of the kubeconfig's context, for commands that call the API.
 
 kubectl reads the kubeconfig, so KUBECONFIG, contexts and merged files work as they do for kubectl.
 
@@ -13,31 +13,27 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import click
+from tarsy.cli.client import failures, kubectl
 
-KUBECTL_SECONDS = 30.0
 PLUGIN_SECONDS = 120.0
 """Seconds for a credential plugin, which may wait for a person."""
 HOW = "make one with `kubectl create token ACCOUNT`, and pass it as TARSY_TOKEN or --token-file"
 
 
-def kubectl(*arguments: str, context: str | None = None) -> str:
-    """Return the output of kubectl. Raises a ClickException with its message if it fails."""
-    command = ["kubectl", *(["--context", context] if context else []), *arguments]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=KUBECTL_SECONDS)
-    except FileNotFoundError as error:
-        raise click.ClickException("kubectl is not on PATH") from error
-    except subprocess.TimeoutExpired as error:
-        raise click.ClickException(f"kubectl did not answer within {KUBECTL_SECONDS:g} s") from error
-    if result.returncode != 0:
-        raise click.ClickException(result.stderr.strip() or f"kubectl ended with {result.returncode}")
-    return result.stdout
+def read(cluster: kubectl.Kubectl) -> dict[str, Any]:
+    """Return the kubeconfig of the context alone, with the credentials in it."""
+    config: dict[str, Any] = json.loads(cluster.run("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+    return config
 
 
-def token(*, context: str | None = None) -> str:
-    """Return the token of the context's user. Raises a ClickException with the remedy if the user has none."""
-    config = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json", context=context))
+def namespace(config: dict[str, Any]) -> str:
+    """Return the context's namespace."""
+    contexts = config.get("contexts") or []
+    return str((contexts[0].get("context") or {}).get("namespace") or "default") if contexts else "default"
+
+
+def token(config: dict[str, Any]) -> str:
+    """Return the token of the context's user. Raises a Failure with the remedy if the user has none."""
     users = config.get("users") or []
     user: dict[str, Any] = (users[0].get("user") or {}) if users else {}
     if value := user.get("token"):
@@ -46,12 +42,12 @@ def token(*, context: str | None = None) -> str:
         try:
             return Path(path).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise click.ClickException(f"the kubeconfig's token file cannot be read: {error}") from error
+            raise failures.Refused(f"the kubeconfig's token file cannot be read: {error}") from error
     if plugin := user.get("exec"):
         return _plugin_token(plugin)
     if "client-certificate-data" in user or "client-certificate" in user:
-        raise click.ClickException(f"the kubeconfig's user has a client certificate, and no token: {HOW}")
-    raise click.ClickException(f"the kubeconfig's user has no token: {HOW}")
+        raise failures.Refused(f"the kubeconfig's user has a client certificate, and no token: {HOW}")
+    raise failures.Refused(f"the kubeconfig's user has no token: {HOW}")
 
 
 def _plugin_token(plugin: dict[str, Any]) -> str:
@@ -73,7 +69,7 @@ def _plugin_token(plugin: dict[str, Any]) -> str:
         )
         value = json.loads(result.stdout)["status"].get("token") if result.returncode == 0 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, subprocess.TimeoutExpired) as error:
-        raise click.ClickException(f"the kubeconfig's credential plugin {name} gave no credential: {error}") from error
+        raise failures.Refused(f"the kubeconfig's credential plugin {name} gave no credential: {error}") from error
     if not value:
-        raise click.ClickException(f"the kubeconfig's credential plugin {name} gave no token: {HOW}")
+        raise failures.Refused(f"the kubeconfig's credential plugin {name} gave no token: {HOW}")
     return str(value)

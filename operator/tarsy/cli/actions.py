@@ -1,0 +1,72 @@
+"""`tarsy cancel`, `suspend` and `unsuspend`: changes of an investigation's spec, with the caller's rights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tarsy.cli.client import failures, terminal, views
+from tarsy.cli.client import session as sessions
+
+
+def _change(
+    session: sessions.Session, names: tuple[str, ...], uid: str | None, spec: dict[str, Any], done: str
+) -> None:
+    """Change the specs of investigations that have not ended. Raises the last failure after all were tried."""
+    if uid and names:
+        raise click.UsageError("give NAMEs, or --uid UID")
+    if not uid and not names:
+        raise click.UsageError("give at least one NAME, or --uid UID")
+    failure: failures.Failure | None = None
+    for name in names or (None,):
+        try:
+            found = _changed(session, name, uid, spec)
+            click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(found.name)} {done}")
+        except failures.Failure as error:
+            if failure:
+                failure.show()
+            failure = error
+    if failure:
+        raise failure
+
+
+def _changed(session: sessions.Session, name: str | None, uid: str | None, spec: dict[str, Any]) -> sessions.Reference:
+    """Change the spec of one investigation. Raises a Failure if it has ended or is gone."""
+    found = session.find(name, uid)
+    if found.object is None:
+        raise failures.NotFound(f"The object of {found.name} is gone: there is nothing to change.")
+    phase = views.from_object(found.object)["phase"]
+    if phase in views.ENDED:
+        raise failures.Failure(f"{found.name} has ended already: {phase}.")
+    session.cluster.patch(found.name, namespace=found.namespace, uid=found.uid, spec=spec)
+    return found
+
+
+def _named(function: Any) -> Any:
+    function = click.option("--uid", metavar="UID", help="The uid, in place of names.")(function)
+    return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=sessions.names_begin)(function)
+
+
+@click.command(help="Cancel investigations.", epilog="Examples:\n\n\b\n  tarsy cancel web-crash")
+@_named
+@sessions.connected
+def cancel(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
+    """Cancel."""
+    _change(session, names, uid, {"cancel": True}, "cancelled")
+
+
+@click.command(help="Hold investigations before their next step.", epilog="Examples:\n\n\b\n  tarsy suspend web-crash")
+@_named
+@sessions.connected
+def suspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
+    """Suspend."""
+    _change(session, names, uid, {"suspend": True}, "suspended")
+
+
+@click.command(help="Let suspended investigations go on.", epilog="Examples:\n\n\b\n  tarsy unsuspend web-crash")
+@_named
+@sessions.connected
+def unsuspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
+    """Resume."""
+    _change(session, names, uid, {"suspend": False}, "resumed")

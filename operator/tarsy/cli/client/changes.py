@@ -1,0 +1,249 @@
+"""An investigation followed to its end: a raw watch on its object, and the API for what the object does not say.
+
+The watch is opened again whenever it ends, each time after a read of the object: so a watch that was cut, expired
+(410) or stopped with its API server misses nothing that lasts.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from tarsy.cli.client import failures, kubectl, remote, views
+from tarsy.cli.client import session as sessions
+
+TICK_SECONDS = 1.0
+POLL_SECONDS = 2.0
+"""Seconds between two requests to the API for an investigation whose object is gone or cannot be read."""
+WATCH_SECONDS = 240
+"""Seconds after which the API server ends a watch."""
+PAUSE_SECONDS = (0.2, 1.0, 2.0, 5.0)
+API_PAUSE_SECONDS = 5.0
+"""Seconds for which an API that did not answer is not asked again."""
+View = dict[str, Any]
+
+
+class _Watch:
+    """A thread that watches one name: puts each state of its object, absences and outages in a queue."""
+
+    def __init__(self, cluster: kubectl.Kubectl, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._selector = f"metadata.name={name}"
+        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> _Watch:
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stopped.set()
+        if self._process:
+            self._process.kill()
+
+    def next(self, deadline: float | None) -> tuple[str, Any]:
+        """Return what happened: object, absent, away or refused, with its value; or tick after a second of nothing.
+
+        Raises Late once the monotonic clock has reached `deadline`.
+        """
+        check(deadline)
+        left = TICK_SECONDS if deadline is None else min(TICK_SECONDS, max(0.0, deadline - time.monotonic()))
+        try:
+            return self._queue.get(timeout=left)
+        except queue.Empty:
+            return "tick", None
+
+    def _run(self) -> None:
+        failed = 0
+        while not self._stopped.is_set():
+            try:
+                version = self._list()
+                failed = 0
+                self._watch(version)
+            except failures.Refused as error:
+                self._queue.put(("refused", error))
+                return
+            except failures.Failure as error:
+                self._queue.put(("away", error))
+                self._stopped.wait(PAUSE_SECONDS[min(failed, len(PAUSE_SECONDS) - 1)])
+                failed += 1
+            else:
+                self._stopped.wait(PAUSE_SECONDS[0])
+
+    def _list(self) -> str:
+        """Read the object, and return the resource version to watch from."""
+        listed = self._cluster.get(kubectl.path(self._namespace), fieldSelector=self._selector)
+        self._queue.put(("object", listed["items"][0]) if listed["items"] else ("absent", None))
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _watch(self, version: str) -> None:
+        """Watch until the API server ends it, or an event cannot be used."""
+        path = kubectl.with_query(
+            kubectl.path(self._namespace),
+            watch="true",
+            fieldSelector=self._selector,
+            resourceVersion=version,
+            timeoutSeconds=WATCH_SECONDS,
+        )
+        command = self._cluster.command("get", "--raw", path)
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        ) as process:
+            self._process = process
+            if self._stopped.is_set():
+                process.kill()
+            assert process.stdout  # noqa: S101 - it is a pipe
+            assert process.stderr  # noqa: S101 - it is a pipe
+            try:
+                for line in process.stdout:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        self._queue.put(("object", event["object"]))
+                    elif event["type"] == "DELETED":
+                        self._queue.put(("absent", event["object"]))
+            except ValueError:  # a line that was cut off
+                return
+            stderr = process.stderr.read()
+        if process.returncode and not self._stopped.is_set():
+            raise kubectl.failure(stderr)
+
+
+def check(deadline: float | None) -> None:
+    """Raise Late once the monotonic clock has reached `deadline`."""
+    if deadline is not None and time.monotonic() >= deadline:
+        raise failures.Late("--timeout has passed, and the investigation has not ended. It goes on.")
+
+
+class Follower:
+    """Follows one investigation."""
+
+    def __init__(self, session: sessions.Session, *, timeout: float | None) -> None:
+        """`timeout` in seconds; None has no limit."""
+        self._session = session
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._api_again = 0.0
+
+    def views(self, name: str | None, uid: str | None, *, may_be_absent: bool) -> Iterator[View | None]:
+        """Yield the investigation whenever it has changed, and None after each second of nothing, up to its end.
+
+        Raises a Failure: Late after the timeout, NotFound of a wrong name unless it `may_be_absent` at first.
+        """
+        session = self._session
+        try:
+            found = session.find(name, uid)
+        except failures.NotFound as error:
+            if not may_be_absent or uid or not name or name == sessions.LATEST:
+                raise
+            session.note(f"{error.message}\nWaiting for it.")
+            yield from self._watched(session.namespace, name.rpartition("/")[2], None)
+            return
+        if found.object is None:
+            yield from self._polled(found.uid)
+        else:
+            yield from self._watched(found.namespace, found.name, found.uid)
+
+    def _watched(self, namespace: str, name: str, uid: str | None) -> Iterator[View | None]:
+        """Yield the views of an object that is watched."""
+        is_away = False
+        view: View | None = None
+        with _Watch(self._session.cluster, namespace, name) as watch:
+            while True:
+                kind, value = watch.next(self._deadline)
+                if kind == "refused":
+                    raise value
+                if kind == "object" and uid in (None, value["metadata"]["uid"]):
+                    uid = value["metadata"]["uid"]
+                    if is_away:
+                        self._session.note("The cluster is back.")
+                    is_away = False
+                    view = self._view(value)
+                elif kind in ("object", "absent") and uid:
+                    yield from self._deleted(value if kind == "absent" else None, uid)
+                    return
+                elif kind == "away":
+                    if not is_away:
+                        self._session.note(f"The cluster is away, and is asked again: {value.message}")
+                    is_away = True
+                    view = self._asked(uid) if uid else None
+                else:
+                    view = None
+                yield view
+                if view and views.has_ended(view):
+                    return
+
+    def _view(self, document: dict[str, Any]) -> View:
+        """Return the API's view of an object, or the object's own without the API."""
+        own = views.from_object(document)
+        return self._asked(own["id"]) or own
+
+    def _asked(self, uid: str) -> View | None:
+        """Return the API's view; None if it does not answer."""
+        if time.monotonic() < self._api_again:
+            return None
+        try:
+            view: View = self._session.api.get(remote.below(uid))
+        except failures.NotFound:
+            return None  # the object is there, and not admitted yet
+        except failures.Failure as error:
+            self._session.note(f"Without the API, stages are shown without their agents: {error.message}", once="api")
+            is_final = isinstance(error, failures.Refused)
+            self._api_again = float("inf") if is_final else time.monotonic() + API_PAUSE_SECONDS
+            return None
+        return view
+
+    def _deleted(self, last: dict[str, Any] | None, uid: str) -> Iterator[View | None]:
+        """Yield what becomes of an investigation whose object was deleted."""
+        if last and views.has_ended(view := views.from_object(last)):
+            yield self._asked(uid) or view
+            return
+        self._session.note("Its object was deleted, which cancels the investigation.")
+        try:
+            yield from self._polled(uid)
+        except (failures.Refused, failures.NotFound) as error:
+            raise failures.Cancelled(f"It was deleted, and its end cannot be read: {error.message}") from error
+
+    def _polled(self, uid: str) -> Iterator[View | None]:
+        """Yield the API's view from time to time."""
+        session = self._session
+        failed = 0
+        while True:
+            check(self._deadline)
+            view = None
+            try:
+                view = session.api.get(remote.below(uid))
+                failed = 0
+            except failures.Unreachable as error:
+                if failed == 0:
+                    session.note(f"The API is away, and is asked again: {error.message}")
+                failed += 1
+            yield view
+            if view and views.has_ended(view):
+                return
+            time.sleep(
+                POLL_SECONDS
+                if self._deadline is None
+                else min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic()))
+            )
+
+
+def end(session: sessions.Session, view: View) -> int:
+    """Say on stderr how an investigation ended, unless well, and return the exit code for it."""
+    phase = view["phase"]
+    if phase != "Completed":
+        session.note(f"{phase}: {view['message']}".removesuffix(": "))
+    return views.EXIT_CODES[phase]

@@ -1,0 +1,157 @@
+"""JSONPath templates as kubectl has them, as far as they select fields.
+
+`{.a.b}`, `{.a[0]}`, `{.a[-1]}`, `{.a[*].b}`, `{.a['b']}`, `{..b}`, `{.a[?(@.b=="c")].d}`, `{range .a[*]}...{end}` and
+`{"text"}`. What a path does not find prints nothing.
+
+Source: Kubernetes documentation, "JSONPath Support".
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_TOKEN = re.compile(
+    r"""
+    \.\.(?P<deep>\w[\w-]*)
+    | \.(?P<field>(?:[^.\[\]{}()'"\s\\]|\\.)+)
+    | \[(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\]
+    | \[(?P<index>-?\d+)\]
+    | \[(?P<slice>-?\d*:-?\d*)\]
+    | (?P<all>\[\*\]|\.\*)
+    | \[\?\(@(?P<left>[^=!<>]*?)\s*(?P<operator>==|!=|<=|>=|<|>)\s*(?P<right>.+?)\)\]
+    """,
+    re.VERBOSE,
+)
+_PART = re.compile(r"\{((?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^{}\"'])*)\}")
+
+
+class TemplateError(ValueError):
+    """The template cannot be read."""
+
+
+def render(template: str, document: Any) -> str:
+    """Return the text of a template for a document. Raises a TemplateError."""
+    parts = _parts(template if "{" in template else "{" + template + "}")
+    text, rest = _render(parts, document)
+    if rest:
+        raise TemplateError("{end} without {range}")
+    return text
+
+
+def _parts(template: str) -> list[tuple[str, str]]:
+    """Return texts and expressions in their order."""
+    parts: list[tuple[str, str]] = []
+    end = 0
+    for match in _PART.finditer(template):
+        parts += [("text", template[end : match.start()]), ("expression", match[1].strip())]
+        end = match.end()
+    last = template[end:]
+    if any("{" in text or "}" in text for kind, text in [*parts, ("text", last)] if kind == "text"):
+        raise TemplateError(f"unclosed {{ or }} in {template!r}")
+    return [*parts, ("text", last)]
+
+
+def _render(parts: Sequence[tuple[str, str]], current: Any) -> tuple[str, Sequence[tuple[str, str]]]:
+    """Return the text up to the end or an {end}, and the parts from that {end} on."""
+    text = ""
+    while parts:
+        (kind, value), parts = parts[0], parts[1:]
+        if kind == "text":
+            text += value
+        elif value == "end":
+            return text, [("end", ""), *parts]
+        elif value.startswith("range "):
+            items = list(_find(value.removeprefix("range ").strip(), current))
+            rest: Sequence[tuple[str, str]] = ()
+            for item in items or [None]:
+                shown, rest = _render(parts, item)
+                if not rest:
+                    raise TemplateError("{range} without {end}")
+                text += shown if items else ""
+            parts = rest[1:]
+        elif value[:1] in ("'", '"'):
+            text += _literal(value)
+        else:
+            text += " ".join(_written(found) for found in _find(value, current))
+    return text, ()
+
+
+def _literal(quoted: str) -> str:
+    inside = quoted[1:-1] if len(quoted) > 1 and quoted[-1] == quoted[0] else None
+    if inside is None:
+        raise TemplateError(f"{quoted} does not end")
+    return inside.replace("\\n", "\n").replace("\\t", "\t").replace("\\" + quoted[0], quoted[0])
+
+
+def _find(path: str, current: Any) -> Iterator[Any]:
+    """Yield what a path finds. Raises a TemplateError for a path that cannot be read."""
+    path = path.removeprefix("$").removeprefix("@")
+    path = path if path[:1] in ("", ".", "[") else f".{path}"
+    found = [current]
+    place = 0
+    while place < len(path) and path != ".":
+        match = _TOKEN.match(path, place)
+        if match is None:
+            raise TemplateError(f"cannot read {path[place:]!r} in {path!r}")
+        found = [value for each in found for value in _step(match, each)]
+        place = match.end()
+    yield from found
+
+
+def _step(match: re.Match[str], value: Any) -> Iterator[Any]:
+    """Yield what one step of a path finds in a value."""
+    name = match["field"] if match["quoted"] is None else match["quoted"]
+    items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if name is not None:
+        name = re.sub(r"\\(.)", r"\1", name) if match["quoted"] is None else name
+        if isinstance(value, dict) and name in value:
+            yield value[name]
+    elif match["deep"]:
+        yield from _descend(value, match["deep"])
+    elif match["index"]:
+        if isinstance(value, list) and -len(value) <= int(match["index"]) < len(value):
+            yield value[int(match["index"])]
+    elif match["slice"]:
+        start, _, end = match["slice"].partition(":")
+        yield from items[int(start) if start else None : int(end) if end else None]
+    elif match["all"]:
+        yield from items
+    else:
+        yield from (item for item in items if _holds(match, item))
+
+
+def _descend(value: Any, name: str) -> Iterator[Any]:
+    if isinstance(value, dict):
+        if name in value:
+            yield value[name]
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from _descend(item, name)
+
+
+def _holds(match: re.Match[str], item: Any) -> bool:
+    """Whether a filter is true of an item."""
+    left = next(_find(match["left"].strip() or ".", item), None)
+    written = match["right"].strip()
+    try:
+        right = _literal(written) if written[:1] in ("'", '"') else json.loads(written)
+    except ValueError as error:
+        raise TemplateError(f"cannot read {written!r} in a filter") from error
+    if match["operator"] in ("==", "!="):
+        return (left == right) == (match["operator"] == "==")
+    compare: Callable[[Any, Any], Any] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[
+        match["operator"]
+    ]
+    both = (left, right)
+    is_ordered = all(isinstance(each, str) for each in both) or all(type(each) in (int, float) for each in both)
+    return is_ordered and bool(compare(left, right))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

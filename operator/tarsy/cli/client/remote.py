@@ -1,0 +1,198 @@
+"""Requests to the API, and its live events: the standard library's HTTP, because a command is to begin at once.
+
+Source: WHATWG HTML, "Server-sent events", section 9.2.6 "Interpreting an event stream".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib import parse
+
+from tarsy.cli.client import failures
+
+if TYPE_CHECKING:
+    import http.client
+    import urllib.error
+
+SECONDS = 30.0
+SILENCE_SECONDS = 45.0
+"""Seconds without a byte after which a stream of events is opened again; the API sends a comment every 15 s."""
+ANSWER_MAX = 64 * 1024 * 1024  # bytes
+INVESTIGATIONS = "/api/v1/investigations"
+AWAY = {429, 502, 503, 504}
+"""Status codes of an API that cannot answer now."""
+BREAK_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class LiveEvent:
+    """A server-sent event."""
+
+    type: str
+    id: str
+    data: dict[str, Any]
+
+
+class API:
+    """The API, with a person's token."""
+
+    def __init__(
+        self,
+        url: Callable[[], str],
+        *,
+        token: Callable[[], str],
+        hint: Callable[[], str] = lambda: "",
+        is_local: bool = False,
+    ) -> None:
+        """`url` and `token` are called for each request, `hint` if the API does not know the caller.
+
+        `is_local`: `url` is of this machine, behind no proxy.
+        """
+        self._hint = hint
+        self.url = url
+        self._token = token
+        import urllib.request  # here and below: it takes longer to import than the rest of a command
+
+        class NoRedirects(urllib.request.HTTPRedirectHandler):
+            """The refusal of redirects: the API sends none, and the token would go along."""
+
+            def redirect_request(self, *_: Any) -> None:
+                """Follow none."""
+
+        proxies = [urllib.request.ProxyHandler({})] if is_local else []
+        self._opener = urllib.request.build_opener(NoRedirects, *proxies)
+
+    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Return the JSON of the answer. Raises a Failure with the API's reason."""
+        import http.client
+
+        with self.open(method, path, body, **query) as response:
+            try:
+                return json.loads(response.read(ANSWER_MAX))
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                raise failures.Unreachable(f"{path}: the answer broke off: {error}") from error
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON at a path."""
+        return self.ask("GET", path, **query)
+
+    def open(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: Any
+    ) -> http.client.HTTPResponse:
+        """Return the open answer of the API. Raises a Failure with the API's reason."""
+        import http.client
+        import urllib.error
+        import urllib.request
+
+        url = self.url()
+        given = [(name, value) for name, value in query.items() if value is not None]
+        target = url + path + (f"?{parse.urlencode(given, doseq=True)}" if given else "")
+        all_headers = {"Content-Type": "application/json", **(headers or {})}
+        if token := self._token():
+            all_headers["Authorization"] = f"Bearer {token}"
+        payload = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(target, data=payload, headers=all_headers, method=method)  # noqa: S310 - http
+        seconds = SILENCE_SECONDS if (headers or {}).get("Accept") == "text/event-stream" else SECONDS
+        try:
+            response: http.client.HTTPResponse = self._opener.open(request, timeout=seconds)
+        except urllib.error.HTTPError as error:
+            raise failure(error, hint=self._hint() if error.code == 401 else "") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise failures.Unreachable(f"the API at {url} cannot be reached: {why}") from error
+        return response
+
+    def pages(self, path: str, items: str, *, after: int = 0, **query: Any) -> Iterator[tuple[list[Any], int]]:
+        """Yield the items of each page from entry `after` of the log on, and the entry to go on from."""
+        more = True
+        while more:
+            page = self.get(path, after=after, **query)
+            after, more = page["last"], page["more"]
+            yield page[items], after
+
+    def events(
+        self, path: str, *, last_id: str = "", interrupted: Callable[[str], None], deadline: float | None = None
+    ) -> Iterator[LiveEvent]:
+        """Yield live events, and go on after the last one when the connection is cut.
+
+        `interrupted` is called with the reason of each interruption. Ends when the API ends the subscription. Raises a
+        Failure if the API refuses it, or once the monotonic clock has reached `deadline`.
+        """
+        import http.client
+
+        failed = 0
+        while True:
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last_id} if last_id else {})}
+            try:
+                with self.open("GET", path, headers=headers) as response:
+                    for event in read_events(response):
+                        failed = 0
+                        last_id = event.id or last_id
+                        yield event
+                        if event.type == "subscription.ended":
+                            return
+                reason = "the stream ended"
+            except failures.Unreachable as error:
+                reason = error.message
+            except (OSError, http.client.HTTPException) as error:
+                reason = f"the connection was cut: {error}"
+            if deadline is not None and time.monotonic() >= deadline:
+                raise failures.Late("--timeout has passed")
+            if failed or not reason.startswith("the stream ended"):
+                interrupted(reason)
+            time.sleep(BREAK_SECONDS[min(failed, len(BREAK_SECONDS) - 1)])
+            failed += 1
+
+
+def read_events(response: Iterator[bytes]) -> Iterator[LiveEvent]:
+    """Yield the events of a stream of lines; one that is cut off in the middle is left out."""
+    kind, identity, data = "message", "", ""
+    for raw in response:
+        line = raw.decode("utf-8", errors="replace").rstrip("\r\n")
+        if not line:
+            if data:
+                yield LiveEvent(type=kind, id=identity, data=json.loads(data))
+            kind, identity, data = "message", "", ""
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "id":
+            identity = value
+        elif name == "data":
+            data += value
+
+
+def failure(error: urllib.error.HTTPError, *, hint: str = "") -> failures.Failure:
+    """Return the failure that an answer of the API stands for, in the API's words."""
+    import http.client
+
+    detail, faults = error.reason or "", ""
+    try:
+        problem = json.loads(error.read(ANSWER_MAX))
+        detail = str(problem["detail"])
+        faults = "".join(
+            f"\n  {fault['place']}: {fault['message']}"
+            for fault in problem.get("errors") or ()
+            if fault["message"] not in detail or fault["place"] not in detail
+        )
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        pass
+    message = f"{error.code}: {detail}{faults}" + (f"\n{hint}" if hint else "")
+    if error.code in (401, 403):
+        return failures.Refused(message)
+    if error.code == 404:
+        return failures.NotFound(message)
+    if error.code in AWAY:
+        return failures.Unreachable(message)
+    return failures.Misuse(message) if error.code in (400, 413, 422) else failures.Failure(message)
+
+
+def below(uid: str, rest: str = "") -> str:
+    """Return the path of an investigation, or one below it."""
+    return f"{INVESTIGATIONS}/{parse.quote(uid, safe='')}{rest}"

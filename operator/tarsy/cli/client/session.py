@@ -1,0 +1,325 @@
+"""The cluster and the API of one command, each connected to when it is first needed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+from urllib import parse
+
+import click
+
+from tarsy.cli.client import failures, kubectl, remote, terminal
+
+NAMES_MAX = 2000
+"""Names that are compared with a wrong one."""
+PAGE = 500
+LATEST = "@latest"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+STOPPED = 130
+"""The exit code of a command that Ctrl-C ended, as shells have it."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An investigation that a command was given, found."""
+
+    uid: str
+    name: str
+    namespace: str
+    object: dict[str, Any] | None
+    """The object in the cluster; None if it is gone or was not asked for."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """The options that all commands share, and what is made of them."""
+
+    namespace_option: str | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+    api_url: str | None = None
+    service_namespace: str = "tarsy"
+    token_file: TextIO | None = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _noted: set[str] = field(default_factory=set)
+    _without_token: str = ""
+    """The reason why requests have no token."""
+
+    def close(self) -> None:
+        """End what was started."""
+        self._stack.close()
+
+    @functools.cached_property
+    def cluster(self) -> kubectl.Kubectl:
+        """The cluster."""
+        return kubectl.Kubectl(kubeconfig=self.kubeconfig, context=self.context, user=self.user, groups=self.groups)
+
+    @functools.cached_property
+    def config(self) -> dict[str, Any]:
+        """The kubeconfig of the context."""
+        from tarsy.cli.client import kubeconfig
+
+        return kubeconfig.read(self.cluster)
+
+    @functools.cached_property
+    def namespace(self) -> str:
+        """The namespace of `-n`, else the context's."""
+        from tarsy.cli.client import kubeconfig
+
+        return self.namespace_option or kubeconfig.namespace(self.config)
+
+    @functools.cached_property
+    def token(self) -> str:
+        """The token for the API. Raises a Failure with the remedy if there is none."""
+        from tarsy.cli.client import kubeconfig
+
+        given = self.token_file.read().strip() if self.token_file else os.environ.get("TARSY_TOKEN", "")
+        return given or kubeconfig.token(self.config)
+
+    @functools.cached_property
+    def api(self) -> remote.API:
+        """The API. Raises a Failure if it cannot be used."""
+        if self.user or self.groups:
+            message = (
+                "--as is for the cluster alone: the API knows its callers by their tokens, and takes nobody's place"
+            )
+            raise failures.Refused(message)
+        if self.api_url:
+            url = self.api_url.rstrip("/")
+            if parse.urlsplit(url).scheme not in ("http", "https"):
+                raise click.UsageError(f"--api: {url} is no URL: write one with http or https")
+            is_local = parse.urlsplit(url).hostname in LOOPBACK
+            return remote.API(
+                lambda: url,
+                token=lambda: self._token_or_none(is_local=is_local),
+                hint=lambda: self._without_token,
+                is_local=is_local,
+            )
+        from tarsy.cli.client import port_forward
+
+        token = self.token
+        forward = port_forward.Forward(self.cluster, self.service_namespace)
+        self._stack.callback(forward.close)
+        forward.url()
+        return remote.API(forward.url, token=lambda: token, is_local=True)
+
+    def _token_or_none(self, *, is_local: bool) -> str:
+        """Return the token; "" without one, for an operator that serves its own machine without tokens."""
+        try:
+            return self.token
+        except failures.Failure as error:
+            if not is_local:
+                raise
+            self._without_token = error.message
+            return ""
+
+    def note(self, text: str, *, once: str = "") -> None:
+        """Print a line for people on stderr; one with `once` a single time."""
+        if once not in self._noted:
+            click.echo(terminal.clean(text), err=True)
+        if once:
+            self._noted.add(once)
+
+    def find(self, name: str | None, uid: str | None = None, *, with_object: bool = True) -> Reference:
+        """Return the investigation of a name, of `@latest` or of a uid, also if its object is gone.
+
+        Raises a Failure; that of a wrong name has the nearest ones.
+        """
+        if (name is None) == (uid is None):
+            raise click.UsageError("give a NAME, or --uid UID")
+        if uid:
+            found = self.api.get(remote.below(uid))
+            return self._reference(found, with_object=with_object)
+        assert name  # noqa: S101 - checked above
+        name = name.rpartition("/")[2]
+        if name == LATEST:
+            return self._latest(with_object=with_object)
+        try:
+            document = self.cluster.get(kubectl.path(self.namespace, name=name))
+        except failures.NotFound as error:
+            return self._gone(name, error)
+        except failures.Unreachable as error:
+            try:
+                return self._gone(name, error)
+            except failures.Unreachable:
+                raise error from None
+        return of_object(document)
+
+    def _reference(self, found: dict[str, Any], *, with_object: bool) -> Reference:
+        """Return the reference of the API's answer, with the object if it is still that one."""
+        document = None
+        if with_object:
+            with contextlib.suppress(failures.Failure):
+                document = self.cluster.get(kubectl.path(found["namespace"], name=found["name"]))
+            if document and document["metadata"]["uid"] != found["id"]:
+                document = None
+        return Reference(uid=found["id"], name=found["name"], namespace=found["namespace"], object=document)
+
+    def _gone(self, name: str, why: failures.Failure) -> Reference:
+        """Return the last investigation of a name whose object is gone, or cannot be read."""
+        try:
+            rows = self.api.get(
+                remote.INVESTIGATIONS, namespace=self.namespace, name=name, sort="-admitted_at", limit=1
+            )["items"]
+        except failures.Failure as error:
+            if isinstance(why, failures.Unreachable):
+                raise why from error
+            message = f"{self._unknown(name)} An investigation whose object is gone needs the API: {error.message}"
+            raise failures.NotFound(message) from error
+        if not rows:
+            if isinstance(why, failures.Unreachable):
+                raise why
+            raise failures.NotFound(self._unknown(name))
+        row = rows[0]
+        return Reference(uid=row["id"], name=row["name"], namespace=row["namespace"], object=None)
+
+    def _latest(self, *, with_object: bool) -> Reference:
+        """Return the newest investigation of the namespace; without the API, the newest of its objects."""
+        try:
+            rows = self.api.get(remote.INVESTIGATIONS, namespace=self.namespace, sort="-admitted_at", limit=1)["items"]
+        except failures.Failure as error:
+            self.note(f"Without the API, {LATEST} is the newest object: {error.message}")
+            newest = max(
+                (item for page in self.objects() for item in page),
+                key=lambda item: str(item["metadata"]["creationTimestamp"]),
+                default=None,
+            )
+            if newest is not None:
+                return of_object(newest)
+        else:
+            if rows:
+                return self._reference(rows[0], with_object=with_object)
+        raise failures.NotFound(f"There is no investigation in namespace {self.namespace}.")
+
+    def objects(
+        self, plural: str = kubectl.INVESTIGATIONS, **query: str | int | None
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Yield the objects of the namespace, page by page."""
+        query = {"limit": PAGE, **query}
+        while True:
+            listed = self.cluster.get(kubectl.path(self.namespace, plural), **query)
+            yield listed["items"]
+            query["continue"] = listed["metadata"].get("continue")
+            if not query["continue"]:
+                return
+
+    def names(self, plural: str = kubectl.INVESTIGATIONS) -> list[str]:
+        """Return the first names of the namespace; none if they cannot be read."""
+        try:
+            lines = self.cluster.run("get", f"{plural}.tarsy.dev", "-n", self.namespace, "--no-headers").splitlines()
+        except failures.Failure:
+            return []
+        return [line.split()[0] for line in lines[:NAMES_MAX] if line.split()]
+
+    def _unknown(self, name: str) -> str:
+        return unknown(f"investigation {name} in namespace {self.namespace}", name, self.names())
+
+
+def unknown(what: str, name: str, names: Sequence[str]) -> str:
+    """Return the message for a wrong name, with the nearest ones."""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or sorted(names)[:3]
+    there = f" The nearest: {', '.join(near)}." if near else " There is none."
+    return f"There is no {what}.{there}"
+
+
+def of_object(document: dict[str, Any]) -> Reference:
+    """Return the reference of an object."""
+    metadata = document["metadata"]
+    return Reference(uid=metadata["uid"], name=metadata["name"], namespace=metadata["namespace"], object=document)
+
+
+_COMMON = (
+    click.option("--namespace", "-n", "namespace_option", metavar="NAMESPACE", help="Else the kubeconfig's."),
+    click.option("--kubeconfig", metavar="FILE", help="Else KUBECONFIG, else ~/.kube/config."),
+    click.option("--context", metavar="NAME", help="The kubeconfig's context; else its current one."),
+    click.option("--as", "user", metavar="USER", help="Impersonate USER in the cluster; the API is not asked then."),
+    click.option("--as-group", "groups", multiple=True, metavar="GROUP", help="Impersonate a group."),
+)
+_API = (
+    click.option(
+        "--api",
+        "api_url",
+        envvar="TARSY_API",
+        show_envvar=True,
+        metavar="URL",
+        help="The API's address; else a port of this machine is forwarded to its Service.",
+    ),
+    click.option(
+        "--service-namespace",
+        default="tarsy",
+        show_default=True,
+        metavar="NAMESPACE",
+        help="The namespace of the API's Service, without --api.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.File(),
+        metavar="FILE",
+        help="A token of the cluster, - for standard input; else TARSY_TOKEN, else the kubeconfig's.",
+    ),
+)
+OPTIONS = (
+    "namespace_option",
+    "kubeconfig",
+    "context",
+    "user",
+    "groups",
+    "api_url",
+    "service_namespace",
+    "token_file",
+)
+"""The names of the parameters that `connected` adds."""
+
+
+def connected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a Session, and the Session as `session`."""
+
+    @functools.wraps(function)
+    def command(**values: Any) -> Any:
+        session = Session(**{name: values.pop(name) for name in OPTIONS})
+        try:
+            return function(session=session, **values)
+        except KeyboardInterrupt:
+            click.echo("" if sys.stderr.isatty() else "Interrupted.", err=True)
+            raise click.exceptions.Exit(STOPPED) from None
+        finally:
+            session.close()
+
+    for option in reversed((*_COMMON, *_API)):
+        command = option(command)
+    return command
+
+
+def names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Return the names of investigations that begin so, for the completion of a shell."""
+    return complete(ctx, incomplete, kubectl.INVESTIGATIONS)
+
+
+def complete(ctx: click.Context, incomplete: str, plural: str) -> list[str]:
+    """Return the names of objects that begin so, where the options before them say."""
+    given = ctx.params
+    session = Session(
+        namespace_option=given.get("namespace_option"),
+        kubeconfig=given.get("kubeconfig"),
+        context=given.get("context"),
+        user=given.get("user"),
+    )
+    latest = [LATEST] if plural == kubectl.INVESTIGATIONS and incomplete.startswith("@") else []
+    return latest + [name for name in session.names(plural) if name.startswith(incomplete)]
+
+
+def named(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the arguments that name one investigation."""
+    function = click.option("--uid", metavar="UID", help="The uid, in place of a name; also of objects that are gone.")(
+        function
+    )
+    return click.argument("name", required=False, metavar="[NAME]", shell_complete=names_begin)(function)

@@ -1,0 +1,100 @@
+"""An investigation as commands show it: the API's names, whether it was read from the API or from its object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarsy.cli.client import times
+
+ENDED = ("Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut")
+EXIT_CODES = {"Completed": 0, "CompletedWithErrors": 0, "Failed": 1, "Cancelled": 3, "TimedOut": 4}
+
+
+def from_object(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what the status of an object says, under the API's names; what only the API knows is missing."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    usage = status.get("usage") or {}
+    finished = conditions.get("Finished") or {}
+    grounded = (conditions.get("Grounded") or {}).get("status")
+    return {
+        "id": metadata["uid"],
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "alert_type": spec.get("alertType") or "",
+        "alert_data": spec.get("alertData") or "",
+        "severity": spec.get("severity"),
+        "author": status.get("author") or spec.get("author") or "",
+        "chain_name": (status.get("chain") or {}).get("name"),
+        "phase": status.get("phase") or "Pending",
+        "progress": status.get("progress") or "",
+        "current_stage": status.get("currentStage"),
+        "admitted_at": metadata["creationTimestamp"],
+        "started_at": status.get("startTime"),
+        "ended_at": status.get("completionTime"),
+        "seconds": times.since(status.get("startTime"), until=status.get("completionTime"))
+        if status.get("completionTime")
+        else None,
+        "total_tokens": usage.get("totalTokens") or 0,
+        "tool_calls": usage.get("toolCalls") or 0,
+        "llm_calls": usage.get("llmCalls") or 0,
+        "cost": usage.get("cost"),
+        "attempts": status.get("attempts") or 0,
+        "duplicates": status.get("duplicates") or 0,
+        "summary": status.get("summary") or "",
+        "headline": status.get("headline") or "",
+        "message": status.get("message") or finished.get("message") or _refusal(conditions),
+        "reason": finished.get("reason") or "",
+        "final_analysis": status.get("finalAnalysis") or "",
+        "grounded": {"True": True, "False": False}.get(str(grounded)),
+        "grounds": (conditions.get("Grounded") or {}).get("reason"),
+        "gaps": status.get("gaps") or [],
+        "stage_progress": [_stage(stage) for stage in status.get("stages") or ()],
+        "target": status.get("target") or "",
+    }
+
+
+def _refusal(conditions: dict[str, Any]) -> str:
+    accepted = conditions.get("Accepted") or {}
+    return str(accepted.get("message") or "") if accepted.get("status") == "False" else ""
+
+
+def _stage(stage: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": stage["name"],
+        "phase": stage.get("phase") or "Pending",
+        "agents": stage.get("agents") or "",
+        "started_at": stage.get("startTime"),
+        "seconds": times.since(stage.get("startTime"), until=stage.get("completionTime"))
+        if stage.get("completionTime")
+        else None,
+        "iterations": stage.get("iterations") or 0,
+        "tool_calls": stage.get("toolCalls") or 0,
+        "total_tokens": stage.get("tokens") or 0,
+        "message": stage.get("message") or "",
+    }
+
+
+def has_ended(view: dict[str, Any]) -> bool:
+    """Whether the investigation has ended."""
+    return view["phase"] in ENDED
+
+
+def headline(view: dict[str, Any]) -> str:
+    """Return the summary, or the message if there is none, in one line."""
+    return str(view.get("headline") or view["summary"] or view["message"] or "")
+
+
+def grounded(view: dict[str, Any]) -> str:
+    """Return the word of the column GROUNDED."""
+    return {True: "True", False: "False"}.get(view["grounded"], "")
+
+
+def age(view: dict[str, Any]) -> str:
+    """Return the time since the admission."""
+    return times.written(times.since(view["admitted_at"]))
+
+
+def duration(view: dict[str, Any]) -> str:
+    """Return the time from start to end, or to now."""
+    return times.written(view["seconds"] if view["seconds"] is not None else times.since(view["started_at"]))

@@ -1,0 +1,196 @@
+"""`tarsy investigate`: an alert from a file, standard input or options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tarsy.cli.client import failures, formats, kubectl, terminal, times
+from tarsy.cli.client import session as sessions
+
+ALERT_KEYS = ("alert_type", "data")
+
+
+@click.command(
+    help="Investigate an alert: a manifest of an AlertInvestigation or a posted alert (JSON with alert_type and data) "
+    "in FILE, - for standard input; or --alert with --data.",
+    epilog='Examples:\n\n\b\n  tarsy investigate --alert KubePodCrashLooping --data "web-0 restarts" --watch\n'
+    "  tarsy investigate alert.yaml --dry-run",
+)
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("-f", "--filename", metavar="FILE", help="The same as FILE, as kubectl has it.")
+@click.option("--alert", metavar="TYPE", help="The alert type.")
+@click.option("--data", metavar="TEXT", help="What is known of the alert; @FILE reads a file, - standard input.")
+@click.option("--severity", metavar="WORD", help="With --alert: its severity.")
+@click.option("--runbook", metavar="URL", help="With --alert: its runbook.")
+@click.option("--watch", is_flag=True, help="Watch it until it has ended; the exit code says how.")
+@click.option(
+    "--timeout", type=times.Duration(), metavar="DURATION", help="With --watch: stop looking, with exit code 6."
+)
+@click.option("--dry-run", is_flag=True, help="Create nothing; print the chain that would take it, and why no other.")
+@formats.option("name", "json", "yaml")
+@sessions.connected
+def command(
+    *,
+    session: sessions.Session,
+    file: str | None,
+    filename: str | None,
+    watch: bool,
+    timeout: float | None,
+    dry_run: bool,
+    form: str | None,
+    **options: str | None,
+) -> None:
+    """Investigate."""
+    source = file or filename
+    if (source is None) == (options["alert"] is None) or (file and filename):
+        raise click.UsageError("give a FILE, - for standard input, or --alert TYPE with --data TEXT")
+    if source:
+        if wrong := [f"--{name}" for name, value in options.items() if value is not None]:
+            raise click.UsageError(f"{', '.join(wrong)} cannot be used with a file")
+        document = _read(source)
+    else:
+        if not options["data"]:
+            raise click.UsageError("--alert needs --data TEXT: what is known of the alert")
+        document = {"alert_type": options["alert"], "data": _text(options["data"])}
+        document |= {name: value for name in ("severity", "runbook") if (value := options[name])}
+    is_manifest = "kind" in document
+    if dry_run:
+        _explain(session, document, is_manifest=is_manifest, form=form)
+        return
+    created = _created(session, document) if is_manifest else _posted(session, document)
+    if form in ("json", "yaml"):
+        formats.print_document(created, form)
+    name, namespace, message = _identity(created)
+    if form in (None, "name"):
+        click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(name)}{'' if form else ' created'}")
+    if message:
+        session.note(message)
+    if namespace != session.namespace:
+        session.note(f"It is in namespace {namespace}: tarsy watch {name} -n {namespace}")
+    if watch:
+        from tarsy.cli import follow
+
+        session.namespace = namespace
+        raise click.exceptions.Exit(follow.show(session, name, None, timeout=timeout, form=None))
+
+
+def _identity(created: dict[str, Any]) -> tuple[str, str, str]:
+    """Return name and namespace of what was created, and the API's remark if there is one."""
+    if "metadata" in created:
+        metadata = created["metadata"]
+        return metadata["name"], metadata["namespace"], ""
+    remark = created["message"] if "no chain takes" in created["message"] else ""
+    return created["name"], created["namespace"], remark
+
+
+def _text(data: str) -> str:
+    """Return the text that --data means. Raises a Failure if a file cannot be read."""
+    if data == "-":
+        return sys.stdin.read()
+    if not data.startswith("@"):
+        return data
+    return _file(data[1:])
+
+
+def _file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise failures.Misuse(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _read(source: str) -> dict[str, Any]:
+    """Return the manifest or the posted alert of a file. Raises a Failure that says what it should have."""
+    text = sys.stdin.read() if source == "-" else _file(source)
+    try:
+        document = json.loads(text)
+    except ValueError:
+        import yaml
+
+        try:
+            documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        except yaml.YAMLError as error:
+            raise failures.Misuse(f"{source} is neither JSON nor YAML: {error}") from error
+        if len(documents) != 1:
+            raise failures.Misuse(f"{source} has {len(documents)} documents: give one") from None
+        document = documents[0]
+    if not isinstance(document, dict) or not ("kind" in document or all(key in document for key in ALERT_KEYS)):
+        raise failures.Misuse(f"{source} is neither an AlertInvestigation nor an alert with alert_type and data")
+    if document.get("kind", "AlertInvestigation") != "AlertInvestigation":
+        raise failures.Misuse(f"{source} is of kind {document['kind']}, not AlertInvestigation")
+    return document
+
+
+def _created(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Create an object of a manifest, in the caller's namespace unless it names one."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise failures.Misuse("metadata: give a name or a generateName")
+    namespace = str(metadata.get("namespace") or session.namespace)
+    arguments = ("create", "-f", "-", "-n", namespace, "--validate=strict", "-o", "json")
+    created: dict[str, Any] = json.loads(session.cluster.run(*arguments, stdin=json.dumps(manifest)))
+    return created
+
+
+def _posted(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
+    """Post an alert to the API; in the namespace of -n, where one is given, create its object."""
+    if session.namespace_option is None:
+        queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert)
+        return queued
+    if alert.get("mcp"):
+        raise click.UsageError("an alert with mcp is posted to the API, which knows its namespace: leave -n out")
+    data = alert["data"] if isinstance(alert["data"], str) else json.dumps(alert["data"], ensure_ascii=False)
+    spec = {"alertType": alert["alert_type"], "alertData": data}
+    spec |= {"severity": alert["severity"]} if alert.get("severity") else {}
+    spec |= {"runbookURL": alert["runbook"]} if alert.get("runbook") else {}
+    slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["alert_type"].lower())
+    return _created(
+        session,
+        {
+            "apiVersion": "tarsy.dev/v1alpha1",
+            "kind": "AlertInvestigation",
+            "metadata": {"generateName": f"{slug.strip('-')[:50].rstrip('-') or 'alert'}-"},
+            "spec": spec,
+        },
+    )
+
+
+def _explain(session: sessions.Session, document: dict[str, Any], *, is_manifest: bool, form: str | None) -> None:
+    """Print the chain that would take an alert. Raises a Failure with the reason if none would."""
+    spec = document.get("spec") or {} if is_manifest else {}
+    alert_type = str(spec.get("alertType", "")) if is_manifest else str(document["alert_type"])
+    if name := (spec.get("chainRef") or {}).get("name"):
+        namespace = (document.get("metadata") or {}).get("namespace") or session.namespace
+        chain = session.cluster.get(kubectl.path(namespace, kubectl.CHAINS, str(name)))
+        match = {"alert_type": alert_type, "chain_name": name, "conditions": chain.get("status", {}).get("conditions")}
+        if form in ("json", "yaml"):
+            formats.print_document(match, form)
+        else:
+            click.echo(f"chain {terminal.clean_line(str(name))} takes it, because spec.chainRef names it")
+        return
+    match = session.api.get("/api/v1/chain-match", alert_type=alert_type)
+    if form in ("json", "yaml"):
+        formats.print_document(match, form)
+    elif match["ready"] and form == "name":
+        click.echo(f"agentchain.tarsy.dev/{terminal.clean_line(match['chain_name'])}")
+    elif match["ready"]:
+        investigated_as = match["investigated_as"]
+        because = (
+            f"because it has alert type {alert_type}"
+            if investigated_as == alert_type
+            else f"as {investigated_as}, the default alert type: no chain has alert type {alert_type}"
+        )
+        click.echo(terminal.clean_line(f"chain {match['chain_name']} takes it, {because}"))
+        for server in match["selectable_servers"]:
+            if server["is_own"]:
+                tools = (
+                    "its tools are not known yet" if server["tool_names"] is None else ", ".join(server["tool_names"])
+                )
+                click.echo(terminal.clean_line(f"  {server['name']}: {tools}"))
+    if not match["ready"]:
+        raise failures.Failure(f"{match['chain_name'] or 'no chain'}: {match['reason']}: {match['message']}")

@@ -1,0 +1,233 @@
+"""`tarsy list`: investigations from the API; from the cluster's objects where the API cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+
+from tarsy.cli.client import failures, formats, kubectl, remote, terminal, times, views
+from tarsy.cli.client import session as sessions
+
+PHASES = (
+    "Queued",
+    "Running",
+    "Suspended",
+    "Cancelling",
+    "Completed",
+    "CompletedWithErrors",
+    "Failed",
+    "Cancelled",
+    "TimedOut",
+)
+SORTS = {
+    "age": "admitted_at",
+    "created": "admitted_at",
+    "ended": "ended_at",
+    "alert": "alert_type",
+    "chain": "chain",
+    "author": "author",
+    "name": "name",
+    ".metadata.creationTimestamp": "admitted_at",
+    ".metadata.name": "name",
+    ".spec.alertType": "alert_type",
+}
+PAGE_MAX = 100
+COLUMNS = ("NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE")
+WIDE = ("SEVERITY", "STAGE", "DURATION", "TOKENS", "COST", "UID")
+SUMMARY_MAX = 60
+
+
+@click.command(
+    help="List investigations, newest first.",
+    epilog="Examples:\n\n\b\n  tarsy list\n  tarsy list -n shop --phase Failed --since 1d -o wide",
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces, from the cluster's objects.")
+@click.option("--phase", "phases", multiple=True, type=click.Choice(PHASES, case_sensitive=False), help="Several: or.")
+@click.option("--alert", metavar="TYPE", help="Of this alert type.")
+@click.option("--chain", metavar="NAME", help="Of this chain.")
+@click.option("--severity", metavar="WORD", help="Of alerts with this severity.")
+@click.option("--since", type=times.Moment(), metavar="TIME", help="Admitted since: 15m, 2d, or an RFC 3339 time.")
+@click.option("--search", metavar="WORDS", help="With these words in alert, analysis or summary.")
+@click.option("-l", "--selector", metavar="LABELS", help="Of objects with these labels.")
+@click.option("--field-selector", metavar="FIELDS", help="Of objects with spec.alertType, status.phase or so.")
+@click.option(
+    "--sort-by",
+    type=click.Choice([*SORTS, *(f"-{key}" for key in SORTS)]),
+    metavar="KEY",
+    help="age, ended, alert, chain, author or name; - before it reverses; else -age.",
+)
+@click.option("--limit", type=click.IntRange(min=0), default=25, show_default=True, help="0 is all, page by page.")
+@click.option("--cursor", metavar="TEXT", help="Go on where a list stopped.")
+@formats.option("wide", "name", "json", "jsonl", "yaml")
+@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@sessions.connected
+def command(*, session: sessions.Session, form: str | None, no_headers: bool, **filters: Any) -> None:
+    """List investigations."""
+    reads_objects = filters["all_namespaces"] or filters["selector"] or filters["field_selector"]
+    if reads_objects:
+        pages = _objects(session, filters)
+    else:
+        try:
+            session.api  # noqa: B018 - it may not be usable
+            pages = _rows(session, filters)
+            first = next(pages, None)
+        except (failures.Unreachable, failures.Refused) as error:
+            if isinstance(error, failures.Refused) and "may not list" in error.message:
+                raise
+            _refuse_what_needs_the_api(filters, error)
+            session.note(f"Without the API, this is one page of the cluster's objects, by name: {error.message}")
+            filters["limit"] = min(filters["limit"] or PAGE_MAX, PAGE_MAX)
+            pages = _objects(session, filters)
+            first = next(pages, None)
+        pages = _chained(first, pages)
+    _print(session, pages, form=form, no_headers=no_headers, all_namespaces=filters["all_namespaces"])
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    if first is not None:
+        yield first
+        yield from rest
+
+
+Page = tuple[list[dict[str, Any]], list[dict[str, Any]], str]
+"""The documents as they were read, their views, and the cursor of the next page."""
+
+
+def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
+    """Yield the API's pages."""
+    left = filters["limit"] or None
+    cursor = filters["cursor"]
+    since: datetime | None = filters["since"]
+    sort = filters["sort_by"] or "-age"
+    key = ("-" if sort.startswith("-") else "") + SORTS[sort.removeprefix("-")]
+    query = {
+        "namespace": session.namespace,
+        "phase": list(filters["phases"]) or None,
+        "alert_type": filters["alert"],
+        "chain": filters["chain"],
+        "severity": filters["severity"],
+        "since": since.isoformat() if since else None,
+        "q": filters["search"],
+        "sort": key,
+    }
+    while True:
+        page = session.api.get(remote.INVESTIGATIONS, **query, cursor=cursor, limit=min(left or PAGE_MAX, PAGE_MAX))
+        cursor = page["next"]
+        left = left - len(page["items"]) if left else None
+        yield page["items"], page["items"], cursor or ""
+        if not cursor or (left is not None and left <= 0):
+            return
+
+
+def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
+    """Yield pages of the cluster's objects. Raises a UsageError for a filter that the cluster does not have."""
+    alone = [
+        f"--{name.replace('_', '-')}" for name in ("chain", "severity", "since", "search", "sort_by") if filters[name]
+    ]
+    if alone:
+        raise click.UsageError(
+            f"{', '.join(alone)} cannot be used with -A, -l or --field-selector: the cluster has no such filter"
+        )
+    selected = [filters["field_selector"]] if filters["field_selector"] else []
+    selected += [f"spec.alertType={filters['alert']}"] if filters["alert"] else []
+    if len(filters["phases"]) > 1:
+        raise click.UsageError("only one --phase can be used with -A, -l or --field-selector, or without the API")
+    selected += [f"status.phase={phase}" for phase in filters["phases"]]
+    left = filters["limit"] or None
+    where = None if filters["all_namespaces"] else session.namespace
+    cursor = filters["cursor"]
+    while True:
+        listed = session.cluster.get(
+            kubectl.path(where),
+            labelSelector=filters["selector"],
+            fieldSelector=",".join(selected),
+            limit=min(left or PAGE_MAX, PAGE_MAX),
+            **{"continue": cursor},
+        )
+        cursor = listed["metadata"].get("continue") or ""
+        items = listed["items"]
+        left = left - len(items) if left else None
+        yield items, [views.from_object(item) for item in items], cursor
+        if not cursor or (left is not None and left <= 0):
+            return
+
+
+def _refuse_what_needs_the_api(filters: dict[str, Any], error: failures.Failure) -> None:
+    """Raise the API's failure if the list asks for what only the API has."""
+    alone = [
+        f"--{name.replace('_', '-')}"
+        for name in ("chain", "severity", "since", "search", "sort_by", "cursor")
+        if filters[name]
+    ]
+    if len(filters["phases"]) > 1:
+        alone.append("--phase, several times,")
+    if alone:
+        raise type(error)(f"{', '.join(alone)} needs the API: {error.message}") from error
+
+
+def _print(
+    session: sessions.Session, pages: Iterator[Page], *, form: str | None, no_headers: bool, all_namespaces: bool
+) -> None:
+    """Print the pages one after the other."""
+    items = formats.Items(form) if form and form not in ("wide", "name") else None
+    widths: list[int] = []
+    count, more = 0, ""
+    for documents, shown, cursor in pages:
+        more = cursor
+        if items:
+            items.print(documents)
+        elif form == "name":
+            for view in shown:
+                click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(view['name'])}")
+        elif shown:
+            header = None if no_headers or count else _header(form, all_namespaces=all_namespaces)
+            rows = [_row(view, form, all_namespaces=all_namespaces) for view in shown]
+            for line in terminal.table(rows, header=header, widths=widths):
+                click.echo(line)
+        count += len(documents)
+    if items:
+        items.end()
+    if not count:
+        session.note(f"No investigations{'' if all_namespaces else f' in namespace {session.namespace}'} fit.")
+    elif more:
+        session.note(f"There are more: add --cursor {more}, or --limit 0 for all.")
+
+
+def _header(form: str | None, *, all_namespaces: bool) -> list[str]:
+    return [*(["NAMESPACE"] if all_namespaces else []), *COLUMNS, *(WIDE if form == "wide" else ())]
+
+
+def _row(view: dict[str, Any], form: str | None, *, all_namespaces: bool) -> list[str]:
+    """Return the cells of an investigation."""
+    summary = terminal.clean_line(views.headline(view))
+    cells = [
+        *([view["namespace"]] if all_namespaces else []),
+        view["name"],
+        view["alert_type"],
+        view["chain_name"] or "",
+        view["phase"],
+        views.grounded(view),
+        view["progress"],
+        summary if form == "wide" else terminal.cut(summary, SUMMARY_MAX),
+        views.age(view),
+    ]
+    if form == "wide":
+        cells += [
+            view["severity"] or "",
+            view["current_stage"] or "",
+            views.duration(view),
+            str(view["total_tokens"]),
+            view["cost"] or "",
+            view["id"],
+        ]
+    return cells
+
+
+def print_one(view: dict[str, Any], *, no_headers: bool) -> None:
+    """Print an investigation as a list would."""
+    header = None if no_headers else _header("wide", all_namespaces=False)
+    for line in terminal.table([_row(view, "wide", all_namespaces=False)], header=header):
+        click.echo(line)

@@ -1,0 +1,178 @@
+"""`tarsy get`, `events` and `export`: one investigation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tarsy.cli.client import failures, formats, remote, terminal, times, views
+from tarsy.cli.client import session as sessions
+
+CHUNK = 64 * 1024
+
+
+def details(session: sessions.Session, found: sessions.Reference) -> tuple[dict[str, Any], failures.Failure | None]:
+    """Return the API's answer on an investigation; without the API what its object says, and why.
+
+    Raises the API's failure if there is no object.
+    """
+    try:
+        return session.api.get(remote.below(found.uid)), None
+    except failures.Failure as error:
+        if found.object is None:
+            raise
+        return views.from_object(found.object), error
+
+
+@click.command(
+    help="Show an investigation with its result. -o json prints the object, or the API's answer if the object is gone.",
+    epilog="Examples:\n\n\b\n  tarsy get web-crash\n  tarsy get @latest -o jsonpath={.status.phase}",
+)
+@sessions.named
+@formats.option("wide", "name", "json", "jsonl", "yaml")
+@click.option("--no-headers", is_flag=True, help="With -o wide: without the line of column names.")
+@sessions.connected
+def get(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
+    """Show one."""
+    found = session.find(name, uid)
+    if form == "name":
+        click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(found.name)}")
+    elif form == "wide":
+        from tarsy.cli import lists
+
+        lists.print_one(details(session, found)[0], no_headers=no_headers)
+    elif form:
+        if found.object is None:
+            session.note(f"The object of {found.name} is gone, or cannot be read; this is the API's answer.")
+        formats.print_document(found.object or session.api.get(remote.below(found.uid)), form)
+    else:
+        view, why = details(session, found)
+        if why:
+            session.note(f"Without the API, this is what the object says: {why.message}")
+        elif found.object is None:
+            session.note("Its object is gone, or cannot be read.")
+        for line in description(view):
+            click.echo(line)
+
+
+def description(view: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines that describe an investigation."""
+    grounds = f" ({view['grounds']})" if view.get("grounds") else ""
+    facts = [
+        ("Name", view["name"]),
+        ("Namespace", view["namespace"]),
+        ("UID", view["id"]),
+        ("Alert", f"{view['alert_type']}{' ' + view['severity'] if view['severity'] else ''}"),
+        ("Chain", view["chain_name"] or ""),
+        ("Phase", view["phase"]),
+        ("Reason", view.get("reason") or ""),
+        ("Message", view["message"]),
+        ("Waits for", view.get("waits_for") or ""),
+        ("Grounded", f"{views.grounded(view)}{grounds}" if view["grounded"] is not None else ""),
+        ("Progress", view["progress"]),
+        ("Age", views.age(view)),
+        ("Duration", views.duration(view)),
+        ("Tokens", str(view["total_tokens"]) if view["total_tokens"] else ""),
+        ("Cost", view["cost"] or ""),
+        ("Repeats", str(view["duplicates"]) if view["duplicates"] else ""),
+        ("Follows", (view.get("previous") or {}).get("name") or ""),
+    ]
+    for label, value in facts:
+        if value:
+            shown = terminal.clean_line(value)
+            yield f"{label + ':':<12}{terminal.coloured(shown) if label == 'Phase' else shown}"
+    if stages := view["stage_progress"]:
+        yield ""
+        yield from terminal.table(
+            [(stage["name"], stage["phase"], times.written(stage["seconds"]), stage["message"]) for stage in stages],
+            header=("STAGE", "STATUS", "DURATION", "MESSAGE"),
+        )
+    for gap in view["gaps"]:
+        yield ""
+        yield f"Not looked at: {terminal.clean_line(gap['tool'])}: {terminal.clean_line(gap['reason'])}"
+    for title, text in (("Summary", view["summary"]), ("Final analysis", view["final_analysis"])):
+        if text:
+            yield f"\n{title}:\n{terminal.clean(text)}"
+
+
+@click.command(
+    help="Show what happened in an investigation, event by event.",
+    epilog="Examples:\n\n\b\n  tarsy events web-crash\n  tarsy events web-crash -o jsonl",
+)
+@sessions.named
+@formats.option("wide", "json", "jsonl", "yaml")
+@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@sessions.connected
+def events(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
+    """Show the timeline."""
+    found = session.find(name, uid, with_object=False)
+    items = formats.Items(form) if form and form != "wide" else None
+    header: tuple[str, ...] | None = None if no_headers else ("TIME", "TYPE", "STATUS", "STAGE", "TEXT")
+    widths: list[int] = []
+    for page, _ in session.api.pages(remote.below(found.uid, "/timeline"), "events"):
+        if items:
+            items.print(page)
+            continue
+        rows = [_event_row(event, columns=0 if form == "wide" else 80) for event in page]
+        for line in terminal.table(rows, header=header, widths=widths):
+            click.echo(line)
+        header = None
+    if items:
+        items.end()
+
+
+def _event_row(event: dict[str, Any], *, columns: int) -> tuple[str, ...]:
+    """Return the cells of an event; `columns` of its text, 0 for all."""
+    metadata = event["metadata"]
+    tool = f"{metadata['server_name']}.{metadata['tool_name']} " if "tool_name" in metadata else ""
+    text = terminal.clean_line(tool + (event["content"] or str(metadata.get("arguments") or "")))
+    shown = terminal.cut(text, columns) if columns else text
+    return event["created_at"][:19] + "Z", event["type"], event["status"], event["stage"], shown
+
+
+@click.command(
+    help="Write a whole investigation as one file.",
+    epilog="Examples:\n\n\b\n  tarsy export web-crash > crash.md\n  tarsy export web-crash -o json --file crash.json",
+)
+@sessions.named
+@formats.option("markdown", "json")
+@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@sessions.connected
+def export(
+    *, session: sessions.Session, name: str | None, uid: str | None, form: str | None, path: Path | None
+) -> None:
+    """Write an export."""
+    found = session.find(name, uid, with_object=False)
+    target = remote.below(found.uid, "/export")
+    with session.api.open("GET", target, format=form or "markdown") as response:
+        if path is None:
+            for chunk in _chunks(response):
+                shown = chunk.decode("utf-8", errors="replace")
+                clean = terminal.clean_json if form == "json" else terminal.clean
+                click.echo(clean(shown) if sys.stdout.isatty() else shown, nl=False)
+            return
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            with partial.open("wb") as file:
+                for chunk in _chunks(response):
+                    file.write(chunk)
+            partial.replace(path)
+        except OSError as error:
+            raise failures.Failure(f"{path}: {error.strerror or error}") from error
+        finally:
+            partial.unlink(missing_ok=True)
+    session.note(f"Written to {path}.")
+
+
+def _chunks(response: Any) -> Iterator[bytes]:
+    """Yield an answer in whole lines. Raises a Failure if it breaks off."""
+    import http.client
+
+    try:
+        yield from response
+    except (OSError, http.client.HTTPException) as error:
+        raise failures.Unreachable(f"the export broke off: {error}") from error

@@ -1,0 +1,22 @@
+"""The reference of the commands, and the examples in their help."""
+
+from __future__ import annotations
+
+import pytest
+from tarsy_dev import commands
+
+ALL = dict(commands.commands())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_an_example_of_itself(name: str) -> None:
+    found = commands.examples(ALL[name])
+
+    assert found
+    assert all(example.startswith(f"tarsy {name}") for example in found)
+
+
+def test_every_command_is_on_the_page() -> None:
+    (page,) = commands.pages().values()
+
+    assert all(f"\n## {name}\n" in page for name in ALL)
