@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from support import archives
+from tarsy_dev import assets
 from tarsy_dev.node import builds, machine, requirements
+
+_ARCHIVE = pytest.StashKey[Path]()
+"""The archive of the images."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the node's programs and the images before the first test: that may take longer than a test's timeout."""
+    fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    if session.config.option.collectonly or "node" not in fixtures or requirements.missing(images=True):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        for name in assets.NODE_PROGRAMS:
+            assets.program(name)
+        if "images" in fixtures:
+            session.config.stash[_ARCHIVE] = builds.archive(
+                Path(tempfile.mkdtemp(prefix="tarsy-images-")) / "images.tar"
+            )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if archive := config.stash.get(_ARCHIVE, None):
+        archive.unlink()
+        archive.parent.rmdir()
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +47,11 @@ def node(tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]) ->
 
 
 @pytest.fixture(scope="session")
-def images(node: machine.Machine, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, archives.Image]:
+def images(node: machine.Machine, request: pytest.FixtureRequest) -> Mapping[str, archives.Image]:
     """The product's image and those around it, built and known to the node, by their names."""
-    archive = builds.archive(tmp_path_factory.mktemp("images") / "images.tar")
+    archive = request.config.stash[_ARCHIVE]
     node.import_image(archive)
-    found = archives.read(archive)
-    archive.unlink()
-    return found
+    return archives.read(archive)
 
 
 @pytest.fixture

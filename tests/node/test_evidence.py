@@ -1,43 +1,75 @@
-"""What reaches the model of pods that fail for real, each in a way of its own, by the chain that is built in.
+"""Evidence of real failures that reaches the model, by the chain that is built in.
 
-All fail at once, each with the alert that kube-prometheus fires for it; then each is investigated.
+Each failure has a namespace and an alert of its own, in the words of kube-prometheus's rules. With TARSY_RECORD=1 the
+answers of kubernetes-mcp-server are written to `tests/captures/kubernetes-mcp-server`, for tests that need no node.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.installation import NAMESPACE, Installation
-from tarsy_dev.node import machine
+from tarsy_dev.node import addresses, builds, machine
 
 pytestmark = [pytest.mark.node, pytest.mark.nightly, pytest.mark.timeout(1200)]
 
-PLACE = "evidence"
+POD = "app-0"
+CAPTURES = Path(__file__).parents[1] / "captures" / "kubernetes-mcp-server"
+ALERTS = {
+    "KubePodCrashLooping": (
+        'Pod {namespace}/{pod} (app) is in waiting state (reason: "CrashLoopBackOff") on cluster .',
+        "Pod is crash looping.",
+    ),
+    "KubePodNotReady": (
+        "Pod {namespace}/{pod} has been in a non-ready state for longer than 15 minutes on cluster .",
+        "Pod has been in a non-ready state for more than 15 minutes.",
+    ),
+    "KubeContainerWaiting": (
+        "pod/{pod} in namespace {namespace} on container app has been in waiting state for longer than 1 hour.",
+        "Pod container waiting longer than 1 hour",
+    ),
+}
+"""The alerts, with their descriptions and summaries."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A pod that fails, how its status shows that, and what of it the model has to be told."""
+    """A pod that fails."""
 
     alert: str
     pod: dict[str, Any]
-    shows: str
-    """Text of the pod as JSON, or of its events, once it has failed."""
+    symptom: str
+    """A pattern of the pod as JSON, or of its events, once it has failed."""
     evidence: tuple[str, ...]
+    """Patterns of the text that the model has to get."""
     beside: list[dict[str, Any]] = field(default_factory=list)
-    """Objects that have to be there before it."""
+    """Objects that are created before it."""
 
 
-def pod(*arguments: str, beside: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
-    """The spec of a pod with one container, and what stands `beside` its containers."""
+def pod(*arguments: str, spec: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """The spec of a pod with one container, and more of its `spec`."""
     whole = {"name": "app", "image": "localhost/peer:1", "imagePullPolicy": "IfNotPresent", "args": list(arguments)}
-    return {"terminationGracePeriodSeconds": 0, "containers": [whole | container], **(beside or {})}
+    return {"terminationGracePeriodSeconds": 0, "containers": [whole | container], **(spec or {})}
+
+
+def connecting(host: str) -> dict[str, Any]:
+    """The spec of a pod that ends with an error when it cannot connect to a host's port 5432."""
+    code = f"""
+import socket, sys
+try:
+    socket.create_connection(("{host}", 5432), timeout=2)
+except OSError as error:
+    sys.exit(f"fatal: cannot connect to {host}:5432: {{error}}")
+"""
+    return pod(image=builds.TARSY, imagePullPolicy="Never", command=["python3", "-c", code])
 
 
 def claim(name: str) -> dict[str, Any]:
@@ -46,15 +78,40 @@ def claim(name: str) -> dict[str, Any]:
 
 
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "settings"}, "stringData": {"url": "x"}}
+STORE: list[dict[str, Any]] = [
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "store", "labels": {"app": "store"}},
+        "spec": pod("serve", "tcp:5432"),
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "store"},
+        "spec": {"selector": {"app": "store"}, "ports": [{"port": 5432}]},
+    },
+    {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "store-is-for-billing"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "store"}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "billing"}}}]}],
+        },
+    },
+]
+"""A Service, and the policy that shuts it for all but one app."""
+
 FAILURES = {
     "crash": Failure(
-        "KubePodCrashLooping", pod("exit", "3"), "CrashLoopBackOff", ("exitCode: 3|exit code 3|status 3",)
+        "KubePodCrashLooping", pod("exit", "3"), "CrashLoopBackOff", ("ends with status 3", "exitCode: 3")
     ),
     "memory": Failure(
         "KubePodCrashLooping",
         pod("memory", resources={"limits": {"memory": "48Mi"}}),
         "OOMKilled",
-        ("OOMKilled", "137"),
+        ("OOMKilled", "exitCode: 137"),
     ),
     "probe": Failure(
         "KubePodNotReady",
@@ -75,22 +132,19 @@ FAILURES = {
         ("no-such-program", "no such file or directory"),
     ),
     "size": Failure(
-        "KubePodNotReady",
-        pod(resources={"requests": {"cpu": "500"}}),
-        "Insufficient cpu",
-        ("Insufficient cpu",),
+        "KubePodNotReady", pod(resources={"requests": {"cpu": "500"}}), "Insufficient cpu", ("Insufficient cpu",)
     ),
     "selector": Failure(
         "KubePodNotReady",
-        pod(beside={"nodeSelector": {"disk": "fast"}}),
+        pod(spec={"nodeSelector": {"disk": "fast"}}),
         "didn't match Pod's node affinity/selector",
         ("didn't match Pod's node affinity/selector",),
     ),
     "volume": Failure(
         "KubePodNotReady",
-        pod(beside={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}),
+        pod(spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}),
         "unbound immediate PersistentVolumeClaims|storageclass.*not found",
-        ("PersistentVolumeClaim|persistentvolumeclaim",),
+        ("(?i)persistentvolumeclaim", "(?i)storageclass"),
         beside=[claim("data")],
     ),
     "secret": Failure(
@@ -102,46 +156,121 @@ FAILURES = {
     ),
     "init": Failure(
         "KubePodNotReady",
-        pod(beside={"initContainers": [{"name": "wait", "image": "localhost/peer:1", "args": ["sleep"]}]}),
+        pod(spec={"initContainers": [{"name": "wait", "image": "localhost/peer:1", "args": ["sleep"]}]}),
         '"started": true',
-        ("ContainersNotInitialized|PodInitializing",),
+        ("ContainersNotInitialized|PodInitializing", "wait"),
+    ),
+    "dns": Failure(
+        "KubePodCrashLooping",
+        connecting("store.billing.svc"),
+        "CrashLoopBackOff",
+        ("cannot connect to store.billing.svc:5432", "Name or service not known"),
+    ),
+    "policy": Failure(
+        "KubePodCrashLooping",
+        connecting("store"),
+        "CrashLoopBackOff",
+        ("cannot connect to store:5432", "timed out"),
+        beside=STORE,
     ),
 }
+TAINTED = Failure("KubePodNotReady", pod("sleep"), "untolerated taint", (r"untolerated taint\(?s?\)?.*dedicated",))
+PRESSED = Failure("KubePodNotReady", pod("sleep"), "disk-pressure", ("untolerated taint.*disk-pressure",))
 
 
 @pytest.fixture(scope="module")
 def installation(
     node: machine.Machine, images: object, helm: object, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    """A release for the whole module, and every failure at work."""
+    """A release for the whole module, and the failures that need no change of the node."""
     around = Installation(node, mode="single", folder=tmp_path_factory.mktemp("evidence"))
     around.surround()
     around.install()
-    node.create_namespace(PLACE)
-    items = []
     for name, failure in FAILURES.items():
-        items += failure.beside
-        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": failure.pod})
-    made = {"apiVersion": "v1", "kind": "List", "items": items}
-    node.kubectl("create", "-f", "-", input=json.dumps(made), namespace=PLACE)
+        fail(around, name, failure)
     yield around
-    around.shell(f"helm uninstall tarsy --namespace {NAMESPACE} --wait; kubectl delete namespace {NAMESPACE} {PLACE}")
+    around.shell(f"helm uninstall tarsy --namespace {NAMESPACE} --wait; kubectl delete namespace {NAMESPACE}")
+    node.kubectl("delete", "namespace", "--wait=false", *(namespace_of(name) for name in (*FAILURES, "taint", "disk")))
+
+
+def namespace_of(name: str) -> str:
+    return f"evidence-{name}"
+
+
+def fail(installation: Installation, name: str, failure: Failure) -> None:
+    """Create the pod of a failure, and what stands beside it."""
+    installation.node.create_namespace(namespace_of(name))
+    failing = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD}, "spec": failure.pod}
+    made = {"apiVersion": "v1", "kind": "List", "items": [*failure.beside, failing]}
+    installation.node.kubectl("create", "-f", "-", input=json.dumps(made), namespace=namespace_of(name))
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_cause_of_a_failure_reaches_the_model(installation: Installation, name: str) -> None:
-    failure = FAILURES[name]
-    wait_until_shown(installation, name, failure.shows)
-    alert = {
-        "labels": {
-            "alertname": failure.alert,
-            "namespace": PLACE,
-            "pod": name,
-            "container": "app",
-            "severity": "warning",
-        },
-        "annotations": {"description": f"Pod {PLACE}/{name} has a problem", "summary": failure.alert},
+    check(installation, name, FAILURES[name])
+
+
+def test_model_may_read_the_policy_that_shuts_a_service_out(installation: Installation) -> None:
+    """The logs show only that nothing answers: the cause is an object, which the built-in agent's tools can list."""
+    arguments: dict[str, Any] = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "namespace": namespace_of("policy"),
     }
+    assert "store-is-for-billing" in ask_server(installation, {"resources_list": arguments})["resources_list"]
+
+
+def test_taint_that_keeps_a_pod_pending_reaches_the_model(installation: Installation) -> None:
+    installation.node.kubectl("taint", "node", addresses.NODE, "dedicated=gpu:NoSchedule")
+    try:
+        fail(installation, "taint", TAINTED)
+        check(installation, "taint", TAINTED)
+    finally:
+        installation.node.kubectl("taint", "node", addresses.NODE, "dedicated-")
+
+
+def test_disk_pressure_of_a_node_reaches_the_model(installation: Installation) -> None:
+    """By the alert of a pod that stays pending, and by the node's own. With a soft limit nothing is evicted."""
+    node = installation.node
+    soft = {"nodefs.available": "99%"}
+    node.restart("kubelet", evictionSoft=soft, evictionSoftGracePeriod={"nodefs.available": "1h"})
+    try:
+        node.kubectl("wait", f"node/{addresses.NODE}", "--for=condition=DiskPressure", "--timeout=90s")
+        fail(installation, "disk", PRESSED)
+        check(installation, "disk", PRESSED)
+        labels = {"alertname": "KubeNodePressure", "node": addresses.NODE, "condition": "DiskPressure"}
+        description = (
+            f"{addresses.NODE} on cluster  has active Condition DiskPressure. This is caused by resource usage "
+            "exceeding eviction thresholds."
+        )
+        told = investigate(installation, "pressure", labels, description, "Node has as active Condition.")
+        assert "NodeHasDiskPressure" in told
+    finally:
+        node.restart("kubelet")
+        node.kubectl("wait", f"node/{addresses.NODE}", "--for=condition=DiskPressure=false", "--timeout=90s")
+
+
+def check(installation: Installation, name: str, failure: Failure) -> None:
+    """Wait until the pod has failed, have its alert investigated, and look for the evidence in the model's requests."""
+    namespace = namespace_of(name)
+    wait_until_failed(installation, namespace, failure.symptom)
+    labels = {
+        "alertname": failure.alert,
+        "namespace": namespace,
+        "pod": POD,
+        "container": "app",
+        "severity": "warning",
+    }
+    description, summary = ALERTS[failure.alert]
+    told = investigate(installation, name, labels, description.format(namespace=namespace, pod=POD), summary)
+    record(installation, name)
+    missing = [pattern for pattern in failure.evidence if not re.search(pattern, told)]
+    assert not missing, told
+
+
+def investigate(installation: Installation, name: str, labels: dict[str, str], description: str, summary: str) -> str:
+    """Have an alert investigated; return the texts of the last request to the model, a line each."""
+    alert = {"labels": labels, "annotations": {"description": description, "summary": summary}}
     made = {
         "apiVersion": "tarsy.dev/v1alpha1",
         "kind": "AlertInvestigation",
@@ -151,19 +280,56 @@ def test_cause_of_a_failure_reaches_the_model(installation: Installation, name: 
     installation.node.kubectl("create", "-f", "-", input=json.dumps(made))
     installation.kubectl("wait", f"inv/{name}", "--for=condition=Complete", "--timeout=180s", timeout=190)
     path = "/api/v1/namespaces/model/services/model:8080/proxy/log"
-    asked = [json.dumps(each) for each in json.loads(installation.node.kubectl("get", "--raw", path))]
-    told = [each for each in asked if f"{PLACE}/{name} has a problem" in each]
-    assert told, "the model was asked about it"
-    missing = [each for each in failure.evidence if not any(one in told[-1] for one in each.split("|"))]
-    assert not missing, told[-1]
+    requests = json.loads(installation.node.kubectl("get", "--raw", path))
+    bodies = [request["body"] for request in requests if request["key"][0] == f"{NAMESPACE}/{name}"]
+    assert bodies, "the model was asked nothing"
+    return "\n".join(texts(bodies[-1]["contents"]))
 
 
-def wait_until_shown(installation: Installation, name: str, text: str) -> None:
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts(part)
+
+
+def record(installation: Installation, name: str) -> None:
+    """Write what kubernetes-mcp-server says of a failure, before it is masked; only if that is asked for."""
+    if not os.environ.get("TARSY_RECORD"):
+        return
+    namespace = namespace_of(name)
+    asked: dict[str, dict[str, Any]] = {
+        "pods_list_in_namespace": {"namespace": namespace},
+        "events_list": {"namespace": namespace},
+        "pods_get": {"namespace": namespace, "name": POD},
+        "pods_log": {"namespace": namespace, "name": POD, "tail": 50},
+    }
+    CAPTURES.mkdir(exist_ok=True)
+    answers = ask_server(installation, asked)
+    (CAPTURES / f"{name}.json").write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+
+
+def ask_server(installation: Installation, calls: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the answers of kubernetes-mcp-server to calls of tools, by their names."""
+    code = f"""
+        import asyncio, json, mcp
+        async def main():
+            async with mcp.Client("http://tarsy-mcp:8080/mcp") as client:
+                results = {{name: await client.call_tool(name, arguments) for name, arguments in {calls!r}.items()}}
+            print(json.dumps({{name: result.content[0].text for name, result in results.items()}}))
+        asyncio.run(main())
+    """
+    answers: dict[str, str] = json.loads(installation.run("deployment/tarsy", code).splitlines()[-1])
+    return answers
+
+
+def wait_until_failed(installation: Installation, namespace: str, symptom: str) -> None:
     deadline = time.monotonic() + 120
     while True:
-        chosen = ["--field-selector", f"involvedObject.name={name}"]
-        seen = installation.kubectl("get", "pod", name, "-o", "json", namespace=PLACE)
-        seen += installation.kubectl("get", "events", *chosen, "-o", "json", namespace=PLACE)
-        if re.search(text, seen):
+        seen = installation.kubectl("get", "pod", POD, "-o", "json", namespace=namespace)
+        seen += installation.kubectl("get", "events", "-o", "json", namespace=namespace)
+        if re.search(symptom, seen):
             return
         assert time.monotonic() < deadline, seen

@@ -26,6 +26,7 @@ def outside(node: machine.Machine, tmp_path_factory: pytest.TempPathFactory) -> 
     log = tmp_path_factory.mktemp("outside") / "peer.log"
     server = children.start(command, name="outside", log=log, cwd=Path("/"))
     yield
+    server.check()
     server.end()
 
 

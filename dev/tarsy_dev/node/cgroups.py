@@ -15,6 +15,12 @@ def path(name: str) -> str:
     return f"/{_PARENT}/{name}"
 
 
+def are_writable() -> bool:
+    """Return whether there are hierarchies, and cgroups can be made in each of them."""
+    hierarchies = _hierarchies()
+    return bool(hierarchies) and all(os.access(hierarchy, os.W_OK) for hierarchy in hierarchies)
+
+
 def make(name: str) -> None:
     """Make the node's cgroup in every hierarchy."""
     for hierarchy in _hierarchies():

@@ -1,19 +1,22 @@
 """Process 1 of a node's namespaces, and the supervisor of all that runs in them.
 
 `python -m tarsy_dev.node.inside FOLDER CGROUP DESCRIPTOR` is started by `machine.Machine`. The supervisor is a child,
-so that process 1 is free to reap what containers leave to it. FOLDER/ready exists once the node is.
+so that process 1 is free to reap what containers leave to it. FOLDER/ready exists once the node is. A file
+FOLDER/restarts/PART has that part restarted, with the settings in it, and is removed afterwards.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -48,7 +51,7 @@ class Inside:
         self._plane = controlplane.ControlPlane(folder=folder, host=addresses.CONTROL_PLANE)
         self._parts: dict[str, Callable[[], children.Child]] = {
             "containerd": lambda: runtime.start(log=self._logs / "containerd.log"),
-            "kubelet": self._start_kubelet,
+            "kubelet": lambda: self._start_kubelet({}),
             "kube-proxy": self._start_proxy,
             "enforcer": self._start_enforcer,
         }
@@ -74,13 +77,22 @@ class Inside:
         for child in self._running.values():
             child.check()
 
+    def restart(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Restart a part of the node or of the control plane; `settings` are for the kubelet's configuration."""
+        if name not in self._running:
+            self._plane.kill(name)
+            self._plane.start_component(name)
+            return
+        self._running.pop(name).end()
+        self._running[name] = self._start_kubelet(settings) if name == "kubelet" else self._parts[name]()
+
     def _start_part(self, name: str) -> None:
         self._running[name] = self._parts[name]()
 
-    def _start_kubelet(self) -> children.Child:
+    def _start_kubelet(self, settings: Mapping[str, Any]) -> children.Child:
         authority = self._folder / "pki" / "ca.crt"
         config, log = self._kubeconfig("kubelet"), self._logs / "kubelet.log"
-        return kubelet.start(kubeconfig=config, authority=authority, cgroup=self._cgroup, log=log)
+        return kubelet.start(kubeconfig=config, authority=authority, cgroup=self._cgroup, log=log, settings=settings)
 
     def _start_proxy(self) -> children.Child:
         return kubelet.start_proxy(kubeconfig=self._kubeconfig("kube-proxy"), log=self._logs / "kube-proxy.log")
@@ -128,10 +140,15 @@ def _supervise(folder: Path, cgroup: str, listener: socket.socket) -> int:
     try:
         inside.start()
         relay.serve(listener, "127.0.0.1", controlplane.REAL_PORT)
+        restarts = folder / "restarts"
+        restarts.mkdir()
         (folder / "ready").touch()
         while True:
             inside.check()
-            time.sleep(1)
+            for request in restarts.iterdir():
+                inside.restart(request.name, json.loads(request.read_text()))
+                request.unlink()
+            time.sleep(0.5)
     except errors.Error as error:
         print(f"tarsy_dev: {error}", file=sys.stderr, flush=True)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ TUNABLES = {
 }
 
 
-def start(*, kubeconfig: Path, authority: Path, cgroup: str, log: Path) -> children.Child:
-    """Start the kubelet; containerd answers already."""
-    config = _write("kubelet.json", _config(authority, cgroup))
+def start(*, kubeconfig: Path, authority: Path, cgroup: str, log: Path, settings: Mapping[str, Any]) -> children.Child:
+    """Start the kubelet; containerd answers already. `settings` go before those of its configuration here."""
+    config = _write("kubelet.json", {**_config(authority, cgroup), **settings})
     flags = {
         "config": config,
         "kubeconfig": kubeconfig,

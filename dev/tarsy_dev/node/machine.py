@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tarsy_dev import assets, children, controlplane, tools
 from tarsy_dev.node import cgroups, namespaces, networks, requirements, runtime
@@ -77,6 +80,21 @@ class Machine(controlplane.Administrator):
         """Raise children.ChildError if it has ended."""
         if self._child is not None:
             self._child.check()
+
+    def restart(self, part: str, **settings: Any) -> None:
+        """Restart a part, such as `kubelet` or `kube-apiserver`, and return when it is done.
+
+        `settings` are for the kubelet's configuration, until it is restarted again.
+        """
+        draft = self.folder / f"{part}.draft"
+        draft.write_text(json.dumps(settings))
+        request = draft.rename(self.folder / "restarts" / part)
+        deadline = time.monotonic() + 90
+        while request.exists():
+            self.check()
+            if time.monotonic() > deadline:
+                raise children.ChildError(f"{part} was not restarted within 90 s; the logs are in {self.logs}")
+            time.sleep(0.1)
 
     def run(self, command: Sequence[str], *, on_node: bool = True, timeout: float = 60) -> str:
         """Run a program of the machine inside, in the node's network or the control plane's, and return its stdout."""

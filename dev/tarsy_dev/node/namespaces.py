@@ -31,9 +31,13 @@ def mount_own(folder: Path) -> None:
 
 
 def enter(init: int, command: Sequence[str], *, network: str | None = None) -> list[str]:
-    """Return the command that runs `command` in the namespaces of process `init`, or in its network `network`."""
+    """Return the command that runs `command` in the namespaces of process `init`, or in its network `network`.
+
+    `command` is a child of the process that the command starts, and is killed with it.
+    """
     inside = [] if network is None else ["nsenter", f"--net=/run/netns/{network}", "--"]
-    return ["nsenter", "--target", str(init), "--net", "--mount", "--pid", "--", *inside, *command]
+    dependent = ["setpriv", "--pdeathsig", "KILL", "--"]
+    return ["nsenter", "--target", str(init), "--net", "--mount", "--pid", "--", *inside, *dependent, *command]
 
 
 def _mount(*arguments: str | Path) -> None:

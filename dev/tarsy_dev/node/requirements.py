@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from tarsy_dev import errors
-from tarsy_dev.node import builds, namespaces, runtime
+from tarsy_dev import cache, errors
+from tarsy_dev.node import builds, cgroups, namespaces, runtime
 
 PACKAGES = {
     "containerd": "containerd",
@@ -19,6 +21,7 @@ PACKAGES = {
     "ip": "iproute2",
     "sysctl": "procps",
     "nsenter": "util-linux",
+    "setpriv": "util-linux",
     "unshare": "util-linux",
     "iptables": "iptables",
 }
@@ -44,8 +47,26 @@ def missing(*, images: bool = False) -> str:
         packages.add("containernetworking-plugins")
     if packages:
         return f"packages of Debian's; install them by: apt-get install {' '.join(sorted(packages))}"
-    done = subprocess.run([*namespaces.UNSHARE, "true"], capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else f"namespaces of its own; unshare said: {done.stderr.strip()}"
+    if not cgroups.are_writable():
+        return "cgroups that it may write, below /sys/fs/cgroup"
+    cache.folder().mkdir(parents=True, exist_ok=True)
+    for folder in (Path(tempfile.gettempdir()), cache.folder()):
+        if problem := _overlay_problem(folder):
+            return f"namespaces of its own, and mounts of overlays in {folder}: {problem}"
+    return ""
+
+
+def _overlay_problem(folder: Path) -> str:
+    """Return the error of namespaces and an overlay, such as containers' files are, made of folders in `folder`."""
+    with tempfile.TemporaryDirectory(dir=folder) as layers:
+        parts = [Path(layers, name) for name in ("lower", "upper", "work", "merged")]
+        for part in parts:
+            part.mkdir()
+        lower, upper, work, merged = parts
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        mount = [*namespaces.UNSHARE, "mount", "-t", "overlay", "-o", options, "overlay", str(merged)]
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip()
 
 
 def check() -> None:
