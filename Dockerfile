@@ -1,6 +1,7 @@
 # All that TARSy runs on a cluster: the operator, its command line, and kubernetes-mcp-server.
 #
 #   docker build --tag tarsy:0.1.0 .
+#   docker run --rm --entrypoint cat tarsy:0.1.0 /opt/tarsy/sbom.cdx.json   # its packages, with versions and licenses
 #
 # PYTHON and NODE take a digest as well: --build-arg PYTHON=python:3.11.14-slim-trixie@sha256:...
 # Why it is as it is: docs/decisions.md. tests/support/image.py builds and runs it without an engine.
@@ -34,6 +35,8 @@ RUN /build/bin/python3 -m hatchling build --target wheel --directory /wheels
 RUN /build/bin/pip --python /opt/tarsy/bin/python3 install --no-compile --no-deps --no-index --find-links /wheels tarsy
 RUN PYTHONPYCACHEPREFIX=/opt/pycache python3 -m compileall -q --invalidation-mode unchecked-hash \
     /opt/tarsy/lib/python3.11/site-packages/tarsy
+COPY dev/image/sbom.py dev/node/package-lock.json ./
+RUN python3 sbom.py /opt/tarsy/lib/python3.11/site-packages package-lock.json >/opt/tarsy/sbom.cdx.json
 
 FROM ${PYTHON}
 ARG TARGETARCH

@@ -101,6 +101,18 @@ def test_the_image_has_the_locked_packages_and_the_wheel_and_no_others(image: im
     assert beside == {"../../../bin/tarsy", *(f"tarsy-.dist-info/{name}" for name in info)}
 
 
+def test_bill_of_materials_lists_the_locked_packages_and_the_mcp_server(image: images.Image) -> None:
+    bill = json.loads(printed(image.run(images.Container(program=["cat", "/opt/tarsy/sbom.cdx.json"]))))
+    listed = {component["name"]: component["version"] for component in bill["components"]}
+    packages = json.loads(printed(image.run(python(_PACKAGES))))
+    product = bill["metadata"]["component"]
+    assert (product["name"], product["version"]) == ("tarsy", packages.pop("tarsy")[0])
+    lock = json.loads((tools.ROOT / "dev" / "node" / "package-lock.json").read_text())["packages"]
+    server = {"kubernetes-mcp-server": lock["node_modules/kubernetes-mcp-server"]["version"]}
+    names = {re.sub("[-_.]+", "-", name).lower(): version for name, (version, _) in packages.items()}
+    assert listed == names | server
+
+
 def _applies(marker: markers.Marker | None) -> bool:
     return marker is None or marker.evaluate()
 

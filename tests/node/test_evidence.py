@@ -138,12 +138,12 @@ FAILURES = {
         "KubePodNotReady",
         pod(spec={"nodeSelector": {"disk": "fast"}}),
         "didn't match Pod's node affinity/selector",
-        ("didn't match Pod's node affinity/selector",),
+        ("didn'+t match Pod'+s node affinity/selector",),  # in YAML, quotes may stand twice
     ),
     "volume": Failure(
         "KubePodNotReady",
         pod(spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}),
-        "unbound immediate PersistentVolumeClaims|storageclass.*not found",
+        "storageclass.*not found",
         ("(?i)persistentvolumeclaim", "(?i)storageclass"),
         beside=[claim("data")],
     ),
@@ -174,8 +174,8 @@ FAILURES = {
         beside=STORE,
     ),
 }
-TAINTED = Failure("KubePodNotReady", pod("sleep"), "untolerated taint", (r"untolerated taint\(?s?\)?.*dedicated",))
-PRESSED = Failure("KubePodNotReady", pod("sleep"), "disk-pressure", ("untolerated taint.*disk-pressure",))
+TAINTED = Failure("KubePodNotReady", pod("sleep"), "untolerated taint", ("untolerated taint",))
+"""The scheduler does not name the taint: an agent finds it at the node."""
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +225,7 @@ def test_taint_that_keeps_a_pod_pending_reaches_the_model(installation: Installa
     try:
         fail(installation, "taint", TAINTED)
         check(installation, "taint", TAINTED)
+        assert "key: dedicated" in read_node(installation)
     finally:
         installation.node.kubectl("taint", "node", addresses.NODE, "dedicated-")
 
@@ -236,8 +237,9 @@ def test_disk_pressure_of_a_node_reaches_the_model(installation: Installation) -
     node.restart("kubelet", evictionSoft=soft, evictionSoftGracePeriod={"nodefs.available": "1h"})
     try:
         node.kubectl("wait", f"node/{addresses.NODE}", "--for=condition=DiskPressure", "--timeout=90s")
-        fail(installation, "disk", PRESSED)
-        check(installation, "disk", PRESSED)
+        fail(installation, "disk", TAINTED)
+        check(installation, "disk", TAINTED)
+        assert "node.kubernetes.io/disk-pressure" in read_node(installation)
         labels = {"alertname": "KubeNodePressure", "node": addresses.NODE, "condition": "DiskPressure"}
         description = (
             f"{addresses.NODE} on cluster  has active Condition DiskPressure. This is caused by resource usage "
@@ -325,8 +327,14 @@ def ask_server(installation: Installation, calls: dict[str, dict[str, Any]]) -> 
     return answers
 
 
+def read_node(installation: Installation) -> str:
+    """Return the node as an agent can read it."""
+    arguments = {"apiVersion": "v1", "kind": "Node", "name": addresses.NODE}
+    return ask_server(installation, {"resources_get": arguments})["resources_get"]
+
+
 def wait_until_failed(installation: Installation, namespace: str, symptom: str) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while True:
         seen = installation.kubectl("get", "pod", POD, "-o", "json", namespace=namespace)
         seen += installation.kubectl("get", "events", "-o", "json", namespace=namespace)

@@ -12,7 +12,7 @@ from tarsy_dev.node import builds, machine
 pytestmark = pytest.mark.node
 
 _LOOK = """
-import os, pathlib, shutil, subprocess
+import json, os, pathlib, shutil, subprocess
 print("user", os.getuid(), os.getgid())
 for program in ("cc", "gcc", "make", "pip", "npm", "node", "curl"):
     print(program, shutil.which(program))
@@ -25,6 +25,7 @@ for place in ("/", "/opt/tarsy", "/usr/local"):
 for folder in ("/root/.cache", "/var/lib/apt/lists", "/var/cache/apt/archives"):
     path = pathlib.Path(folder)
     print(folder, len(list(path.rglob("*.*"))) if os.access(path, os.R_OK) else 0)
+print(json.loads(pathlib.Path("/opt/tarsy/sbom.cdx.json").read_text())["bomFormat"])
 for command in (["tarsy", "--version"], ["kubernetes-mcp-server", "--version"]):
     print(command[0], subprocess.run(command, capture_output=True).returncode)
 """
@@ -73,6 +74,7 @@ def test_a_container_has_no_compiler_no_cache_and_nothing_that_it_may_write(
         "user 65532 65532",
         *(f"{program} None" for program in ("cc", "gcc", "make", "pip", "npm", "node", "curl")),
         *(f"{folder} 0" for folder in ("/root/.cache", "/var/lib/apt/lists", "/var/cache/apt/archives")),
+        "CycloneDX",
         "tarsy 0",
         "kubernetes-mcp-server 0",
     ]

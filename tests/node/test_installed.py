@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support import peers
-from support.installation import NAMESPACE, Installation
+from support.installation import NAMESPACE, OPERATOR, Installation
 from tarsy_dev import assets, children
 from tarsy_dev.node import addresses, machine
 
@@ -23,7 +23,6 @@ STORM = 20
 """Investigations that run while the release is changed."""
 STRANGERS = "strangers"
 """A namespace that has nothing to do with the release."""
-OPERATOR = "app.kubernetes.io/component in (operator, api, controller, worker)"
 
 
 @pytest.fixture(scope="module", params=["single", "split"])
@@ -39,8 +38,7 @@ def installation(
     around.surround()
     around.install()
     around.give_token()
-    around.kubectl("apply", "-f", "dev/demo/chain.yaml")
-    around.kubectl("wait", "chain/demo", "--for=condition=Ready", "--timeout=60s")
+    around.add_chain()
     yield around
     around.shell(
         f"helm uninstall tarsy --namespace {NAMESPACE} --ignore-not-found --wait; "
@@ -120,7 +118,7 @@ def test_policies_let_through_what_the_docs_name_and_nothing_else(
 
 
 def test_evicted_pod_gives_its_investigations_to_the_next(installation: Installation) -> None:
-    names = investigate(installation, "evicted", count=3)
+    names = installation.investigate("evicted", count=3)
     (pod, *_) = [
         each["metadata"]["name"]
         for each in installation.objects("pods", OPERATOR)
@@ -129,18 +127,18 @@ def test_evicted_pod_gives_its_investigations_to_the_next(installation: Installa
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
     installation.node.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
-    assert incomplete(installation, names) == {}
+    assert installation.incomplete(names) == {}
     assert pod not in {each["metadata"]["name"] for each in installation.objects("pods", OPERATOR)}
 
 
 def test_upgrade_and_rollback_in_the_middle_of_a_storm_lose_no_investigation(installation: Installation) -> None:
-    names = investigate(installation, "storm", count=STORM)
+    names = installation.investigate("storm", count=STORM)
     values = f"--reuse-values --set postgres.trial=true --set logLevel=DEBUG --values {installation.values}"
     installation.helm("upgrade", "tarsy", "helm/tarsy", values)
     installation.rolled_out()
     installation.helm("rollback", "tarsy", "1")
     installation.rolled_out()
-    assert incomplete(installation, names) == {}
+    assert installation.incomplete(names) == {}
 
 
 def test_uninstallation_leaves_what_the_docs_say(installation: Installation) -> None:
@@ -164,32 +162,6 @@ def made_by_alert(installation: Installation, alert_type: str) -> str:
         said = installation.kubectl("logs", "deployment/alertmanager", namespace="alertmanager")
         assert time.monotonic() < deadline, said
     return found.strip().rpartition("/")[2]
-
-
-def investigate(installation: Installation, name: str, *, count: int) -> list[str]:
-    """Have some investigations, each of an alert of its own, and return their names once one of them runs."""
-    names = [f"{name}-{number}" for number in range(count)]
-    items = [
-        {
-            "apiVersion": "tarsy.dev/v1alpha1",
-            "kind": "AlertInvestigation",
-            "metadata": {"name": each, "namespace": NAMESPACE},
-            "spec": {"alertType": "KubePodCrashLooping", "alertData": f"{each}: pod web-0 in namespace shop restarts"},
-        }
-        for each in names
-    ]
-    made = {"apiVersion": "v1", "kind": "List", "items": items}
-    installation.node.kubectl("create", "-f", "-", input=json.dumps(made))
-    installation.kubectl("wait", f"inv/{names[0]}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
-    return names
-
-
-def incomplete(installation: Installation, names: list[str]) -> dict[str, dict[str, Any]]:
-    """Wait until these investigations are finished; return the statuses of those that are not Completed, by name."""
-    objects = [f"inv/{name}" for name in names]
-    installation.kubectl("wait", *objects, "--for=condition=Finished", "--timeout=300s", timeout=310)
-    statuses = {name: installation.object_of("inv", name)["status"] for name in names}
-    return {name: status for name, status in statuses.items() if status["phase"] != "Completed"}
 
 
 def pod_address(installation: Installation, selector: str, namespace: str) -> str:

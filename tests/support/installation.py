@@ -16,6 +16,8 @@ from tarsy_dev import assets, tools
 from tarsy_dev.node import machine
 
 NAMESPACE = "tarsy"
+OPERATOR = "app.kubernetes.io/component in (operator, api, controller, worker)"
+"""A selector of all pods that run `tarsy operator`."""
 _PAGE = tools.ROOT / "docs" / "install.md"
 _WORLD = tools.ROOT / "dev" / "kind" / "world.yaml"
 _VALUES = tools.ROOT / "dev" / "kind" / "values.yaml"
@@ -105,6 +107,38 @@ class Installation:
         self.node.kubectl(
             "rollout", "status", "deployment/alertmanager", "--timeout=120s", namespace=place, timeout=130
         )
+
+    def add_chain(self) -> None:
+        """Have the demo's chain, which is for the alerts of `investigate` and of the workload that crashes."""
+        self.kubectl("apply", "-f", str(tools.ROOT / "dev" / "demo" / "chain.yaml"))
+        self.kubectl("wait", "chain/demo", "--for=condition=Ready", "--timeout=60s")
+
+    def investigate(self, name: str, *, count: int) -> list[str]:
+        """Create investigations, each of an alert of its own, and return their names once the first one runs."""
+        names = [f"{name}-{number}" for number in range(count)]
+        items = [
+            {
+                "apiVersion": "tarsy.dev/v1alpha1",
+                "kind": "AlertInvestigation",
+                "metadata": {"name": each, "namespace": NAMESPACE},
+                "spec": {
+                    "alertType": "KubePodCrashLooping",
+                    "alertData": f"{each}: pod web-0 in namespace shop restarts",
+                },
+            }
+            for each in names
+        ]
+        made = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.node.kubectl("create", "-f", "-", input=json.dumps(made))
+        self.kubectl("wait", f"inv/{names[0]}", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
+        return names
+
+    def incomplete(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Wait until investigations are finished; return the statuses of those that are not Completed, by name."""
+        objects = [f"inv/{name}" for name in names]
+        self.kubectl("wait", *objects, "--for=condition=Finished", "--timeout=300s", timeout=310)
+        statuses = {name: self.object_of("inv", name)["status"] for name in names}
+        return {name: status for name, status in statuses.items() if status["phase"] != "Completed"}
 
     def object_of(self, kind: str, name: str) -> dict[str, Any]:
         """Return one object of the release's namespace."""
