@@ -183,11 +183,11 @@ async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_anoth
     ran = stories.ran(asked, 1, text='a "quoted" line\nOOMKilled')
     quiet = stories.ran(asked, 0, text="nothing")
     log: list[entries.Entry] = [stories.stage_started(), stories.started()]
-    log += [entry for _ in range(60) for entry in (asked, quiet, ran)]
+    log += [entry for _ in range(300) for entry in (asked, quiet, ran)]
     log.append(stories.answers("it was oomkilled", turn=99))
     identity = await written(database, iter((entry,) for entry in log))
 
-    for needle, models in (("oomKILLED", [61]), ('"quoted" line\nOOM', [])):
+    for needle, models in (("oomKILLED", [301]), ('"quoted" line\nOOM', [])):
         first = await traces.read_matches(database, identity, needle=needle, after=0)
         found = first
         llm, tool = list(first.model_call_numbers), list(first.tool_call_numbers)
@@ -197,7 +197,7 @@ async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_anoth
             tool += found.tool_call_numbers
         assert first.more
         assert llm == models
-        assert tool == [number * 2 for number in range(1, 61)]
+        assert tool == [number * 2 for number in range(1, 301)]
 
 
 async def test_unknown_investigation_has_no_index(database: databases.Database) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 from playwright import async_api as playwright
+from support import accounts, apis, queue, stories
 from support import browser as browsers
-from support import queue, stories
+from tarsy.api import app
+from tarsy.kube import client
 from tarsy.store.base import databases
+from tarsy.store.operations import purge
+from tarsy.store.queue import questions, work
 from tarsy.transcript import entries, messages
+from tarsy.web import site as pages
 
 HOSTILE = '<img src=x onerror="alert(1)">\x1b[31mred\u202egnp.exe **bold** <script>alert(2)</script>'
 LARGE = HOSTILE + "0123456789abcdef\n" * 60_000
@@ -45,6 +52,86 @@ def small() -> list[entries.Entry]:
     ]
 
 
+def agent(number: int) -> Iterator[entries.Entry]:
+    """An agent whose requests are sent again, compacted and answered by a fallback."""
+    execution = f"agent{number}"
+    slow = replace(stories.CALL, seconds=6.0, attempts=(entries.Attempt(error="overloaded", code="503"),), cost=0.0123)
+    asked = stories.asks("k8s.pods_log", "prometheus.query", execution=execution, text="I look.")
+    yield entries.ModelRetried(
+        execution=execution,
+        turn=0,
+        provider="google-default",
+        model="gemini-2.5-flash",
+        attempt=1,
+        error=f"overloaded {HOSTILE}",
+        code="503",
+        seconds=4.0,
+    )
+    yield replace(asked, call=slow)
+    due = entries.SummaryDue(provider="google-default", tokens=500, reads=10_000)
+    yield stories.ran(asked, 0, text="OOMKilled " * 200, summary=due)
+    yield entries.ServersAway(execution=execution, servers=("prometheus",), calls=("0.1",))
+    yield stories.ran(asked, 1, text="the server is away", failed=True)
+    yield stories.summarised("0.0", execution=execution, text="It is memory.")
+    yield entries.ContextCompacted(execution=execution, turn=1, results=("0.0",), tokens=90_000, limit=80_000)
+    yield stories.fell_back("anthropic-default", execution=execution, turn=1)
+    yield stories.answers(f"Pod web-{number} is out of memory [tool 0.0].", execution=execution, turn=1)
+    yield stories.ended(execution)
+
+
+async def taken_over(database: databases.Database) -> UUID:
+    """An investigation of two stages, taken over in the middle of its two agents, with a question afterwards."""
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started("data-collection"))
+    for number in range(2):
+        await journal.commit(stories.started(f"agent{number}", stage="data-collection", index=number))
+    steps = [step for both in zip(agent(0), agent(1), strict=True) for step in both]
+    for step in steps[:6]:
+        await journal.commit(step)
+    await queue.let_leases_pass(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    for step in steps[6:]:
+        await journal.commit(step)
+    synthesis = entries.ExecutionStarted(
+        stage="data-collection",
+        execution="join",
+        kind="synthesis",
+        index=2,
+        name="SynthesisAgent",
+        agent=stories.AGENT,
+        messages=stories.PROMPT,
+    )
+    for entry in (
+        synthesis,
+        stories.answers("Both are out of memory.", execution="join"),
+        stories.ended("join"),
+        stories.stage_ended("data-collection"),
+        stories.stage_started("analysis"),
+        stories.started("last", stage="analysis"),
+        stories.unanswered(execution="last"),
+        stories.ended("last", "Failed", "no answer"),
+        stories.stage_ended("analysis", "Failed", "no answer"),
+        stories.run_ended("Failed", "StagesFailed", message="no answer"),
+    ):
+        await journal.commit(entry)
+    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
+    await questions.ask(database, identity, f"Why {HOSTILE}?", max_queued=9, by=queue.CALLER)
+    journal = await queue.opened(database, await queue.claimed(database))
+    chat = replace(synthesis, run=1, stage="", execution="answer", kind="chat", index=0, name="ChatAgent")
+    await journal.commit(chat)
+    await journal.commit(stories.answers("The limit.", execution="answer"))
+    await journal.commit(stories.ended("answer"))
+    await journal.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis="The limit."))
+    await queue.execute(
+        database,
+        """UPDATE entries SET at = earlier.at + seq * interval '7 seconds'
+        FROM (SELECT min(at) AS at FROM entries WHERE investigation = :id) AS earlier WHERE investigation = :id""",
+        id=identity,
+    )
+    return identity
+
+
 def large() -> list[entries.Entry]:
     asked = stories.asks("k8s.pods_log")
     log: list[entries.Entry] = [stories.stage_started(), stories.started()]
@@ -67,7 +154,7 @@ async def test_waterfall_shows_calls_and_opens_them_beside_it(
     panel = page.get_by_role("complementary", name="The opened call")
     await playwright.expect(panel.get_by_role("heading", name="Model call 1")).to_be_visible()
     await playwright.expect(panel.locator("strong", has_text="look")).to_be_visible()
-    assert page.url.endswith("#llm-1")
+    assert page.url.endswith("?row=llm-1")
     await browsers.look(page, "trace-call")
 
     await panel.get_by_text("Raw", exact=True).click()
@@ -75,6 +162,106 @@ async def test_waterfall_shows_calls_and_opens_them_beside_it(
     await page.keyboard.press("Escape")
     await playwright.expect(panel).to_be_hidden()
     await playwright.expect(page.get_by_role("link", name="Model 1 google")).to_be_focused()
+
+
+async def test_takeovers_retries_fallbacks_and_compactions_have_rows(
+    page: playwright.Page, database: databases.Database
+) -> None:
+    identity = await taken_over(database)
+    await page.goto(f"/investigations/{identity}/trace")
+
+    await playwright.expect(page.get_by_text("503: overloaded <img src=x")).to_have_count(2)
+    for word, count in (("Resumed", 2), ("Sent again", 2), ("Fallback", 2), ("Compacted", 2), ("Servers away", 2)):
+        await playwright.expect(page.locator(".trace-event .badge", has_text=word)).to_have_count(count)
+    await playwright.expect(page.locator(".trace-execution")).to_have_count(4)
+    await playwright.expect(page.get_by_role("link", name="Summary of 0.0")).to_have_count(2)
+    await playwright.expect(page.locator("#trace-facts")).to_contain_text("Failed")
+    await browsers.look(page, "trace-taken-over")
+
+    await page.get_by_role("link", name="Question 1").click()
+    await playwright.expect(page.locator("#trace-rows tbody tr")).to_have_count(2)
+    await playwright.expect(page.get_by_text("Why <img src=x")).to_be_visible()
+    await browsers.look(page, "trace-question")
+
+
+async def test_investigation_leads_to_the_rows_of_its_stages_agents_and_calls_and_back(
+    page: playwright.Page, database: databases.Database
+) -> None:
+    identity = await taken_over(database)
+    for link, row in (
+        ("Trace of stage analysis", "stage-analysis"),
+        ("Trace of SynthesisAgent", "execution-join"),
+        ("Trace of ChatAgent", "execution-answer"),
+    ):
+        await page.goto(f"/investigations/{identity}")
+        await page.get_by_role("link", name=link).click()
+        await playwright.expect(page.locator(f"[id='row-{row}']")).to_have_attribute("aria-current", "true")
+    await page.goto(f"/investigations/{identity}")
+    await page.locator("[id='event-agent1.0.1.call']").get_by_role("link", name="Trace of this call").first.click()
+    panel = page.get_by_role("complementary", name="The opened call")
+    await playwright.expect(panel).to_contain_text("the server is away")
+    await playwright.expect(panel).to_contain_text("prometheus.query")
+
+    await panel.get_by_role("link", name="Entry").click()
+    await playwright.expect(page.locator("[id='event-agent1.0.1.call']")).to_be_in_viewport()
+    await page.goto(f"/investigations/{identity}/trace")
+    await page.get_by_role("link", name="SynthesisAgent").click()
+    await playwright.expect(page.locator("#execution-join")).to_be_in_viewport()
+
+
+async def test_calls_are_reached_and_opened_by_keys(page: playwright.Page, database: databases.Database) -> None:
+    identity = await taken_over(database)
+    await page.goto(f"/investigations/{identity}/trace")
+    await page.locator("[data-call]").first.focus()
+
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+
+    panel = page.get_by_role("complementary", name="The opened call")
+    await playwright.expect(panel.get_by_role("heading", name="Tool call 1")).to_be_visible()
+    await panel.get_by_role("button", name="Next").press("Enter")
+    await playwright.expect(panel.get_by_role("heading", name="Tool call 3")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await playwright.expect(page.locator("[data-call='tool-3']")).to_be_focused()
+
+
+async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await page.goto(f"/investigations/{identity}/trace")
+    await playwright.expect(page.get_by_text("Nothing has started")).to_be_visible()
+    await browsers.look(page, "trace-empty")
+
+    await journal.commit(stories.stage_started(), stories.started())
+
+    await playwright.expect(page.locator(".trace-stage")).to_contain_text("Running")
+    await browsers.look(page, "trace-running")
+
+
+async def test_purged_unknown_and_forbidden_traces_are_problems(
+    browser: playwright.Browser,
+    page: playwright.Page,
+    admin: client.Cluster,
+    cluster: client.Cluster,
+    database: databases.Database,
+) -> None:
+    identity = await written(database, small())
+    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
+    parts = apis.parts(cluster=cluster, database=database, token="the webhook's")
+    application = app.build(parts)
+    pages.add(application)
+    stranger = await accounts.create(admin, f"stranger-{uuid.uuid4().hex[:8]}", may={"pods": ["get"]})
+    async with apis.listening(parts, application=application) as url, browsers.opened(browser, url) as other:
+        await other.context.set_extra_http_headers(apis.bearer(stranger))
+        await other.goto(f"/investigations/{identity}/trace")
+        await playwright.expect(other.get_by_text("Model 1")).to_have_count(0)
+        await browsers.look(other, "trace-forbidden")
+    assert await purge.purge(database, identity, by=queue.CALLER) is None
+    for path in (f"{identity}/trace", f"{identity}/trace/llm/1", f"{UUID(int=7)}/trace"):
+        response = await page.goto(f"/investigations/{path}")
+        assert response
+        assert response.status in (404, 410), path
+    await browsers.look(page, "trace-purged")
 
 
 async def test_filters_stand_in_the_address(page: playwright.Page, database: databases.Database) -> None:
@@ -110,7 +297,11 @@ async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, dat
     assert len(fetched) <= 3
     assert await page.evaluate(elements) < 5000
     assert not [url for url in requests if "/trace/tool/" in url], "no payload is fetched that is not opened"
+    await page.evaluate("scrollTo(0, 0)")
+    await playwright.expect(page.get_by_role("link", name="Model 1 google", exact=False).first).to_be_visible()
 
+    await page.goto(f"/investigations/{identity}/trace?row=tool-{CALLS}")
+    await playwright.expect(last).to_be_in_viewport()
     await last.click()
     panel = page.get_by_role("complementary", name="The opened call")
     await playwright.expect(panel).to_contain_text("more characters are in the raw answer")
@@ -126,7 +317,7 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     await page.get_by_placeholder("Text in answers and results").fill("GNP.exe")
     await page.get_by_role("button", name="Search").click()
 
-    await playwright.expect(page.locator("#trace-found")).to_have_text("2 calls")
+    await playwright.expect(page.locator("#trace-found")).to_have_text("2 calls", timeout=20_000)
     await page.locator("#trace-matches").get_by_role("link", name=f"Tool {CALLS}").click()
     await playwright.expect(page.get_by_role("heading", name=f"Tool call {CALLS}")).to_be_visible()
 

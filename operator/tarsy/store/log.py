@@ -307,6 +307,7 @@ def call_facts(entry: entries.Entry) -> str | None:
     facts: list[dict[str, Any]] = [
         {
             "name": excerpts.one_line(run.call.name, NAME_MAX),
+            "id": run.call.id[:NAME_MAX],
             "seconds": run.seconds,
             "failed": run.result.failed,
             "failure": ("in_doubt" if run.result.in_doubt else "error") if run.result.failed else None,
@@ -319,6 +320,7 @@ def call_facts(entry: entries.Entry) -> str | None:
         facts.append(
             {
                 "name": excerpts.one_line(f"{call.provider}/{call.model}", NAME_MAX),
+                "id": entry.call_id[:NAME_MAX] if isinstance(entry, entries.ToolSummarised) else None,
                 "seconds": call.seconds,
                 "failed": failure is not None,
                 "failure": failure and failure.kind,

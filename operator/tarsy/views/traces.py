@@ -137,9 +137,14 @@ class Called(transcripts.ToolCall):
 
 
 class IndexRow(base.View):
-    """A stage, an execution, a model call or a tool call, without its texts."""
+    """A stage, an execution, a model call, a tool call or an event, without its texts."""
 
+    id: str
+    """`stage-<name>`, `execution-<id>`, `llm-<n>`, `tool-<n>` or `event-<seq>-<event>`; unique in a run."""
     type: trace_index.RowType
+    event: trace_index.Event | None
+    """The event of a row of this type: its execution goes on under another claim, a request is sent again, another
+    provider is asked, the conversation is compacted, or MCP servers are away."""
     n: int | None
     """The number of a call among the calls of its type, as in `/trace`; null of a stage and of an execution."""
     seq: int
@@ -173,15 +178,22 @@ class IndexRow(base.View):
     """The number of its requests that failed."""
     call_count: int
     """The number of an execution's calls as of now; 0 for all others."""
+    tool_call_id: str
+    """The id of a tool call, or of the one whose result a model call summarises; else ""."""
+    note: str
+    """The details of an event, such as the error or the next provider; else ""."""
 
 
 class Index(base.View):
     """Some rows of the index of a trace."""
 
     rows: list[IndexRow]
-    """By run, stage, execution and commit: each stage before its executions, each execution before its calls."""
+    """By run, stage, execution and commit: each stage before its executions, each execution before its calls and
+    events."""
     total: int
     """The number of rows that the filters leave."""
+    offset: int
+    """The number of rows before these."""
     upto: int
     """The entry of the log up to which it was read; the next page gives it back, so that no row moves."""
     begins_at: datetime | None
@@ -190,6 +202,13 @@ class Index(base.View):
     """The last commit."""
     run_count: int
     """The number of runs: the investigation itself and the questions."""
+    model_call_count: int
+    """The number of model calls of the run, whatever the filters leave; without a run, of all."""
+    tool_call_count: int
+    failed_call_count: int
+    total_tokens: int
+    """The tokens of the run's executions, as of now."""
+    cost: base.Cost | None
     ended: bool
     """Whether no run goes on."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 from urllib import parse
@@ -16,8 +16,9 @@ from urllib import parse
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tarsy.api import app
-from tarsy.api.investigations import lists, traces
+from tarsy.api.investigations import lists, reads, traces
 from tarsy.auth import permissions
+from tarsy.views import investigations
 from tarsy.views import traces as views
 from tarsy.web import rendering
 
@@ -27,7 +28,7 @@ PAGE_ROWS = 200
 """Rows of a page without the script; a multiple of PART_ROWS."""
 AXIS = 1000.0
 """The length of the time axis in units of the drawing."""
-_BAR_MIN = 3.0
+_BAR_MIN = 8.0
 """The length of the shortest bar."""
 TEXT_MAX = 20_000
 """Characters that are shown of a message; the answer of the API has all."""
@@ -35,6 +36,7 @@ MESSAGES_MAX = 200
 """Messages of a request that are shown, the last ones."""
 
 Fragment = Annotated[lists.Boolean, Query(description="Only the part that the waterfall shows beside it.")]
+Facts = Annotated[lists.Boolean, Query(description="With the facts above the waterfall.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,12 @@ def bar(row: views.IndexRow, index: views.Index) -> Bar | None:
     return Bar(x=round(min(after / span * AXIS, AXIS - width), 1), width=round(width, 1), after=after)
 
 
+def ticks(index: views.Index) -> list[float]:
+    """Return the seconds at the beginning of the time axis, at its quarters and at its end."""
+    span = _between(index.begins_at, index.ends_at) if index.begins_at and index.ends_at else 0.0
+    return [span * quarter / 4 for quarter in range(5)]
+
+
 def _between(start: datetime, end: datetime) -> float:
     return max((end - start).total_seconds(), 0.0)
 
@@ -73,6 +81,8 @@ class Rows:
     failed: bool
     name: str
     upto: int | None
+    row: str
+    """The row that the page begins with, as `traces.RowId` names it; "" for the offset."""
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -85,6 +95,11 @@ class Rows:
         """Return the path of the page with the filters and these parameters."""
         query = parse.urlencode(self.parameters | {name: str(value) for name, value in parameters.items()})
         return f"/investigations/{self.target.id}/trace" + (f"?{query}" if query else "")
+
+    def found(self, index: views.Index) -> views.IndexRow | None:
+        """Return the row that the request names, if the index has it."""
+        names = ((row, (row.id, f"entry-{row.seq}", f"{row.execution}.{row.tool_call_id}")) for row in index.rows)
+        return next((row for row, own in names if self.row in own), None)
 
 
 def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
@@ -101,8 +116,9 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         failed: traces.Failed = False,
         name: traces.Name = "",
         upto: traces.Upto = None,
+        row: traces.RowId = "",
     ) -> Rows:
-        return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto)
+        return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto, row=row)
 
     async def read_rows(rows: Rows, *, offset: int, limit: int) -> views.Index:
         return await traces.read_index(
@@ -112,48 +128,57 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             failed=rows.failed,
             name=rows.name,
             upto=rows.upto,
-            offset=offset,
+            offset=offset - offset % PART_ROWS,
             limit=limit,
+            row=rows.row,
+            align=PART_ROWS,
         )
 
-    @router.get("", include_in_schema=False)
-    async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
-        """Show the waterfall."""
-        offset -= offset % PART_ROWS
-        index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
+    def render(
+        request: Request, template: str, rows: Rows, index: views.Index, shown: investigations.Investigation | None
+    ) -> Response:
         return renderer.page(
             request,
-            "trace.html",
+            template,
             title=f"Trace of {rows.target.name}",
-            section="Investigations",
+            section=None,
             user=rows.target.caller,
             target=rows.target,
             rows=rows,
             index=index,
-            offset=offset,
+            found=rows.found(index),
+            shown=shown,
+            phase=shown and _phase(shown, rows.run),
             parts=[
-                (offset + start, index.rows[start : start + PART_ROWS])
+                (index.offset + start, index.rows[start : start + PART_ROWS])
                 for start in range(0, len(index.rows), PART_ROWS)
             ],
             bar=bar,
+            ticks=ticks,
             part_rows=PART_ROWS,
             page_rows=PAGE_ROWS,
         )
 
+    @router.get("", include_in_schema=False)
+    async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
+        """Show the waterfall; with a row of another run, that run."""
+        index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
+        if rows.row and rows.run == 0 and not rows.found(index):
+            index_of_all = await traces.read_index(database, rows.target.id, row=rows.row, limit=1)
+            if found := rows.found(index_of_all):
+                rows = replace(rows, run=found.run)
+                index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
+        shown = await reads.read(database, rows.target.id, mask=services.mask)
+        return await asyncio.to_thread(render, request, "trace.html", rows, index, shown)
+
     @router.get("/rows", include_in_schema=False)
-    async def part(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
+    async def part(
+        request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0, *, facts: Facts = False
+    ) -> Response:
         """Return some rows as a fragment."""
         index = await read_rows(rows, offset=offset, limit=PART_ROWS)
-        return renderer.page(
-            request,
-            "trace_rows.html",
-            target=rows.target,
-            rows=rows,
-            index=index,
-            parts=[(offset, index.rows)],
-            bar=bar,
-            part_rows=PART_ROWS,
-        )
+        shown = await reads.read(database, rows.target.id, mask=services.mask) if facts else None
+        return await asyncio.to_thread(render, request, "trace_part.html", rows, index, shown)
 
     async def show_call(request: Request, target: permissions.Target, *, fragment: bool, **context: Any) -> Response:
         """Show a call; it is rendered in a thread, because its texts may be long."""
@@ -161,7 +186,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             renderer.page,
             request,
             "trace_call_part.html" if fragment else "trace_call.html",
-            section="Investigations",
+            section=None,
             user=target.caller,
             target=target,
             fragment=fragment,
@@ -207,6 +232,14 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         )
 
     return router
+
+
+def _phase(shown: investigations.Investigation, number: int) -> str:
+    """Return the phase of a run; a run that is no longer listed has ended."""
+    if number == 0:
+        return shown.phase
+    run = next((run for run in shown.runs if run.number == number), None)
+    return (run.ending or ("Running" if run.started_at else "Queued")) if run else "Completed"
 
 
 def shorten(text: str) -> tuple[str, int]:

@@ -29,6 +29,9 @@ def row(**fields: Any) -> views.IndexRow:
         "outcome": "ok",
         "failed": False,
         "failed_attempts": 0,
+        "id": "llm-1",
+        "tool_call_id": "",
+        "note": "",
         "call_count": 0,
     }
     return views.IndexRow.model_validate(named | fields)
@@ -38,7 +41,21 @@ def index(*, seconds: float | None = 10.0) -> views.Index:
     """Return an index of an axis of ten seconds, or of none."""
     begins_at = None if seconds is None else BEGIN
     ends_at = None if seconds is None else BEGIN + timedelta(seconds=seconds)
-    return views.Index(rows=[], total=1, upto=9, begins_at=begins_at, ends_at=ends_at, run_count=1, ended=True)
+    return views.Index(
+        rows=[],
+        total=1,
+        offset=0,
+        upto=9,
+        begins_at=begins_at,
+        ends_at=ends_at,
+        run_count=1,
+        model_call_count=1,
+        tool_call_count=0,
+        failed_call_count=0,
+        total_tokens=0,
+        cost=None,
+        ended=True,
+    )
 
 
 def test_bar_has_the_place_and_the_length_of_its_time() -> None:
@@ -66,6 +83,11 @@ def test_bar_stays_within_the_axis(fields: dict[str, Any], seconds: float) -> No
     assert bar.x >= 0
     assert bar.width > 0
     assert bar.x + bar.width <= traces.AXIS
+
+
+def test_ticks_are_the_quarters_of_the_axis() -> None:
+    assert traces.ticks(index()) == [0.0, 2.5, 5.0, 7.5, 10.0]
+    assert traces.ticks(index(seconds=None)) == [0.0] * 5
 
 
 def test_what_has_not_started_has_no_bar() -> None:

@@ -30,6 +30,16 @@ Upto = Annotated[
     Query(ge=0, le=2**63 - 1, description="`upto` of the first page; without it the log is read to its end."),
 ]
 Run = Annotated[int | None, Query(ge=0, le=_POSITION_MAX, description="Only this run; 0 is the investigation itself.")]
+RowId = Annotated[
+    str,
+    Query(
+        max_length=300,
+        pattern=r"^[^\x00]*$",
+        examples=["tool-1"],
+        description="The row that the page begins with, if the filters leave it: its `id`, `entry-<seq>`, or"
+        " `<execution>.<tool_call_id>`.",
+    ),
+]
 Failed = Annotated[lists.Boolean, Query(description="Only what failed, with its stages and executions.")]
 Name = Annotated[
     str,
@@ -74,14 +84,15 @@ def routes(
         limit: Annotated[int, Query(ge=1, le=INDEX_MAX, description="Rows of the page.")] = INDEX_MAX,
         upto: Upto = None,
         run: Run = None,
+        row: RowId = "",
         *,
         failed: Failed = False,
         name: Name = "",
     ) -> Response:
-        """Return its stages, executions, model calls and tool calls without their texts, ordered as they belong."""
+        """Return its stages, executions, calls and events without their texts, ordered as they belong."""
         return await responder.respond(
             lambda: read_index(
-                database, target.id, run=run, failed=failed, name=name, upto=upto, offset=offset, limit=limit
+                database, target.id, run=run, failed=failed, name=name, upto=upto, offset=offset, limit=limit, row=row
             )
         )
 
@@ -89,7 +100,7 @@ def routes(
     async def search(q: Needle, target: permissions.Target = Depends(may.read), after: reads.After = 0) -> Response:
         """Return the calls whose answers, arguments or results have a text in them, in some entries after `after`.
 
-        One request searches 100 entries, fewer where they are large.
+        One request searches 500 entries, fewer where they are large.
         """
         return await responder.respond(lambda: read_matches(database, target.id, needle=q, after=after))
 
@@ -131,12 +142,16 @@ async def read_index(
     upto: int | None = None,
     offset: int = 0,
     limit: int = INDEX_MAX,
+    row: str = "",
+    align: int = 1,
 ) -> traces.Index:
-    """Read a page of the index; raises a Problem if there is no such investigation."""
+    """Read a page of the index (`trace_index.page`); raises a Problem if there is no such investigation."""
     end = await reads.log_end(database, identity)
     upto = end if upto is None else min(upto, end)
     row_filter = trace_index.Filter(run=run, failed=failed, name=name)
-    page = await trace_index.page(database, identity, row_filter, upto=upto, offset=offset, limit=limit)
+    page = await trace_index.page(
+        database, identity, row_filter, upto=upto, offset=offset, limit=limit, row=row, align=align
+    )
     return await asyncio.to_thread(traces.Index.model_validate, page)
 
 

@@ -1,4 +1,4 @@
-"""The index of a trace: stages, executions and calls in the order in which a person reads them, without texts.
+"""The index of a trace: stages, executions, calls and events in the order in which a person reads them, without texts.
 
 It is ordered by stage and execution, not by commits; a page of it is a part of the log up to one entry, so pages that
 name the same entry belong together although the log grows. It reads `call_facts` and no bodies, except those of
@@ -20,8 +20,13 @@ from sqlalchemy import text
 
 from tarsy.store.base import databases, visibility
 
-RowType = Literal["stage", "execution", "llm", "tool"]
+RowType = Literal["stage", "execution", "llm", "tool", "event"]
+Event = Literal["resumed", "retry", "fallback", "compaction", "servers_away"]
+"""The event of a row: its execution goes on under another claim, a request is sent again, another provider is asked,
+the conversation is compacted, or MCP servers are away."""
 
+_LAST = 1_000_000
+"""A place behind all others."""
 _FAILED = "('Failed', 'TimedOut', 'CompletedWithErrors')"
 
 
@@ -39,9 +44,12 @@ class Filter:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A stage, an execution, a model call or a tool call."""
+    """A stage, an execution, a model call, a tool call or an event."""
 
+    id: str
+    """`stage-<name>`, `execution-<id>`, `llm-<n>`, `tool-<n>` or `event-<seq>-<event>`; unique in a run."""
     type: RowType
+    event: Event | None
     n: int | None
     """The number of a call among those of its type."""
     seq: int
@@ -69,6 +77,10 @@ class Row:
     failed_attempts: int
     call_count: int
     """The number of an execution's calls; 0 of all others."""
+    tool_call_id: str
+    """The id of a tool call, or of the one whose result a model call summarises; else ""."""
+    note: str
+    """The details of an event, such as the error or the next provider; else ""."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +90,8 @@ class Page:
     rows: Sequence[Row]
     total: int
     """The number of rows that the filter leaves."""
+    offset: int
+    """The number of rows before these."""
     upto: int
     """The entry up to which the log is read."""
     begins_at: datetime | None
@@ -86,18 +100,38 @@ class Page:
     """The last commit."""
     run_count: int
     """The number of runs: the investigation itself and the questions."""
+    model_call_count: int
+    """The number of model calls, whatever the filter leaves."""
+    tool_call_count: int
+    failed_call_count: int
+    total_tokens: int
+    """The tokens of all executions, as of now."""
+    cost: float | None
     ended: bool
     """Whether no run goes on."""
 
 
 _INDEX = text(f"""
   WITH own AS MATERIALIZED (
-    SELECT seq, at, kind, run, stage, execution, model_calls, tool_calls,
+    SELECT seq, at, kind, run, stage, execution, model_calls, tool_calls, claim,
+      CASE kind
+        WHEN 'ModelRetried' THEN json_build_object('event', 'retry',
+          'name', left(concat(body ->> 'provider', '/', body ->> 'model'), 200), 'code', left(body ->> 'code', 200),
+          'attempt', body -> 'attempt', 'seconds', body -> 'seconds', 'error', left(body ->> 'error', 200))
+        WHEN 'FellBack' THEN json_build_object('event', 'fallback', 'name', left(body ->> 'provider', 200))
+        WHEN 'ContextCompacted' THEN json_build_object('event', 'compaction', 'tokens', body -> 'tokens',
+          'results', CASE json_typeof(body -> 'results') WHEN 'array' THEN json_array_length(body -> 'results') END,
+          'cut', CASE json_typeof(body -> 'cut') WHEN 'array' THEN json_array_length(body -> 'cut') END)
+        WHEN 'ServersAway' THEN json_build_object('event', 'servers_away', 'name', left(array_to_string(ARRAY(
+          SELECT json_array_elements_text(CASE json_typeof(body -> 'servers') WHEN 'array' THEN body -> 'servers' END)
+          ), ', '), 200))
+      END AS event_fact,
       CASE
         WHEN model_calls + tool_calls = 0 OR run <> coalesce(CAST(:run AS integer), run) THEN '[]'
         WHEN json_typeof(call_facts) = 'array' THEN call_facts
         WHEN model_calls > 0 THEN json_build_array(json_build_object(
           'name', left(concat(body #>> '{{call,provider}}', '/', body #>> '{{call,model}}'), 200),
+          'id', left(body ->> 'call_id', 200),
           'seconds', body #> '{{call,seconds}}',
           'failed', coalesce(json_typeof(body -> 'failure') = 'object', false),
           'failure', body #> '{{failure,kind}}', 'code', body #> '{{failure,code}}',
@@ -110,7 +144,8 @@ _INDEX = text(f"""
             WHEN 'array' THEN json_array_length(body #> '{{call,attempts}}') END))
         ELSE (
           SELECT coalesce(json_agg(json_build_object(
-            'name', left(tool_run #>> '{{call,name}}', 200), 'seconds', tool_run -> 'seconds',
+            'name', left(tool_run #>> '{{call,name}}', 200), 'id', left(tool_run #>> '{{call,id}}', 200),
+            'seconds', tool_run -> 'seconds',
             'failed', tool_run #> '{{result,failed}}',
             'failure', CASE WHEN tool_run #>> '{{result,failed}}' = 'true' THEN
               CASE WHEN tool_run #>> '{{result,in_doubt}}' = 'true' THEN 'in_doubt' ELSE 'error' END END)), '[]')
@@ -122,8 +157,10 @@ _INDEX = text(f"""
     SELECT *, sum(model_calls) OVER earlier - model_calls AS asked, sum(tool_calls) OVER earlier - tool_calls AS called,
       min(seq) FILTER (WHERE kind IN ('StageStarted', 'StageEnded', 'ExecutionStarted'))
         OVER (PARTITION BY run, stage) AS stage_seq,
-      max(at) FILTER (WHERE kind = 'Answered') OVER (PARTITION BY execution ORDER BY seq) AS answered_at
-    FROM own WINDOW earlier AS (ORDER BY seq)
+      max(at) FILTER (WHERE kind = 'Answered') OVER of_execution AS answered_at,
+      kind <> 'RunStarted' AND (
+        claim > lag(claim) OVER earlier OR (execution <> '' AND claim > lag(claim) OVER of_execution)) AS is_resumed
+    FROM own WINDOW earlier AS (ORDER BY seq), of_execution AS (PARTITION BY execution ORDER BY seq)
   ), of_run AS (
     SELECT * FROM numbered WHERE run = coalesce(CAST(:run AS integer), run)
   ), agents AS (
@@ -143,12 +180,27 @@ _INDEX = text(f"""
     WHERE kind IN ('StageStarted', 'StageEnded')
     GROUP BY of_run.run, of_run.stage, stage_seq
   ), call_rows AS (
-    SELECT of_run.*, fact, ordinal, agents.name AS execution_name, agents.kind <> 'agent' AS is_late, agents.index,
-      agents.seq AS execution_seq
+    SELECT of_run.*, fact, ordinal, CASE WHEN model_calls > 0 THEN 'llm' ELSE 'tool' END AS type,
+      CASE WHEN model_calls > 0 THEN asked ELSE called END + ordinal AS n, agents.name AS execution_name,
+      agents.kind <> 'agent' AS is_late, agents.index, agents.seq AS execution_seq
     FROM of_run
     CROSS JOIN LATERAL json_array_elements(facts) WITH ORDINALITY AS listed(fact, ordinal)
     LEFT JOIN agents ON agents.id = of_run.execution
     WHERE of_run.model_calls + of_run.tool_calls > 0
+  ), event_rows AS (
+    SELECT of_run.*, fact, fact ->> 'event' AS event, agents.name AS execution_name, agents.kind <> 'agent' AS is_late,
+      agents.index, agents.seq AS execution_seq
+    FROM of_run
+    CROSS JOIN LATERAL (VALUES
+      (CASE WHEN is_resumed THEN json_build_object('event', 'resumed', 'claim', claim) END), (event_fact)
+    ) AS listed(fact)
+    LEFT JOIN agents ON agents.id = of_run.execution
+    WHERE fact IS NOT NULL
+  ), wanted_events AS (
+    SELECT * FROM event_rows
+    WHERE (NOT CAST(:failed AS boolean) OR event NOT IN ('resumed', 'compaction'))
+      AND strpos(lower(concat_ws(' ', event, fact ->> 'name', execution_name, stage, fact ->> 'code')),
+        lower(CAST(:name AS text))) > 0
   ), wanted_calls AS (
     SELECT * FROM call_rows
     WHERE (NOT CAST(:failed AS boolean) OR fact ->> 'failed' = 'true')
@@ -156,7 +208,7 @@ _INDEX = text(f"""
         lower(CAST(:name AS text))) > 0
   ), wanted_agents AS (
     SELECT * FROM agents
-    WHERE id IN (SELECT execution FROM wanted_calls) OR (
+    WHERE id IN (SELECT execution FROM wanted_calls UNION ALL SELECT execution FROM wanted_events) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
       AND strpos(lower(concat_ws(' ', name, stage)), lower(CAST(:name AS text))) > 0)
   ), wanted_stages AS (
@@ -166,53 +218,84 @@ _INDEX = text(f"""
         sum(thinking_tokens) AS thinking_tokens, sum(total_tokens) AS total_tokens, sum(cost) AS cost
       FROM agents WHERE agents.run = stage_rows.run AND agents.stage = stage_rows.stage
     ) AS taken ON true
-    WHERE (run, stage) IN (SELECT run, stage FROM wanted_agents) OR (
+    WHERE (run, stage) IN (SELECT run, stage FROM wanted_agents UNION ALL SELECT run, stage FROM wanted_events) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
       AND strpos(lower(stage), lower(CAST(:name AS text))) > 0)
   ), wanted AS (
-    SELECT 'stage' AS type, CAST(NULL AS bigint) AS n, stage_seq AS seq, run, stage, '' AS execution,
-      '' AS execution_name, at, end_at, CASE WHEN end_at IS NOT NULL THEN outcome END AS outcome,
+    SELECT concat('stage-', stage) AS id, 'stage' AS type, CAST(NULL AS bigint) AS n, stage_seq AS seq, run, stage,
+      '' AS execution, '' AS execution_name, at, end_at, CASE WHEN end_at IS NOT NULL THEN outcome END AS outcome,
       CAST(NULL AS timestamptz) AS answered_at,
       json_build_object('name', stage, 'input_tokens', input_tokens, 'output_tokens', output_tokens,
         'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost) AS fact, 0 AS call_count,
       stage_seq, false AS is_late, -1 AS index, 0 AS execution_seq, 0 AS level, 0 AS ordinal
     FROM wanted_stages
     UNION ALL
-    SELECT 'execution', CAST(NULL AS bigint), seq, run, stage, id, name, at,
+    SELECT concat('execution-', id), 'execution', CAST(NULL AS bigint), seq, run, stage, id, name, at,
       end_at, CASE WHEN end_at IS NOT NULL THEN outcome END, CAST(NULL AS timestamptz),
       json_build_object('name', name, 'input_tokens', input_tokens, 'output_tokens', output_tokens,
         'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost), iterations + tool_calls,
       stage_seq, kind <> 'agent', index, seq, 1, 0
     FROM wanted_agents
     UNION ALL
-    SELECT CASE WHEN model_calls > 0 THEN 'llm' ELSE 'tool' END,
-      CASE WHEN model_calls > 0 THEN asked ELSE called END + ordinal, seq, run, stage, execution,
+    SELECT concat(type, '-', n), type, n, seq, run, stage, execution,
       coalesce(execution_name, ''), at, at, NULL, answered_at, fact, 0,
       stage_seq, is_late, index, execution_seq, 2, ordinal
     FROM wanted_calls
+    UNION ALL
+    SELECT concat('event-', seq, '-', event), 'event', NULL, seq, run, stage, execution,
+      coalesce(execution_name, ''), at, at, NULL, NULL, fact, 0,
+      stage_seq, coalesce(is_late, stage = ''), coalesce(index, CASE stage WHEN '' THEN {_LAST} ELSE -1 END),
+      coalesce(execution_seq, 0), 2, CASE event WHEN 'resumed' THEN 0 ELSE {_LAST} END
+    FROM wanted_events
+  ), ranked AS MATERIALIZED (
+    SELECT *,
+      row_number() OVER (ORDER BY run, stage_seq, is_late, index, execution_seq, level, seq, ordinal) - 1 AS place
+    FROM wanted
+  ), first_row AS (
+    SELECT coalesce((
+      SELECT min(place) / :align * :align FROM ranked
+      WHERE :row <> '' AND :row IN (id, concat('entry-', seq), concat(execution, '.', fact ->> 'id'))
+    ), :offset) AS first_place
   )
-  SELECT total, begins_at, ends_at, page.*,
+  SELECT total, first_place, begins_at, ends_at, model_call_count, tool_call_count, failed_call_count, usage.*, page.*,
     (SELECT count(*) FROM runs WHERE runs.investigation = :id) AS run_count,
     (SELECT state = 'ended' FROM work WHERE work.investigation = :id) AS ended
-  FROM (SELECT count(*) AS total FROM wanted) AS counted
+  FROM (SELECT count(*) AS total FROM ranked) AS counted
+  CROSS JOIN first_row
   CROSS JOIN (
-    SELECT min(at) FILTER (WHERE kind IN ('StageStarted', 'ExecutionStarted')) AS begins_at, max(at) AS ends_at
+    SELECT min(at) FILTER (WHERE kind IN ('StageStarted', 'ExecutionStarted')) AS begins_at, max(at) AS ends_at,
+      coalesce(sum(model_calls), 0) AS model_call_count, coalesce(sum(tool_calls), 0) AS tool_call_count
     FROM of_run
   ) AS axis
+  CROSS JOIN (SELECT count(*) AS failed_call_count FROM call_rows WHERE fact ->> 'failed' = 'true') AS failures
+  CROSS JOIN (
+    SELECT coalesce(sum(total_tokens), 0) AS all_tokens, sum(cost) AS whole_cost FROM agents
+  ) AS usage
   LEFT JOIN LATERAL (
-    SELECT type, n, seq, run, stage, execution, execution_name, at, end_at, outcome, answered_at,
-      CAST(fact AS text) AS fact, call_count,
-      row_number() OVER (ORDER BY run, stage_seq, is_late, index, execution_seq, level, seq, ordinal) AS place
-    FROM wanted ORDER BY place OFFSET :offset LIMIT :rows
+    SELECT id, type, n, seq, run, stage, execution, execution_name, at, end_at, outcome, answered_at,
+      CAST(fact AS text) AS fact, call_count, place
+    FROM ranked WHERE place >= first_place AND place < first_place + :rows
   ) AS page ON true
   ORDER BY place
 """)  # noqa: S608 - our own text
 
 
 async def page(
-    database: databases.Database, investigation: UUID, row_filter: Filter, *, upto: int, offset: int, limit: int
+    database: databases.Database,
+    investigation: UUID,
+    row_filter: Filter,
+    *,
+    upto: int,
+    offset: int,
+    limit: int,
+    row: str = "",
+    align: int = 1,
 ) -> Page:
-    """Return up to `limit` rows of the index after the first `offset`, of the log up to entry `upto`."""
+    """Return up to `limit` rows of the index after the first `offset`, of the log up to entry `upto`.
+
+    `row` names a row in place of the offset: by its id, by `entry-<seq>`, or by `<execution>.<tool_call_id>`; if the
+    filter leaves it, the rows begin with it, or with an earlier one whose offset is a multiple of `align`.
+    """
     rows = await database.run(
         _INDEX,
         id=investigation,
@@ -222,33 +305,45 @@ async def page(
         name=row_filter.name,
         offset=offset,
         rows=limit,
+        row=row,
+        align=align,
     )
     listed = await asyncio.to_thread(lambda: [_from_row(row) for row in rows if row.type is not None])
     return Page(
         rows=listed,
         total=rows[0].total,
+        offset=rows[0].first_place,
         upto=upto,
         begins_at=rows[0].begins_at,
         ends_at=rows[0].ends_at,
         run_count=rows[0].run_count,
         ended=rows[0].ended is not False,
+        model_call_count=int(rows[0].model_call_count),
+        tool_call_count=int(rows[0].tool_call_count),
+        failed_call_count=rows[0].failed_call_count,
+        total_tokens=int(rows[0].all_tokens),
+        cost=rows[0].whole_cost,
     )
 
 
 def _from_row(row: Any) -> Row:
     fact = _fact(row.fact)
-    is_call = row.type in ("llm", "tool")
+    is_call, is_event = row.type in ("llm", "tool"), row.type == "event"
     failed = fact.get("failed") is True if is_call else row.outcome in ("Failed", "TimedOut", "CompletedWithErrors")
     started, ended = row.at, row.end_at
-    seconds = _number(fact, "seconds") if is_call else None
+    seconds = _number(fact, "seconds") if is_call or is_event else None
     if is_call:
         lasted = timedelta(seconds=min(max(seconds or 0.0, 0.0), _DAY))
         started = row.answered_at or row.at - lasted if row.type == "tool" else row.at - lasted
+    elif is_event:
+        ended = row.at + timedelta(seconds=min(max(seconds or 0.0, 0.0), _DAY))
     elif started and ended:
         seconds = (ended - started).total_seconds()
     counts = {name: _integer(fact, name) for name in _TOKENS}
     return Row(
+        id=row.id,
         type=row.type,
+        event=fact["event"] if is_event else None,
         n=None if row.n is None else int(row.n),
         seq=row.seq,
         run=row.run,
@@ -267,7 +362,23 @@ def _from_row(row: Any) -> Row:
         cost=_number(fact, "cost"),
         failed_attempts=_integer(fact, "attempts") or (1 if failed and row.type == "tool" else 0),
         call_count=row.call_count,
+        tool_call_id=_text(fact, "id") or "",
+        note=_note(fact) if is_event else "",
     )
+
+
+def _note(fact: Mapping[str, Any]) -> str:
+    name = _text(fact, "name") or ""
+    match fact["event"]:
+        case "resumed":
+            return f"By claim {_integer(fact, 'claim')}, after a takeover or a rest"
+        case "retry":
+            return ": ".join(part for part in (_text(fact, "code"), _text(fact, "error")) if part)
+        case "fallback":
+            return f"To {name}"
+        case "servers_away":
+            return name
+    return f"Results: {_integer(fact, 'results') or 0} as a line, {_integer(fact, 'cut') or 0} cut"
 
 
 _DAY = 24 * 3600.0
@@ -328,7 +439,7 @@ _SEARCHED = text(f"""
 
 SEARCHED_BYTES = 4 * 1024 * 1024
 """Stored bytes of entries that one search reads, beyond its first entry; they are compressed."""
-SEARCHED_ENTRIES = 100
+SEARCHED_ENTRIES = 500
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,32 @@ async function html(address) {
 }
 
 const trace = document.getElementById("trace");
+const nothing = document.getElementById("trace-empty");
 if (trace) {
   showWaterfall(trace);
+} else if (nothing?.dataset.live) {
+  follow(nothing, nothing.dataset.upto, () => location.reload());
 } else {
   enableCall(document);
+}
+
+/** Follows the log, and calls `refresh` within a second of a commit. */
+function follow(root, lastId, refresh, show = () => {}) {
+  let timer = null;
+  new Stream(`${root.dataset.api}/events`, {
+    lastId,
+    on: {
+      event: (_, id) => {
+        if (!id || timer) return;
+        timer = setTimeout(async () => {
+          timer = null;
+          await refresh();
+        }, 1000);
+      },
+      "catchup.overflow": refresh,
+      state: (state) => show({ connected: "live", disconnected: "disconnected, trying again", ended: "ended" }[state]),
+    },
+  });
 }
 
 /** Shows the rows that are seen, and the opened call beside them. */
@@ -30,7 +52,9 @@ function showWaterfall(root) {
   const loading = new Set();
   let total = Number(root.dataset.total);
   let upto = root.dataset.upto;
-  let height = table.tBodies[0].rows[0].getBoundingClientRect().height;
+  let words = "";
+  let current = root.dataset.row;
+  const height = table.tBodies[0].rows[0].getBoundingClientRect().height;
   let version = 0;
 
   /** Makes an element for each part; one that is not loaded is as high as its rows will be. */
@@ -46,14 +70,26 @@ function showWaterfall(root) {
     }
     for (const part of [...table.tBodies]) if (Number(part.id.slice(5)) >= total) part.remove();
     table.setAttribute("aria-rowcount", total + 1);
-    document.getElementById("trace-state").textContent = `${total} rows`;
+    showState();
+  }
+
+  function showState() {
+    const rows = `${total} row${total === 1 ? "" : "s"}`;
+    document.getElementById("trace-state").textContent = words ? `${rows}, ${words}` : rows;
+  }
+
+  /** Puts an element without rows in the place of a part: a new one, so that the same rows are merged again. */
+  function emptied(part) {
+    const replacement = document.createElement("tbody");
+    replacement.id = part.id;
+    empty(replacement, Number(part.id.slice(5)));
+    part.replaceWith(replacement);
   }
 
   function empty(part, offset) {
     const row = document.createElement("tr");
     const cell = document.createElement("td");
     row.className = "trace-empty";
-    cell.colSpan = 6;
     cell.style.height = `${height * Math.min(size, total - offset)}px`;
     row.append(cell);
     part.replaceChildren(row);
@@ -63,12 +99,12 @@ function showWaterfall(root) {
   /** Loads the parts that are near the window, and empties those that are far. */
   function show() {
     const near = innerHeight;
-    for (const part of table.tBodies) {
+    for (const part of [...table.tBodies]) {
       const place = part.getBoundingClientRect();
       const distance = Math.max(place.top - innerHeight, -place.bottom);
       const offset = Number(part.id.slice(5));
       if (distance < near / 2 && part.dataset.isEmpty) load(offset);
-      else if (distance > near * 2 && !part.dataset.isEmpty && !part.contains(document.activeElement)) empty(part, offset);
+      else if (distance > near * 2 && !part.dataset.isEmpty && !part.contains(document.activeElement)) emptied(part);
     }
   }
 
@@ -97,46 +133,64 @@ function showWaterfall(root) {
 
   /** Reads the log to its end: every row may have moved. */
   async function refresh() {
-    const text = await html(address("/rows", { offset: 0 }));
+    const focused = document.activeElement?.dataset.call;
+    const text = await html(address("/rows", { offset: 0, facts: true }));
     version += 1;
     kept.clear();
-    const [first] = merge(text);
-    total = Number(first.dataset.total);
-    upto = first.dataset.upto;
-    document.getElementById("trace-axis").textContent = first.dataset.axis;
+    merge(text);
+    const { total: newTotal, upto: newUpto, axis } = document.getElementById("rows-0").dataset;
+    total = Number(newTotal);
+    upto = newUpto;
+    axis.split("|").forEach((label, index) => (document.getElementById("trace-axis").children[index].textContent = label));
     layOut();
-    for (const part of table.tBodies) {
+    for (const part of [...table.tBodies]) {
       const offset = Number(part.id.slice(5));
-      if (offset && !part.dataset.isEmpty) {
-        const reloaded = await html(address("/rows", { offset, upto }));
-        merge(reloaded);
-      } else if (part.dataset.isEmpty) empty(part, offset);
+      if (part.dataset.isEmpty) empty(part, offset);
+      else if (offset) merge(await html(address("/rows", { offset, upto })));
     }
     mark();
     show();
+    if (focused && document.activeElement === document.body) linkOf(focused)?.focus({ preventScroll: true });
   }
 
-  /** Marks the row of the opened call. */
+  const linkOf = (id) => table.querySelector(`a[data-call="${CSS.escape(id)}"]`);
+
+  /** Marks the row that the address names. */
   function mark() {
-    for (const link of table.querySelectorAll("a[aria-current]")) link.removeAttribute("aria-current");
-    table.querySelector(`a[data-call="${CSS.escape(location.hash.slice(1))}"]`)?.setAttribute("aria-current", "true");
+    for (const row of table.querySelectorAll("tr[aria-current]")) row.removeAttribute("aria-current");
+    document.getElementById(`row-${current}`)?.setAttribute("aria-current", "true");
+  }
+
+  function remember(id) {
+    current = id;
+    const parameters = new URLSearchParams(location.search);
+    if (id) parameters.set("row", id);
+    else parameters.delete("row");
+    history.replaceState(null, "", `${location.pathname}${parameters.size ? `?${parameters}` : ""}`);
+    mark();
+  }
+
+  /** Scrolls to a row, whose part is fetched if it is not here. */
+  async function reveal(id) {
+    if (!document.getElementById(`row-${id}`)) merge(await html(address("/rows", { row: id, upto })));
+    mark();
+    document.getElementById(`row-${id}`)?.scrollIntoView({ block: "center" });
   }
 
   async function open(call) {
     const [type, n] = call.split("-");
     if (!["llm", "tool"].includes(type) || !/^\d+$/.test(n ?? "")) return;
-    history.replaceState(null, "", `#${call}`);
-    mark();
+    remember(call);
     panel.hidden = false;
     root.classList.add("open");
     panel.setAttribute("aria-busy", "true");
     try {
       const text = await html(`${root.dataset.address}/${type}/${n}?fragment=true`);
-      if (location.hash !== `#${call}`) return;
+      if (current !== call) return;
       panel.replaceChildren();
       merge(text);
       enableCall(panel);
-      panel.focus();
+      panel.focus({ preventScroll: true });
     } catch (error) {
       notify(`The call cannot be loaded: ${error.message}`);
     } finally {
@@ -145,21 +199,43 @@ function showWaterfall(root) {
   }
 
   function close() {
-    const call = location.hash.slice(1);
+    const call = current;
     panel.hidden = true;
     panel.replaceChildren();
     root.classList.remove("open");
-    history.replaceState(null, "", location.pathname + location.search);
-    table.querySelector(`a[data-call="${CSS.escape(call)}"]`)?.focus();
-    mark();
+    remember("");
+    linkOf(call)?.focus();
+  }
+
+  /** Returns the link of the call that is `step` calls away. */
+  function neighbour(id, step) {
+    const links = [...table.querySelectorAll("a[data-call]")];
+    return links[links.findIndex((link) => link.dataset.call === id) + step];
+  }
+
+  function step(by) {
+    const link = linkOf(current) && neighbour(current, by);
+    if (!link) return;
+    link.scrollIntoView({ block: "nearest" });
+    open(link.dataset.call);
   }
 
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-close]")) return close();
+    const button = event.target.closest("[data-step]");
+    if (button) return step(Number(button.dataset.step));
     const link = event.target.closest("a[data-call]");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     open(link.dataset.call);
+    if (!table.contains(link)) reveal(link.dataset.call).catch((error) => notify(error.message));
+  });
+  table.addEventListener("keydown", (event) => {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const link = event.target.closest("a[data-call]");
+    if (!by || !link) return;
+    event.preventDefault();
+    neighbour(link.dataset.call, by)?.focus();
   });
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();
@@ -179,36 +255,26 @@ function showWaterfall(root) {
 
   document.getElementById("trace-pages").hidden = true; // scrolling leads to all rows
   layOut();
+  if (current) {
+    document.getElementById(`row-${current}`)?.scrollIntoView({ block: "center" });
+    open(current);
+  }
   show();
-  if (location.hash) open(location.hash.slice(1));
   enableSearch(root);
 
   if (root.dataset.live) {
-    let timer = null;
-    new Stream(`${root.dataset.api}/events`, {
-      lastId: upto,
-      on: {
-        event: (_, id) => {
-          if (!id || timer) return;
-          timer = setTimeout(async () => {
-            timer = null;
-            await refresh().catch((error) => notify(error.message));
-          }, 1000);
-        },
-        "catchup.overflow": () => refresh(),
-        state: (state) => {
-          const words = { connected: "live", disconnected: "disconnected, trying again", ended: "ended" };
-          document.getElementById("trace-state").textContent = `${total} rows, ${words[state]}`;
-        },
-      },
-    });
+    const showWords = (text) => {
+      words = text;
+      showState();
+    };
+    follow(root, upto, () => refresh().catch((error) => notify(`The rows cannot be loaded: ${error.message}`)), showWords);
   }
 }
 
 /** Lets a call be copied and shown as JSON, which is fetched then. */
 function enableCall(root) {
-  for (const button of root.querySelectorAll("[data-copy-raw], [data-close]")) {
-    button.hidden = !document.getElementById("trace") && button.hasAttribute("data-close");
+  for (const button of root.querySelectorAll("[data-copy-raw], [data-step], [data-close]")) {
+    button.hidden = !document.getElementById("trace") && !button.hasAttribute("data-copy-raw");
   }
   for (const button of root.querySelectorAll("[data-copy-raw]")) {
     button.addEventListener("click", async () => {
@@ -247,6 +313,7 @@ function enableSearch(root) {
   const stop = document.getElementById("trace-stop");
   const status = document.getElementById("trace-found");
   const matches = document.getElementById("trace-matches");
+  const results = document.getElementById("trace-results");
   const SHOWN = 500;
   let search = 0;
   form.hidden = false;
@@ -259,6 +326,7 @@ function enableSearch(root) {
     let count = 0;
     let more = true;
     matches.replaceChildren();
+    results.hidden = false;
     stop.hidden = false;
     while (more && own === search) {
       try {
@@ -278,7 +346,6 @@ function enableSearch(root) {
         ({ last: after, more } = found);
         const part = count > SHOWN ? `, the first ${SHOWN} below` : "";
         status.textContent = `${count} calls${part}${more ? `, searched up to entry ${after}…` : ""}`;
-        matches.hidden = count === 0;
       } catch (error) {
         status.textContent = `The search broke off: ${error.message}`;
         break;
