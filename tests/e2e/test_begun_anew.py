@@ -85,7 +85,7 @@ async def test_failed_alert_is_counted_for_its_cool_down_then_investigated_anew_
     assert first["status"]["phase"] == "Failed"
     repeated = await notify(process)
     assert (repeated["outcome"], repeated["name"]) == ("repeated", NAME)
-    assert repeated["reason"].startswith("its investigation came to nothing: the next firing notification from 20")
+    assert repeated["reason"].startswith("its investigation came to nothing: the first firing notification after 20")
 
     await pass_time(operator, COOLDOWN)
     llm.script = model.answers("root cause")
@@ -233,7 +233,7 @@ async def test_alert_whose_server_was_away_is_investigated_anew_and_once_it_is_b
     assert grounded(first) == ("False", "ServersAway")
     repeated = await notify(process)
     assert (repeated["outcome"], repeated["name"]) == ("repeated", NAME)
-    assert repeated["reason"].startswith("its investigation came to nothing: the next firing notification from 20")
+    assert repeated["reason"].startswith("its investigation came to nothing: the first firing notification after 20")
 
     await pass_time(operator, COOLDOWN)
     async with mcp_server.serve(port=port) as back:

@@ -313,7 +313,7 @@ async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: mode
     for status, problem in (await post("web-1 restarts"), await post("web-0 restarts", "other")):
         assert (status, problem["detail"]) == (
             422,
-            "header.Idempotency-Key: it was used for another alert; give each its own",
+            "header.Idempotency-Key: it was used for another alert; use one key for each alert",
         )
     assert len(await operator.finished()) == 1
 

@@ -124,7 +124,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         stack.push_async_callback(owned.close)
         async with owned.begin() as connection:
             await connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
-        unmigrated = "the database's schema, which is not there yet: `tarsy migrate` makes it"
+        unmigrated = "the database's schema, which does not exist yet: `tarsy migrate` creates it"
         await world.lacks(no_token, ("api controller worker", unmigrated), no_kinds, *no_rights)
         await schema.migrate(owned)
         closed = ("api controller worker", f"rights in the database: {_closed(schema.RIGHTS)}")

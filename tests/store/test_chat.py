@@ -424,7 +424,7 @@ async def test_a_run_without_its_question_is_not_run(database: databases.Databas
     await queue.execute(database, "UPDATE entries SET run = 2 WHERE seq = 7")
     await Worker(database, Model()).run()
     ((unreadable,),) = await queue.rows(database, "SELECT unreadable FROM work")
-    assert unreadable == "the log does not hold the question of run 1"
+    assert unreadable == "the log does not have the question of run 1"
 
 
 @pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])

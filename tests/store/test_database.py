@@ -32,7 +32,7 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
         with pytest.raises(databases.StoreDownError) as stale:
             async with database.begin() as connection:
                 await connection.execute(ECHO, {"text": SECRET})
-        assert str(stale.value) == "the database cannot serve just now: connection is closed"
+        assert str(stale.value) == "the database cannot serve now: connection is closed"
         with pytest.raises(sqlalchemy.exc.DBAPIError) as refused:
             async with database.begin() as connection:
                 await connection.execute(sqlalchemy.text("SELECT x, CAST(:text AS text)"), {"text": SECRET})

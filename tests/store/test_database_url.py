@@ -37,8 +37,11 @@ WRONG: list[tuple[Callable[[str], str], str]] = [
     ),
     (lambda url: f"{url}?sslmode=require", "rejected SSL upgrade"),
     (lambda url: f"{url}?sslmode=s3cret", "`sslmode` parameter must be one of: disable, "),
-    (lambda url: f"{url}?target_session_attrs=s3cret", "is not what asyncpg takes (ClientConfigurationError)"),
-    (lambda url: f"{url}?s3cret=1", "no setting of the server's (UndefinedObjectError, SQLSTATE 42704)"),
+    (
+        lambda url: f"{url}?target_session_attrs=s3cret",
+        "asyncpg does not accept DATABASE_URL (ClientConfigurationError)",
+    ),
+    (lambda url: f"{url}?s3cret=1", "not a setting of the server (UndefinedObjectError, SQLSTATE 42704)"),
     (lambda url: f"{url}?statement_timeout=s3cret", "that the server refuses (InvalidParameterValueError"),
     (lambda url: f"postgresql:///t?user=u&host=/s3cret&password={url}", "No such file or directory"),
 ]
@@ -132,7 +135,7 @@ def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postg
     postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
     guest = f"postgresql://guest_{name}:guest@127.0.0.1:{postgres.port}/{name}"
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": guest})
-    told = "the database's schema is not open to this user: permission denied for schema public"
+    told = "the database user lacks a right on the schema: permission denied for schema public"
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
 
 
@@ -198,5 +201,5 @@ def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgre
 async def test_a_schema_of_another_version_is_refused_in_words_and_left_alone(database: databases.Database) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(schema.SchemaError, match=r"of another version of tarsy: .*'9999'"):
+    with pytest.raises(schema.SchemaError, match=r"belongs to another version of tarsy: .*'9999'"):
         await schema.migrate(database)

@@ -175,7 +175,7 @@ async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: 
     ]
     (logged,) = await queue.log(database, other.metadata.uid)
     assert logged.entry == entries.RunEnded(ending="Failed", reason="AlertDataNotFound", message=found[0].message)
-    assert found[0].message == "alertDataRef '5ef' is not there: it was used by another object, or has expired"
+    assert found[0].message == "alertDataRef '5ef' does not exist: another object used it, or it has expired"
     assert found[0].chain_name is None
     assert [one.alert_summary for one in found] == ["", "web-0 dies", ""]
     kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot

@@ -65,15 +65,15 @@ async def test_whoever_migrates_waits_for_another_one_longer_than_for_other_stat
 
 
 async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: databases.Database) -> None:
-    assert await schema.missing(empty) == "the database's schema, which is not there yet: `tarsy migrate` makes it"
+    assert await schema.missing(empty) == "the database's schema, which does not exist yet: `tarsy migrate` creates it"
 
 
 @pytest.mark.parametrize(
     ("revision", "told"),
     [
-        ("receipts", "which is at receipts, not live: `tarsy migrate` brings it there"),
-        ("newer", "which is at newer, not live: it is of another version of tarsy"),
-        (None, "which is at nothing, not live: `tarsy migrate` brings it there"),
+        ("receipts", "which is at receipts, not live: `tarsy migrate` upgrades it"),
+        ("newer", "which is at newer, not live: it belongs to another version of tarsy"),
+        (None, "which is at no revision, not live: `tarsy migrate` upgrades it"),
     ],
     ids=["older", "newer", "none"],
 )
@@ -112,8 +112,9 @@ async def test_a_newer_schema_is_used_where_it_says_so_and_left_as_it_is(empty: 
 async def test_a_newer_schema_is_refused_where_it_does_not_say_so(empty: databases.Database, serves: list[str]) -> None:
     await schema.migrate(empty)
     await stands_at(empty, "newer", serves=serves)
-    assert (await schema.missing(empty)).endswith(f"at newer, not {schema.NEWEST}: it is of another version of tarsy")
-    with pytest.raises(schema.SchemaError, match="of another version of tarsy"):
+    problem = await schema.missing(empty)
+    assert problem.endswith(f"at newer, not {schema.NEWEST}: it belongs to another version of tarsy")
+    with pytest.raises(schema.SchemaError, match="belongs to another version of tarsy"):
         await schema.migrate(empty)
 
 
@@ -261,10 +262,10 @@ async def test_what_is_not_allowed_just_now_may_be_later(empty: databases.Databa
         await connection.execute(sqlalchemy.text(f"CREATE ROLE late_{name} LOGIN PASSWORD 'x'"))
     theirs = databases.Database(f"postgresql://late_{name}:x@127.0.0.1:{postgres.port}/{name}")
     try:
-        with pytest.raises(databases.NotOpenError, match="not open to TARSy") as refused:
+        with pytest.raises(databases.NotOpenError, match="lacks a right that TARSy needs") as refused:
             await theirs.run(sqlalchemy.text("SELECT 1 FROM work"))
-        assert "not open to this user: permission denied for table work" in refused.value.why
-        with pytest.raises(databases.NotOpenError, match="not open to TARSy"):
+        assert "lacks a right on the schema: permission denied for table work" in refused.value.why
+        with pytest.raises(databases.NotOpenError, match="lacks a right that TARSy needs"):
             async with theirs.begin() as connection:
                 await connection.execute(sqlalchemy.text("SELECT 1 FROM work"))
     finally:

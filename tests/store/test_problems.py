@@ -133,7 +133,7 @@ async def test_a_database_that_is_not_open_to_us_is_a_503_and_its_own_words_are_
             async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}{path}") as response:
                 assert (response.status, response.content_type) == (503, "application/problem+json")
                 problem = await response.text()
-            assert "the database is not open to TARSy as it has to be; its log has more" in problem
+            assert "the database user lacks a right that TARSy needs; TARSy's log has the details" in problem
             assert "permission denied" not in problem
             assert "SELECT" not in problem
         async with api.get("/health") as response:

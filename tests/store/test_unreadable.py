@@ -86,9 +86,9 @@ SPOILT: dict[str, tuple[str, str]] = {
         "UPDATE entries SET opaque = '5' WHERE seq = 2",
         r"entry 2 .* is not what it should be: TypeError",
     ),
-    "a gap": ("DELETE FROM entries WHERE seq = 4", r"the log does not hold the entries 1 to 8, and nothing else"),
-    "a row too few": ("DELETE FROM entries WHERE seq = 8", r"the log does not hold the entries 1 to 8"),
-    "a row too many": (EXTRA, r"the log does not hold the entries 1 to 8"),
+    "a gap": ("DELETE FROM entries WHERE seq = 4", r"the log does not have exactly the entries 1 to 8"),
+    "a row too few": ("DELETE FROM entries WHERE seq = 8", r"the log does not have exactly the entries 1 to 8"),
+    "a row too many": (EXTRA, r"the log does not have exactly the entries 1 to 8"),
     "another order": (
         "UPDATE entries SET seq = 9 - seq + 100; UPDATE entries SET seq = seq - 100",
         r"entry 1 cannot follow those before it",

@@ -1,1 +1,1 @@
-"""The HTTP API: webhooks come in, transcripts go out."""
+"""The HTTP API: it takes alerts, and serves investigations and their transcripts."""

@@ -35,28 +35,29 @@ from tarsy.store.reads import snapshots
 UNAVAILABLE = (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError)
 """Errors that are answered 503: the same request may work later."""
 STATEMENT_SECONDS = 10.0
-"""The time limit of a database statement that a caller waits for; a worker's may take longer."""
+"""The time limit of a database statement for a request; statements of workers may take longer."""
 _DESCRIPTION = """\
-Alerts come in, investigations and their transcripts go out.
+The API takes alerts, and serves investigations and their transcripts.
 
-**Callers** send a bearer token of Kubernetes, such as `kubectl create token` makes; the API server is asked for its
-rights in the investigation's namespace. Or they come through a trusted proxy, which names them in headers. To send
-alerts, the static token of webhooks is enough. Each operation names the right that it needs. `/healthz`, `/readyz` and
-`/health` are open. With `--insecure-dev` the programs of the same machine are served without a token, and no others.
+**Callers** send a bearer token of Kubernetes, such as one that `kubectl create token` makes; the API server is asked
+for its rights in the investigation's namespace. Other callers come through a trusted proxy, which names them in
+headers. The static token of webhooks can only send alerts. Each operation names the right that it needs. `/healthz`,
+`/readyz` and `/health` need no token. With `--insecure-dev` only programs of the same machine are served, without a
+token.
 
 **Errors** are problem details (RFC 9457). 422 names each place of the request that is wrong. 503 means that a service
-that TARSy needs is away: the same request may work later.
+that TARSy needs is unavailable: the same request may work later.
 
 **Strict.** Parameters and fields that are not described here are refused by name, and so is a body if none is
 described. With a token, bodies are read as JSON, with any `Content-Type`; without one, as behind a proxy, it has to be
 application/json. Every list is bounded.
 """
 TAGS = {
-    "alerts": "Alerts come in, each as an object in the cluster before the answer goes out.",
+    "alerts": "Sending alerts: the object of each is in the cluster before the answer.",
     "investigations": "Lists, results, transcripts and traces of investigations; cancelling, and questions.",
     "compat": "Paths of earlier TARSy clients, which call an investigation a session.",
     "system": "The setup of TARSy and the state of its parts, over all its processes.",
-    "health": "Whether the process serves, and whether it can work. Open to all.",
+    "health": "Liveness, readiness and health. No token is needed.",
 }
 """The tags that group operations."""
 
@@ -120,7 +121,7 @@ class Application(FastAPI):
     services: Services
 
     def openapi(self) -> dict[str, Any]:
-        """Return the description, which is made once."""
+        """Return the description, which is built once."""
         if self.openapi_schema is None:
             openapi.complete(super().openapi(), schemes=rights.SCHEMES, examples=examples())
         return super().openapi()
@@ -177,32 +178,32 @@ def _without_routes(*dependencies: params.Depends) -> Application:
 
 
 async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 503: the database, the API server or a newer program is needed, and the same request may work later."""
+    """Answer 503: the database or the API server is unavailable, or a newer version of TARSy is needed."""
     return problems.response(problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again"))
 
 
 def bare() -> Application:
     """Build the application of an empty platform without a cluster: its routes can be described, not called."""
-    nothing = cast("Any", None)
+    absent = cast("Any", None)
     settings = platforms.Platform()
     return build(
         Parts(
-            cluster=nothing,
-            database=nothing,
+            cluster=absent,
+            database=absent,
             platform=lambda: settings,
             index=functools.partial(chain_index.ChainIndex, platform=settings, unusable_providers={}),
             mask=str,
             secrets=known_secrets.KnownSecrets(),
-            readiness=nothing,
-            process_reporter=nothing,
-            hub=hubs.Hub(nothing),
+            readiness=absent,
+            process_reporter=absent,
+            hub=hubs.Hub(absent),
             token="",
         )
     )
 
 
 def describe() -> dict[str, Any]:
-    """Return the answer of `GET /openapi.json`, which follows from the routes alone."""
+    """Return the answer of `GET /openapi.json`, which depends only on the routes."""
     return bare().openapi()
 
 

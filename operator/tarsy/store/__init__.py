@@ -1,1 +1,1 @@
-"""Postgres: the queue with its fence, and the transcript. The only room that speaks SQL."""
+"""Postgres: the queue with its fence, and the transcript. All SQL is here."""

@@ -1,8 +1,8 @@
 """Appending to the log: each commit is one statement.
 
 The statement checks the fence, inserts the entries, and updates the narrow rows that lists and the status read (`runs`,
-`stages`, `executions`). It is composed of the parts that a commit needs. Each part takes its rows as arrays, so that a
-few texts serve all commits.
+`stages`, `executions`). It is composed of the parts that a commit needs. Each part takes its rows as arrays, so that
+few different statements serve all commits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarsy.transcript import entries, excerpts, messages
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
-"""Characters of the analysis, and of the summary, that a search matches; `tarsy_words` takes no more."""
+"""Characters of the analysis, and of the summary, that a search matches; `tarsy_words` reads no more."""
 
 ERROR_MAX = 200
 """Characters of a provider's error that the status shows while the request is retried."""
@@ -232,8 +232,8 @@ def append_statement(
 ) -> tuple[TextClause, dict[str, Any]]:
     """Return the statement that appends `added` after entry `log_seq`, and its values.
 
-    The statement returns a row. If `log_seq` is not the last entry, or `token` not the claim's, it changes nothing and
-    returns no row. With `clear_token` it also ends the claim, so that its worker, however late it wakes, cannot write.
+    The statement returns a row. If `log_seq` is not the last entry, or `token` is not the claim's, it changes nothing
+    and returns no row. With `clear_token` it also ends the claim, so that the claim's worker can no longer write.
     """
     changes = _changes(added, log_seq=log_seq, where=where)
     parts = tuple(part for part in _PARTS if part in changes.rows)
@@ -266,7 +266,7 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
 
 def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> _Changes:
     changes = _Changes()
-    # A run that ends for another reason than its stages cuts off the stages that end with it.
+    # If a run ends for any other reason than its stages, the stages that end with it are cut off.
     cuts_off = any(
         isinstance(prepared.entry, entries.RunEnded) and prepared.entry.reason not in STAGE_REASONS
         for prepared in added

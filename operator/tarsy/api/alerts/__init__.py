@@ -1,1 +1,1 @@
-"""Routes that take alerts: webhooks and posted alerts."""
+"""The routes for alerts: webhooks, posted alerts, and the chain that would take an alert."""

@@ -1,7 +1,8 @@
 """Creation of investigations: an object in the cluster and its row in the store, before the request is answered.
 
-Alertmanager takes 2xx as final, sends the same again after 5xx, and after 4xx not until its group changes. So an alert
-that TARSy chooses not to investigate is answered 2xx with the reason, and one that cannot be stored now 503.
+After 2xx Alertmanager is done, after 5xx it sends the same notification again, and after 4xx it waits until its group
+changes. So an alert that TARSy decides not to investigate is answered 2xx with the reason, and an alert that cannot be
+stored now is answered 503.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ServedChains:
-    """The chains of the operator's namespace, as listed when an alert came in."""
+    """The chains of the operator's namespace, as listed when an alert arrived."""
 
     namespace_uid: str | None
     """None if the namespace does not exist; then no object can be created in it."""
@@ -53,13 +54,13 @@ class ChainLister:
         index: chain_index.Indexer,
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`generation` changes with the platform file that `index` checks chains against."""
+        """`generation` returns another number once `index` checks chains against another platform file."""
         self._cluster = cluster
         self._database = database
         self._index = index
         self._generation = generation
         self._cached_list: asyncio.Task[ServedChains] | None = None
-        """The latest list from the API server's cache, shared by all who ask while it is under way."""
+        """The latest list from the API server's cache; all callers share it while it is under way."""
         self._versions: tuple[object, ...] | None = None
         self._latest: chain_index.ChainIndex | None = None
 
@@ -67,7 +68,7 @@ class ChainLister:
         """List all chains, such that no chain of `alert_types` is missing.
 
         The API server's cache is asked first. If it lacks a ready chain for one of `alert_types`, the chain may have
-        been created just now, so the list is read again, past the cache.
+        been created just now, so the list is read again, bypassing the cache.
         """
         if self._cached_list is None or self._cached_list.done():
             self._cached_list = asyncio.create_task(self._list(cached=True), context=Context())
@@ -109,7 +110,7 @@ class Intake:
     mask: Callable[[str], str]
     bodies: bodies.Bodies
     on_admitted: Callable[[base.ObjectMeta], None] | None = None
-    """Called with each object that was created and admitted, so that the watch of this process can skip it."""
+    """Called with each object that was created and admitted, so that this process's controller can skip it."""
 
     @property
     def namespace(self) -> str:
@@ -117,7 +118,7 @@ class Intake:
         return self.cluster.served.default
 
     async def free_slots(self) -> int:
-        """Return how many more investigations may be queued."""
+        """Return the number of further investigations that may be queued."""
         return self.max_queued - await work.queued(self.database)
 
     async def create(
@@ -125,23 +126,23 @@ class Intake:
     ) -> objects.Created:
         """Create the object of a receipt and its row, under another name if another object has the name.
 
-        Returns the existing object if an earlier call with the same receipt created it.
+        Return the existing object if an earlier call with the same receipt created it.
         """
         for _ in range(NAMES_TRIED):
             name = receipt.name
             try:
                 created = await self._create_object(draft.with_receipt(name=name, word=receipt.word))
-            except objects.UnreadableError:  # another object has the name: intake writes only readable ones
+            except objects.UnreadableError:  # another object has the name: those of intake are readable
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
             if created and (not created.existed or receipt.proves(created.investigation)):
                 await self._admit(created, chains, caller)
                 return created
-            if receipt.name == name:  # else another process has renamed it already
+            if receipt.name == name:  # otherwise another process has renamed it already
                 full_name = f"{self.namespace}/{name}"
                 log.warning(
-                    "%s is not an object of this receipt: another name is tried",
+                    "object %s does not belong to this receipt: trying another name",
                     full_name,
                     extra={"action": "name_taken", "investigation": full_name},
                 )
@@ -165,7 +166,7 @@ class Intake:
         return created
 
     async def _admit(self, created: objects.Created, chains: ServedChains, caller: permissions.Caller) -> None:
-        """Admit the object. One that existed is masked again: others had time to read its receipt and to replace it."""
+        """Admit the object. An existing one is masked again, because a user may have replaced it with its receipt."""
         if created.existed:
             decided = await asyncio.to_thread(
                 decision.decide,

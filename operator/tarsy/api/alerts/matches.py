@@ -25,7 +25,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
 
     @router.get("/chain-match", operation_id="matchChain", dependencies=[Depends(access.match_chains)])
     async def match(alert_type: AlertType) -> chain_matches.ChainMatch:
-        """Name the chain that would take an alert of a type, or say why none would; submit nothing."""
+        """Return the chain that would take an alert of a type, or the reason why none would; submit no alert."""
         return await match_chain(alert_intake, alert_type)
 
     return router

@@ -4,12 +4,12 @@ Each alert is investigated, counted on the investigation that it repeats, or ign
 
 1. The body is parsed. Alerts that cannot be read are ignored; the others are grouped by fingerprint.
 2. Alerts that are resolved, or that repeat an investigation, are recorded.
-3. If alerts are left, what all of them need is loaded: chains, free slots of the queue, data of the notification.
+3. If alerts are left, their common data are loaded: chains, free slots of the queue, data of the notification.
 4. An investigation is created for each of them.
 
 Steps 2 and 4 take eight fingerprints at once, and the alerts of one fingerprint one after another, because the second
-may repeat the first. An unexpected exception there is a defect which costs the alert that meets it, and no other: sent
-again, the alert would meet it again. Other failures end the notification, which its sender then sends again.
+may repeat the first. An unexpected exception there is a defect: only its alert is lost, because it would raise the same
+exception when it is sent again. Other failures end the notification, which its sender then sends again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ NOTIFICATION_MAX = 10 * 1024 * 1024
 AT_ONCE = 8
 """Fingerprints of one notification that are taken at once."""
 NEW_MAX = 1000
-"""Investigations created for one notification. Its sender has to send it again for the other alerts."""
+"""Investigations that are created for one notification; its sender has to send it again for the other alerts."""
 LOOKUP_SECONDS = 5.0
-"""Time limit for asking the API server whether an object exists."""
+"""The time limit for the question to the API server whether an object exists."""
 OUTCOMES_MAX = 1000
-"""Alerts whose outcome is in the receipt."""
+"""Alerts whose outcome is in the receipt of the notification."""
 TEXT_MAX = 1024
 """Characters of a name or a reason in the receipt and in logs."""
-DEFECT = "a defect of TARSy's keeps this alert from being taken; its log has more"
+DEFECT = "a defect of TARSy prevents this alert from being taken; its log has the traceback"
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,8 @@ class Outcome(BaseModel):
     namespace: str | None = None
     name: str | None = None
     reason: str = ""
-    """Why the alert was ignored, with the alert types that chains take, or why the default chain takes it. If it
-    repeats an investigation that came to nothing: when the next one may begin."""
+    """The reason why the alert was ignored, with the alert types that chains take, or why the default chain takes it.
+    If it repeats an investigation that came to nothing: the time at which the next one may begin."""
 
 
 class Counts(BaseModel):
@@ -89,7 +89,7 @@ class Receipt(BaseModel):
     counts: Counts
     """The counts of all alerts."""
     truncated: int
-    """Alerts that the sender says it left out."""
+    """The number of alerts that the sender left out, as it states."""
 
 
 def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
@@ -120,7 +120,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         openapi_extra=openapi.body(grafana.schema()),
     )
     async def put_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
-        """Take the same from a contact point that is set to PUT."""
+        """Take the same notification from a contact point that uses PUT."""
         return await take(alert_intake, request, caller, sent_by="grafana")
 
     return router
@@ -129,7 +129,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
 async def take(
     alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
 ) -> Receipt:
-    """Take the alerts of a notification and return their outcomes; 503 if it has to be sent again."""
+    """Take the alerts of a notification and return their outcomes. Raises a Problem (503) if it must be sent again."""
     body = await alert_intake.bodies.read(request, limit=NOTIFICATION_MAX)
     try:
         notification = await bodies.process(formats.PARSERS[sent_by], body, size=len(body))
@@ -154,13 +154,13 @@ class _Result:
     outcome: Literal["created", "repeated", "resolved", "ignored"]
     investigation: episodes.Reference | None = None
     ignored: str = ""
-    """The kind of reason why the alert was ignored."""
+    """The kind of the reason why the alert was ignored; "" if it was not."""
     reason: str = ""
 
 
 @dataclass(kw_only=True)
 class _Shared:
-    """The common needs of the new alerts of a notification."""
+    """The common data of the new alerts of a notification."""
 
     chains: intake.ServedChains
     data: manifest.NotificationData | None
@@ -185,7 +185,7 @@ class _Batch:
         self.waiting = 0
         """New alerts for which no slot was free."""
         self.limit = f"{NEW_MAX} are taken of one notification"
-        """The limit on which they wait."""
+        """The limit that these alerts exceed."""
         self._notification = notification
         self._intake = alert_intake
         self._settings = alert_intake.settings()
@@ -260,7 +260,7 @@ class _Batch:
         """Log the first defect of a notification, with its traceback."""
         if not self._defect_logged:
             self._defect_logged = True
-            log.error("a defect, which an alert has met", exc_info=error, extra={"action": "alert_defect"})
+            log.error("an alert was not taken because of a defect", exc_info=error, extra={"action": "alert_defect"})
 
     async def _look_up(self, alert: alertmanager.Alert, fingerprint: str) -> _Result | episodes.Begin:
         """Record an alert that is resolved or a repeat; return the verdict on any other."""
@@ -269,7 +269,7 @@ class _Batch:
         if alert.status == "resolved":
             resolved = await episodes.resolve(database, **episode)
             if resolved is None:
-                return _ignored("unknown", "resolved, and it was never investigated")
+                return _ignored("unknown", "resolved, but it was never investigated")
             return _Result(outcome="resolved", investigation=resolved)
         verdict = await episodes.look_up(database, **episode, rule=self._rule)
         if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.investigation):
@@ -280,7 +280,7 @@ class _Batch:
         return verdict
 
     async def _is_deleted(self, investigation: episodes.Reference) -> bool:
-        """Ask the cluster whether the object is gone: the watch is late, and misses deletions.
+        """Ask the cluster whether the object was deleted, because the watch may be late or miss a deletion.
 
         If the cluster does not answer, it is not asked again for this notification.
         """
@@ -293,8 +293,8 @@ class _Batch:
                 )
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             self._cluster_is_down = True
-            why = str(error) or type(error).__name__
-            log.warning("deleted investigations are not looked for: %s", why, extra={"action": "not_looked_for"})
+            reason = str(error) or type(error).__name__
+            log.warning("cannot look for deleted investigations: %s", reason, extra={"action": "not_looked_for"})
             return False
         return uid != str(investigation.id)
 
@@ -328,8 +328,7 @@ class _Batch:
     ) -> _Result | None:
         """Create the investigation of an alert, which follows `previous`. None if no slot is free.
 
-        While no chain is ready for the alert, it is counted on `previous`: a new investigation would come to nothing,
-        too.
+        While no chain is ready for the alert, it is counted on `previous`, because a new investigation would fail too.
         """
         own_type, index = manifest.alert_type(alert, self._settings), shared.chains.index
         try:
@@ -375,7 +374,7 @@ class _Batch:
     async def _create(
         self, draft: manifest.Draft, previous: episodes.Reference | None, chains: intake.ServedChains
     ) -> episodes.Reference | episodes.Repeat:
-        """Create the object and its row. A Repeat: another process was faster."""
+        """Create the object and its row. Return a Repeat if another process was faster."""
         receipt = await receipts.issue_for_alert(
             self._intake.database,
             **intake.receipt_values(draft, self._caller),
@@ -393,14 +392,14 @@ class _Batch:
         if previous:
             name = f"{self._intake.namespace}/{investigation.name}"
             log.info(
-                "begun anew after %s",
+                "another investigation begun after %s",
                 f"{self._intake.namespace}/{previous.name}",
                 extra={"action": "begun_anew", "investigation": name, "uid": investigation.id},
             )
         return investigation
 
     def _unserved_types(self) -> Counter[str]:
-        """Count the alerts that no chain takes by type: the most frequent types by name, masked, and all others."""
+        """Count the alerts that no chain takes by type: the most frequent by their masked types, the others as one."""
         alerts = self._notification.alerts
         types = Counter(
             manifest.alert_type(alerts[index], self._settings)
@@ -420,7 +419,7 @@ class _Batch:
         return Counter(result.outcome for result in self._results.values())
 
     def log_outcome(self) -> None:
-        """Log the counts in one line, and one more line for each kind of reason why alerts were ignored."""
+        """Log one line with the counts, and one line for each kind of reason why alerts were ignored."""
 
         def mask(text: str) -> str:
             return masker.or_withheld(self._intake.mask, text)
@@ -444,7 +443,7 @@ class _Batch:
             log.info("%d alerts ignored, such as: %s", count, example, extra={"action": "ignored", "kind": kind})
         if truncated := self._notification.truncated_alerts:
             log.warning(
-                "alerts were left out by their sender: raise max_alerts of receiver %s",
+                "the sender left out alerts: raise max_alerts of receiver %s",
                 receiver,
                 extra={"action": "truncated", "count": truncated},
             )
@@ -476,11 +475,11 @@ def _ignored(kind: str, reason: str) -> _Result:
 async def _for_each(fingerprints: Iterable[str], take: Callable[[str], Awaitable[None]]) -> None:
     """Await `take` for each fingerprint, AT_ONCE at a time.
 
-    After an error no other begins. The error is raised once those under way have ended.
+    After an error, no further one begins. The error is raised once those under way have ended.
     """
     left = deque(fingerprints)
 
-    async def work_off() -> None:
+    async def take_until_empty() -> None:
         while left:
             try:
                 await take(left.popleft())
@@ -488,15 +487,15 @@ async def _for_each(fingerprints: Iterable[str], take: Callable[[str], Awaitable
                 left.clear()
                 raise
 
-    for error in await asyncio.gather(*(work_off() for _ in range(AT_ONCE)), return_exceptions=True):
+    for error in await asyncio.gather(*(take_until_empty() for _ in range(AT_ONCE)), return_exceptions=True):
         if error is not None:
             raise error
 
 
 def _next_beginning(verdict: episodes.Repeat) -> str:
-    """Return when the next investigation may begin, if the alert repeats one that came to nothing."""
+    """Return a sentence on when the next investigation may begin, if the alert repeats one that came to nothing."""
     if verdict.until is None:
         return ""
     until = verdict.until.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    begins = f"the next firing notification from {until} on begins another one, if the chain is ready"
+    begins = f"the first firing notification after {until} begins another one, if the chain is ready"
     return f"its investigation came to nothing: {begins}"

@@ -28,7 +28,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         max_length=255,
         examples=["pager-4711"],
-        description="Of your own choice: the same key and alert again make no second investigation.",
+        description="A key that you choose: the same key and alert again begin no second investigation.",
     ),
 ]
 
@@ -42,7 +42,7 @@ class Queued(BaseModel):
     name: str
     status: Literal["queued"] = "queued"
     message: str = "Alert queued for processing"
-    """If the default chain takes the alert, also the default alert type and the alert's own."""
+    """If the default chain takes the alert, this also names the default alert type and the alert's own type."""
 
 
 def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
@@ -58,7 +58,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
     async def post(
         request: Request, key: IdempotencyKey = None, caller: permissions.Caller = Depends(access.submit)
     ) -> Queued:
-        """Take one alert; an Idempotency-Key makes a repeat harmless."""
+        """Take one alert; with an Idempotency-Key, a repeated request begins no second investigation."""
         return await take(alert_intake, request, caller, key=key)
 
     return router
@@ -97,7 +97,7 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
     spec, metadata = created.investigation.spec, created.investigation.metadata
     if not draft.is_same_request(spec):
-        reused = "it was used for another alert; give each its own"
+        reused = "it was used for another alert; use one key for each alert"
         raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=reused)])
     queued = Queued(alert_id=UUID(metadata.uid), namespace=metadata.namespace, name=metadata.name)
     if spec.alert_type != alert.alert_type:

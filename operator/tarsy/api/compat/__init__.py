@@ -1,1 +1,1 @@
-"""The paths, fields and words of earlier TARSy clients, which call an investigation a session. They are here alone."""
+"""The paths, fields and words of earlier TARSy clients, which call an investigation a session."""

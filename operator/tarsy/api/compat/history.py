@@ -1,6 +1,6 @@
 """The history of investigations for earlier clients: a list by page numbers, and one investigation with its events.
 
-The number of events and the lengths of texts are bounded. The present paths have all.
+The number of events and the lengths of texts are bounded here, but not in the present paths.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DashboardSessionSummary(base.View):
     duration_ms: int | None
     """The duration, until now if it has not ended; None if it never started."""
     error_message: str | None
-    """The reason why it failed, or was stopped."""
+    """The reason why it failed or was stopped."""
     chain: ChainInfo
 
 
@@ -175,7 +175,7 @@ class DashboardSessionDetail(DashboardSessionSummary):
     stage_executions: list[StageExecution]
     chronological_timeline: list[timeline.TimelineEvent]
     timeline_truncated: bool
-    """There are more events than this; `/api/v1/investigations/<id>/timeline` has all, in pages."""
+    """Whether there are more events than these; `/api/v1/investigations/<id>/timeline` has all, in pages."""
 
 
 def query(
@@ -206,11 +206,11 @@ async def read_list(
     page: int,
     size: int,
 ) -> DashboardSessionsList:
-    """Read a page of the list; raises a Problem if the page is too far, or the search has no word."""
+    """Read a page of the list. Raises a Problem if the page is beyond REACHED_MAX, or the search has no word."""
     if page * size > REACHED_MAX:
         message = (
             f"pages reach the first {REACHED_MAX} investigations, {REACHED_MAX // size} pages of {size}: "
-            "narrow the filters, or go on with /api/v1/investigations, whose cursors reach all"
+            "narrow the filters, or use /api/v1/investigations, whose cursors reach all"
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
     _, matching = await investigation_lists.page(

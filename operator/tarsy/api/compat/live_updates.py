@@ -1,4 +1,4 @@
-"""Live events for earlier clients: sessions in the place of investigations, and updates of their stages."""
+"""Live events for earlier clients: sessions instead of investigations, and updates of their stages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SessionTranslation:
         summary: summaries.Summary,
         progress: stage_rows.StageProgress | None,
     ) -> Iterator[live_events.Body]:
-        """Yield the updates of the chain and its stages that an entry of the log brings."""
+        """Yield the updates of the chain and its stages that an entry of the log causes."""
         return map(_body, entry_updates(entry, summary, _chain(progress)))
 
     def updates_since(
@@ -93,8 +93,8 @@ def entry_updates(
 ) -> Iterator[AlertStatusUpdate]:
     """Yield the updates of an entry: none, unless the chain or a stage begins or ends with it.
 
-    Each shows the state right after the entry, even if `summary` was read later. In the log's order they go from
-    `Starting chain execution` (before the first stage) to `Chain execution finished`.
+    Each shows the state right after the entry, even if `summary` was read later. In the log's order, the first is
+    `Starting chain execution` (before the first stage), and the last is `Chain execution finished`.
     """
     match entry:
         case entries.StageStarted(run=entries.INVESTIGATION, stage=stage):

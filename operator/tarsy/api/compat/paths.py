@@ -59,7 +59,7 @@ def register(
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Target = Depends(may.update)) -> sessions.CancelledSession:
-        """Cancel the investigation; while it is being stopped, a repeat does no harm."""
+        """Cancel the investigation; while it is being stopped, a repeated cancel changes nothing."""
         return await sessions.cancel(investigation_actions, target)
 
     @router.get(

@@ -110,7 +110,7 @@ class ProcessingStatus(base.View):
     """The investigation's id."""
     status: statuses.Processing
     progress: Annotated[int, Field(ge=0, le=100)]
-    """Percent: 0 until a worker starts it, then 20, more with each stage that ends, 100 at its end."""
+    """Percent: 0 until a worker starts it, then 20, more after each stage, 100 at its end."""
     message: str
 
 

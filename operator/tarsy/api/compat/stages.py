@@ -1,4 +1,4 @@
-"""Stages for earlier clients: the agents of a stage, as its chain has them, and the output of an ended stage."""
+"""Stages for earlier clients: the agents of a stage in its chain, and the output of an ended stage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tarsy.resources import chains
 from tarsy.store.reads import stage_rows, summaries
 
 ANALYSIS_MAX = 65_536
-"""Characters of an analysis that are shown of a stage or an agent."""
+"""The maximal characters of an analysis of a stage or an agent."""
 
 ParallelType: TypeAlias = Literal["multi_agent", "replica"]
 ExecutionType: TypeAlias = Literal["sequential", "parallel"]
@@ -81,7 +81,7 @@ def stage_output(
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> dict[str, Any] | None:
-    """Return a stage's output, by its executions and their conclusions; None if it runs, or was skipped."""
+    """Return a stage's output from its executions and their conclusions; None if it runs or was skipped."""
     if stage.ended_at is None or stage.outcome in (None, "Skipped"):
         return None
     agents = sorted(

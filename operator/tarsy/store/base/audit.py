@@ -1,7 +1,7 @@
 """The table `audit`: each change by the API, with its time, caller and address.
 
 A row is written in the transaction of its change, so that neither exists without the other. The statements that create
-an investigation (`intake.queueing`) and ask a question (`queue.questions`) write their row themselves. A change of
+an investigation (`intake.queueing`) and ask a question (`queue.questions`) write their rows themselves. A change of
 TARSy's own setup belongs to no investigation; its row has the details.
 """
 

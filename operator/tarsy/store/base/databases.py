@@ -29,15 +29,15 @@ from tarsy.telemetry import logs
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
-"""The timeout of a statement; after it the database counts as away."""
+"""The timeout of a statement; after it the database counts as unavailable."""
 TRANSACTIONS = 5
-"""The number of transactions at once."""
+"""The maximal number of concurrent transactions."""
 _DIALECT = dialects.dialect()  # type: ignore[no-untyped-call]
 _REFUSALS = {
-    "28000": "the server does not let this user in",
+    "28000": "the server does not allow this user to connect",
     "28P01": "the server refuses this user with this password",
     "3D000": "the server has no database of this name",
-    "42704": "a parameter of the URL is no setting of the server's",
+    "42704": "a parameter of the URL is not a setting of the server",
     "22023": "a parameter of the URL has a value that the server refuses",
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
@@ -55,15 +55,15 @@ class StoreDownError(errors.TemporaryError):
 
 
 class NotOpenError(StoreDownError):
-    """The user of the database lacks a right that TARSy needs; `why` is Postgres' message, for an operator of TARSy."""
+    """The user of the database lacks a right that TARSy needs; `why` is Postgres' message, for the platform's admin."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("the database is not open to TARSy as it has to be; its log has more, for who runs it")
-        self.why = f"the database's schema is not open to this user: {why}"
+        super().__init__("the database user lacks a right that TARSy needs; TARSy's log has the details")
+        self.why = f"the database user lacks a right on the schema: {why}"
 
 
 class TooLongError(Exception):
-    """A statement took longer than its limit, and the database has stopped it."""
+    """A statement took longer than its limit, and the database stopped it."""
 
 
 class Row(asyncpg.Record):  # type: ignore[misc]  # asyncpg has no types
@@ -81,8 +81,8 @@ async def connect(
 ) -> asyncpg.Connection:
     """Connect to `url` (`postgresql://...`); the timeouts are seconds.
 
-    Raises StoreDownError on any failure, also on a wrong password, which may be in the course of being changed. The
-    message holds no more of the URL than its address.
+    Raises StoreDownError on any failure, even on a wrong password, because passwords are rotated. Of the URL, the
+    message has the address only.
     """
     try:
         with logs.nobodys():  # the connection outlives the run that needed it
@@ -100,7 +100,7 @@ async def connect(
 def _why(error: Exception) -> str:
     """Return the cause of a failed connection, in our own words or the operating system's.
 
-    Postgres and asyncpg quote the URL, in which the password may be in the wrong place.
+    Postgres and asyncpg quote parts of the URL, and with a typing error the password is in any part.
     """
     kind = type(error).__name__
     if isinstance(error, asyncpg.PostgresError):
@@ -108,7 +108,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or kind
     match = re.match(r"`(ssl[a-z]+)` parameter must be one of: [a-z, -]+$", str(error))
-    return match[0] if match else f"DATABASE_URL is not what asyncpg takes ({kind})"
+    return match[0] if match else f"asyncpg does not accept DATABASE_URL ({kind})"
 
 
 class Database:
@@ -124,9 +124,8 @@ class Database:
     ) -> None:
         """Connect lazily to `url` (`postgresql://...`); connections stay open.
 
-        There are at most `pool_size` connections for single statements, and TRANSACTIONS for transactions of several;
-        `statement_seconds` limits each statement of those. `channels` are those on which this process listens
-        (`notify.send`).
+        There are at most `pool_size` connections for single statements, and TRANSACTIONS for transactions, each of
+        whose statements has `statement_seconds`. `channels` are those on which this process listens (`notify.send`).
         """
         self.url = url
         self.channels = channels
@@ -164,7 +163,7 @@ class Database:
     async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
         """Run one statement that only reads. Raises TooLongError if it takes longer than `seconds`.
 
-        The database enforces the limit itself: otherwise it would go on with a statement that nothing waits for.
+        The database enforces the limit itself. Otherwise it would continue a statement whose result is not needed.
         """
         begin = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}"
         async with translate_errors(), (await self._driver()).acquire() as connection:
@@ -184,20 +183,20 @@ class Database:
         return rows
 
     async def _driver(self) -> asyncpg.Pool:
-        """Return asyncpg's pool. It resets nothing between two statements: a statement leaves nothing behind."""
+        """Return asyncpg's pool. It does not reset connections between statements: a statement leaves no state."""
         if self._pool is None:
             self._pool = asyncpg.create_pool(
                 connect=lambda *_, **__: connect(self.url),
                 min_size=0,
                 max_size=self._size,
                 max_inactive_connection_lifetime=0,
-                reset=_nothing,
+                reset=_keep_state,
             )
         return await self._pool  # opens no connection yet
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
-        """Open a transaction whose statements all see the same moment. Raises errors as `begin` does."""
+        """Open a transaction whose statements all see one state of the database. Raises errors as `begin` does."""
         async with translate_errors(), self._snapshot.begin() as connection:
             yield connection
 
@@ -205,7 +204,7 @@ class Database:
         """Close all connections."""
         await self._engine.dispose()
         if self._pool is not None:
-            with suppress(TimeoutError):  # the pool has then ended the connections that are still in use
+            with suppress(TimeoutError):  # a cancelled `close` terminates the connections that are still in use
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._pool.close()
 
@@ -217,8 +216,8 @@ def _compiled(statement: sqlalchemy.TextClause) -> tuple[str, Sequence[str]]:
     return compiled.string, tuple(compiled.positiontup or ())
 
 
-async def _nothing(_: asyncpg.Connection) -> None:
-    """Reset nothing."""
+async def _keep_state(_: asyncpg.Connection) -> None:
+    """Leave a connection as it is when it returns to the pool."""
 
 
 _time_limit: contextvars.ContextVar[float | None] = contextvars.ContextVar("time_limit", default=None)
@@ -226,9 +225,9 @@ _time_limit: contextvars.ContextVar[float | None] = contextvars.ContextVar("time
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise StoreDownError for each statement and transaction of this context that takes longer than `seconds`.
+    """Raise StoreDownError for each statement and transaction in this block that takes longer than `seconds`.
 
-    The wait for a connection counts. This is for HTTP requests; elsewhere a statement has STATEMENT_SECONDS.
+    The wait for a connection counts. HTTP requests use this; other statements have STATEMENT_SECONDS.
     """
     token = _time_limit.set(seconds)
     try:
@@ -247,7 +246,7 @@ async def _fetch(
 
 @asynccontextmanager
 async def translate_errors() -> AsyncIterator[None]:
-    """Raise StoreDownError and NotOpenError for the driver's and SQLAlchemy's errors that mean so."""
+    """Translate errors of the driver and SQLAlchemy into StoreDownError or NotOpenError, where they mean that."""
     try:
         async with asyncio.timeout(_time_limit.get()):
             yield
@@ -257,25 +256,25 @@ async def translate_errors() -> AsyncIterator[None]:
     except asyncpg.InterfaceError as error:
         if isinstance(error, ValueError):  # a value that does not fit its column
             raise
-        raise StoreDownError(f"the database cannot serve just now: {error}") from error
+        raise StoreDownError(f"the database cannot serve now: {error}") from error
     except (OSError, TimeoutError, exc.TimeoutError) as error:
         raise StoreDownError(f"the database cannot be reached: {str(error) or type(error).__name__}") from error
     except exc.DBAPIError as error:
         if error.connection_invalidated or isinstance(error, exc.InterfaceError):
-            raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
+            raise StoreDownError(f"the database cannot serve now: {error.orig}") from error
         _raise_for(error, state=_state(error))
         raise
 
 
 def _raise_for(error: Exception, *, state: str) -> None:
-    """Raise StoreDownError or NotOpenError if `state` (SQLSTATE) means so."""
+    """Raise StoreDownError or NotOpenError if `state` (SQLSTATE) means one of them."""
     why = getattr(error, "orig", error)
     if state.startswith(_NOT_NOW):
-        raise StoreDownError(f"the database cannot serve just now: {why}") from error
+        raise StoreDownError(f"the database cannot serve now: {why}") from error
     if state == _NOT_ALLOWED:
-        closed = NotOpenError(str(why))
-        log.warning("%s", closed.why, extra={"action": "database_closed"})
-        raise closed from error
+        not_open = NotOpenError(str(why))
+        log.warning("%s", not_open.why, extra={"action": "database_closed"})
+        raise not_open from error
 
 
 def _state(error: Exception) -> str:
@@ -283,7 +282,7 @@ def _state(error: Exception) -> str:
 
 
 def is_for_all_values(error: Exception) -> bool:
-    """Whether a statement would fail with other values too, as after a migration."""
+    """Whether a statement would fail with any values, as after a migration."""
     if not isinstance(error, (exc.DBAPIError, asyncpg.PostgresError)):
         return isinstance(error, (errors.TemporaryError, exc.SQLAlchemyError))
     return not _state(error).startswith(_VALUES)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 class Channels:
     """The channels on which this process listens, each with its callbacks.
 
-    A callback gets the payload. It returns True if no other process needs the hint.
+    A callback receives the payload. It returns True if no other process needs the hint.
     """
 
     def __init__(self, callbacks: Mapping[str, Callable[[str], object]] | None = None) -> None:
@@ -16,7 +16,7 @@ class Channels:
         self.listen(callbacks or {})
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the channels."""
+        """Iterate over the names of the channels."""
         return iter(self._callbacks)
 
     def listen(self, callbacks: Mapping[str, Callable[[str], object]]) -> None:

@@ -1,10 +1,10 @@
-"""LISTEN and NOTIFY: hints that there is something to do. Every part that listens for hints polls as well.
+"""LISTEN and NOTIFY: hints that there is work. Every part that listens for hints polls as well.
 
 A hint is sent after its transaction, in a statement of its own: NOTIFY inside a transaction takes a lock that all
-committing transactions share. A hint that is lost with its process delays the work by one poll interval.
+committing transactions share. If the process dies before it sends the hint, the work is delayed by one poll interval.
 
 NOTIFY is a transaction that writes, and it wakes every replica. So the callbacks of the sending process are called
-directly (`hints.Channels`). If they take the work, nothing is sent.
+directly (`hints.Channels`). If they take the work, no NOTIFY is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import text
 from tarsy.store.base import databases, hints
 
 WORK = "tarsy_work"
-"""Something can be claimed."""
+"""An investigation can be claimed."""
 CANCEL = "tarsy_cancel"
 """A running investigation is to be stopped; the payload is its id."""
 STATUS = "tarsy_status"
@@ -39,9 +39,9 @@ Hint = tuple[str, str]
 
 
 async def send(database: databases.Database, *hints: Hint) -> None:
-    """Deliver `hints` in this process, and send those to others that it does not take.
+    """Deliver `hints` in this process, and send those that it does not take to the others.
 
-    While the database is away the hints are lost; the caller's work is committed already.
+    While the database is unavailable, the hints are lost; the caller's work is committed already.
     """
     remaining = [hint for hint in hints if database.channels is None or not database.channels.deliver(*hint)]
     try:

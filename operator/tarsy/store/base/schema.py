@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 NEWEST = "call_facts"
 """The newest revision of the schema: the name of its migration."""
 MIGRATION_SECONDS = 600.0
-"""The limit of a migration: an index of existing rows may take long, and another migration may have to end first."""
+"""The limit of a migration: indexing existing rows may take long, and another process's migration has to end first."""
 PING_SECONDS = 2.0
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 """The rights that an operator needs on each table; `tarsy migrate` must own the tables."""
 _NAMES_MAX = 3
-"""Number of tables that a message names."""
-_MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once do so one after the other
+"""The number of tables that a message names."""
+_MIGRATION_LOCK = 0x7461727379  # "tarsy"; with it, two processes migrate one after the other
 _VERSION = "alembic_version"
 _SERVES = "serves"
 """The column beside the revision: the revisions whose programs can work with the present schema."""
@@ -46,21 +46,21 @@ _MAY_CREATE = sqlalchemy.text("SELECT has_schema_privilege(current_schema(), 'CR
 
 
 class SchemaError(Exception):
-    """The database's schema is not one that this program can migrate."""
+    """This program cannot migrate the database's schema."""
 
 
 async def missing(database: databases.Database, *, check_revision: bool = True) -> str:
     """Return a description of the parts of the schema, or of the rights, that this program lacks; "" for none.
 
-    Without `check_revision` only the tables and the rights on them are checked: during an upgrade the schema is already
-    that of the newer version. Raises StoreDownError if there is no answer within PING_SECONDS.
+    Without `check_revision` only the tables and the rights on them are checked, because during an upgrade the schema
+    already belongs to the newer version. Raises StoreDownError if there is no answer within PING_SECONDS.
     """
     async with databases.translate_errors(), asyncio.timeout(PING_SECONDS):
         names = [_VERSION, *tables.metadata.tables]
         rows = await database.run(_RIGHTS_MISSING, names=names, rights=list(RIGHTS), version=_VERSION)
         by_name = {row.name: row for row in rows}
         if not by_name[_VERSION].is_present:
-            return "the database's schema, which is not there yet: `tarsy migrate` makes it"
+            return "the database's schema, which does not exist yet: `tarsy migrate` creates it"
         if check_revision and not by_name[_VERSION].rights:
             revisions = await database.run(_REVISION, newest=NEWEST)
             if not revisions or (revisions[0].version_num != NEWEST and not revisions[0].serves_this_program):
@@ -108,9 +108,9 @@ def _other_schema(version: str | None) -> str:
     """Return the problem of a schema at another revision that does not serve this program."""
     if version is None or version in _revisions():
         return (
-            f"the database's schema, which is at {version or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
+            f"the database's schema, which is at {version or 'no revision'}, not {NEWEST}: `tarsy migrate` upgrades it"
         )
-    return f"the database's schema, which is at {version}, not {NEWEST}: it is of another version of tarsy"
+    return f"the database's schema, which is at {version}, not {NEWEST}: it belongs to another version of tarsy"
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> str:
@@ -124,10 +124,10 @@ def _upgrade(connection: sqlalchemy.Connection) -> str:
     migrations.set_main_option("script_location", str(resources.files("tarsy.store.base") / "migrations"))
     try:
         command.upgrade(migrations, "head")
-    except util.CommandError as error:  # the revision is not one of this program's
+    except util.CommandError as error:  # this program does not know the revision
         raise SchemaError(
-            f"the database's schema is of another version of tarsy: {error}. A newer one needs that version of tarsy; "
-            "of one from before the log nothing can be kept: give this version a database of its own"
+            f"the database's schema belongs to another version of tarsy: {error}. If that is newer, run that version; "
+            "if it is from before the log, it cannot be migrated: use another database"
         ) from error
     served = list(_served(script.ScriptDirectory.from_config(migrations)))
     connection.execute(sqlalchemy.text(f"ALTER TABLE {_VERSION} ADD COLUMN IF NOT EXISTS {_SERVES} text[]"))
@@ -136,7 +136,7 @@ def _upgrade(connection: sqlalchemy.Connection) -> str:
 
 
 def _served(scripts: script.ScriptDirectory) -> Iterator[str]:
-    """Yield the revisions whose programs can work with the newest schema: back to one that does more than add."""
+    """Yield the revisions whose programs can work with the newest schema: back to the last that is not ADDITIVE."""
     for script_revision in scripts.walk_revisions():
         yield script_revision.revision
         if not getattr(script_revision.module, "ADDITIVE", False):

@@ -1,11 +1,11 @@
 """The tables, for SQLAlchemy. The migrations create them, and a test compares the two.
 
-`entries` is the log and holds all facts of a run that has started. The other tables hold narrow rows for lists, queue
-and status, which the statement that appends to the log keeps up to date. `entries`, `stages`, `executions` and
-`tool_results` have no foreign keys: those would lock and dirty the parent's row at each commit.
+`entries` is the log and has all facts of a run that has started. The other tables have narrow rows for lists, queue
+and status; the statement that appends to the log updates them. `entries`, `stages`, `executions` and `tool_results`
+have no foreign keys, which would lock and dirty the parent's row at each commit.
 
-JSON columns are `json`, not `jsonb`: `json` keeps a provider's state byte for byte, also an escaped NUL, which `jsonb`
-refuses.
+JSON columns are `json`, not `jsonb`: `json` stores a provider's state byte for byte, and even an escaped NUL, which
+`jsonb` refuses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ metadata = sqlalchemy.MetaData()
 
 _NOW = func.now()
 _UPDATED_OFTEN = {"fillfactor": 70}
-"""For rows that each commit updates: with space in their page, a new version needs no entry in any index."""
+"""For rows that each commit updates: with free space in its page, a new row version needs no index entries."""
 
 
 def _moment(name: str, *, default: bool = False) -> Column[dt.datetime]:
@@ -100,13 +100,14 @@ investigations = Table(
 """The alerts and their chains, fixed at admission except generation, ttl_seconds, alert_status and duplicates.
 
 - `ended_at` and `ending` are those of run 0.
-- `gone_at` is the time since when the object is known to be gone, `purged_at` the time since when the transcript is
-  deleted; the row of a purged one stays, so that its alert is not investigated again.
-- `words` is what a search matches; `target` is the subject of the alert, on one line.
+- `gone_at` is the time when the object was found to be gone, `purged_at` the time of the purge. The row of a purged
+  investigation stays, so that its alert is not investigated again.
+- `words` are the words that a search matches; `target` is the subject of the alert, on one line.
 - `labels` are those that identify the alert, `alert_summary` is the first line of its annotation `summary`, and
   `agent_names` has a list of names for each stage of the chain. Rows of earlier builds lack them.
-- `fingerprint` is the alert's, if intake made the object; an object made by a person has none, whatever its spec says.
-- `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may be gone.
+- `fingerprint` is the alert's, if intake created the object; an object that a user created has none, even if its spec
+  has one.
+- `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may no longer exist.
 """
 Index(
     "investigations_fingerprint",
@@ -174,11 +175,11 @@ work = Table(
 - `log_seq` is the number of the log's last entry: the precondition of the next commit.
 - `revision` rises with each change that the status shows; `stale` says that the status in the cluster is older. The
   status shows run 0, so later runs change neither.
-- `changed` is the last transaction that changed a run, a stage, or a request to it, and not only numbers
-  (`reads.changes`); 0 if there was none since the column exists.
+- `changed` is the last transaction that changed a run, a stage, or a request to stop, and not only counters
+  (`reads.changes`); 0 if there was none since the column was added.
 - `claims` counts the claims of all runs; `cancel` and `suspend` are the latest run's.
-- `unreadable` is the part of the log that the programs `unreadable_by` could not read.
-- `passed_over_since` is the time since when all live workers pass it over (`fleet.passed_over`).
+- `unreadable` describes the part of the log that the programs `unreadable_by` could not read.
+- `passed_over_since` is the time since which all live workers have passed it over (`fleet.passed_over`).
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
@@ -285,8 +286,8 @@ entries = Table(
 )
 """The log, append-only (`transcript.entries`).
 
-`body` is JSON of storable text. `opaque` may hold escapes that Postgres cannot parse, so no view reads it. The numbers
-of an entry's messages and calls are columns: so a page of messages or calls is numbered without reading earlier bodies.
+`body` is JSON of storable text. `opaque` may have escapes that Postgres cannot parse, so no view reads it. The numbers
+of an entry's messages and calls are columns, so that a page of them is numbered without reading earlier bodies.
 `call_facts` lists an object for each call, without texts (`reads.trace_index`); null in entries of older builds.
 """
 
@@ -298,7 +299,7 @@ tool_results = Table(
     _text("call_id", primary_key=True),
     _text("whole"),
 )
-"""The full text of each tool result that the log holds in part, masked.
+"""The full text, masked, of each tool result that the log has in part.
 
 It is written with the entry, and is not read when the log is loaded.
 """
@@ -331,8 +332,9 @@ receipts = Table(
 )
 """The objects that intake has created or is about to create (`intake.receipts`).
 
-`name`, `word` and `digests` identify an object as intake's. `address` is that of the first caller, for the audit, if
-intake dies before it writes that. `investigation` is the first one admitted from such an object; any other is a copy.
+`name`, `word` and `digests` identify an object as intake's. `address` is the address of the first caller, for the audit
+row if intake dies before it writes that. `investigation` is the first one admitted from such an object; any other
+object with them is a copy.
 `attempt` counts the objects of the episode, from 1; `previous` is the earlier investigation of the alert.
 """
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
@@ -369,7 +371,7 @@ browser_sessions = Table(
     Column("session_until", DateTime(timezone=True), nullable=False),
     Index("browser_sessions_until", "until"),
 )
-"""Browsers that are signed in, and the one-time codes that sign them in, each as a digest."""
+"""The sessions of browsers and the one-time codes that begin them, each as a digest."""
 
 throttles = Table(
     "throttles",
@@ -418,7 +420,7 @@ catalogue = Table(
 )
 """The process facts: the process itself, its MCP servers and tools, its providers, its configuration.
 
-`since` is the beginning of the state. A process is gone if its `seen_at` is old.
+`since` is the beginning of the state. A process with an old `seen_at` counts as gone.
 """
 
 tool_pins = Table(
@@ -430,9 +432,9 @@ tool_pins = Table(
     _moment("pinned_at", default=True),
     _text("confirmed_by", default=""),
 )
-"""The pins of MCP servers' tools: the hash of each description when it was first seen, or when a person accepted it.
+"""The pins of MCP servers' tools: the hash of each description when it was first seen, or when an admin accepted it.
 
-Rows stay when their tool or server is gone.
+Rows stay when their tool or server is removed.
 """
 
 unserved = Table(
@@ -448,7 +450,7 @@ unserved = Table(
 notices = Table(
     "notices", metadata, _text("name", primary_key=True), Column("told_at", DateTime(timezone=True), nullable=False)
 )
-"""The times of the last notices that are given once in an interval, by one of all processes."""
+"""The times of notices that all processes together post once in an interval."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The cluster (uid of kube-system) that this database belongs to."""

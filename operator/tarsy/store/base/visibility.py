@@ -1,14 +1,14 @@
 """The condition of all reads of transcripts: a purged transcript is not visible.
 
-Each statement of `reads` and `queue.questions` that reads one has the condition (a test checks them all). Beside these
-only purges, the expiry of objects and the cool-down of alerts use `purged_at`. `gone_at`, since when the object is not
-in the cluster, hides nothing.
+Each statement of `reads` and `queue.questions` that reads a transcript has the condition (a test checks them all). Only
+purges, the expiry of objects and the cool-down of alerts use `purged_at` otherwise. `gone_at`, the time at which the
+object left the cluster, does not hide the transcript.
 """
 
 from __future__ import annotations
 
 VISIBLE = "purged_at IS NULL"
-"""The condition on a row of `investigations`, which is in the statement once."""
+"""The condition on a row of `investigations`, for a statement that reads this table once."""
 
 VISIBLE_BY_ID = f"EXISTS (SELECT 1 FROM investigations AS its WHERE its.id = :id AND {VISIBLE})"  # noqa: S608 - our own text
 """The condition on the investigation `:id`, for a statement without `investigations`."""

@@ -1,7 +1,7 @@
 """Sessions of browsers, and the one-time codes that begin them, shared by all replicas.
 
-Only digests of codes and cookies are stored, so a reader of the database cannot sign in with what stands there. Times
-are the database's.
+Only digests of codes and cookies are stored, so a reader of the database cannot sign in with them. Times are the
+database's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Session:
     """A browser that is signed in."""
 
     identity: dict[str, Any]
-    """The user, as the API server named them when the code was made."""
+    """The user that the API server named when the code was made."""
     until: datetime
 
 
@@ -44,9 +44,9 @@ _ADD_CODE = text(f"""
 async def add_code(
     database: databases.Database, digest: bytes, *, identity: dict[str, Any], session_lifetime: timedelta
 ) -> datetime:
-    """Store a one-time code for `identity`, and return when it expires.
+    """Store a one-time code for `identity`, and return its expiry.
 
-    `session_lifetime` of the session that it begins is counted from now. Expired codes and sessions are deleted.
+    `session_lifetime` is the lifetime, from now, of the session that it begins. Expired codes and sessions are deleted.
     """
     rows = await database.run(
         _ADD_CODE,
@@ -96,6 +96,6 @@ async def end(database: databases.Database, digest: bytes) -> None:
 
 
 def _identity(stored: Any) -> dict[str, Any]:
-    """Return a JSON column's value, which the driver hands over as text."""
+    """Return the value of a JSON column, which the driver returns as text."""
     identity: dict[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
     return identity

@@ -1,7 +1,7 @@
 """The table `catalogue`: process facts, which every process can read.
 
 The facts are the process itself, its MCP servers and tools, its providers, its watch, its configuration. A process
-renews one narrow row. Its other rows are written when they change, and are valid while the narrow row is fresh, by the
+renews one narrow row. It writes its other rows when they change; they are valid while the narrow row is fresh, by the
 database's clock.
 """
 
@@ -22,12 +22,12 @@ from tarsy.store.base import databases
 from tarsy.telemetry import component_states
 
 FRESH = timedelta(seconds=30)
-"""A process that was not seen for this time counts as gone."""
+"""A process that has not renewed its row for this time counts as gone."""
 FORGOTTEN = timedelta(hours=1)
-"""The rows of a process that was not seen for this time are deleted; a crash loop must not leave many."""
+"""The rows of a process that has not renewed its row for this time are deleted; a crash loop must not leave many."""
 ROWS_MAX = 10_000
 SERVERS_MAX = 1000
-"""The maximum number of servers whose tools chains and alerts are checked against."""
+"""The maximal number of servers whose tools are used to check chains and alerts."""
 
 _WRITE = text("""
   INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail)

@@ -1,9 +1,9 @@
 """Investigations that workers pass over, because they cannot run an agent of an unfinished stage.
 
-Which agents a worker cannot run depends only on the chain snapshot and on the worker's platform file and environment.
-So each worker checks every snapshot once, not every investigation. Its claims use the result as a
-`claim_filter.ClaimFilter`; the catalogue has it as facts of kind `passed`, which end with the worker. The sweep
-compares the facts of all live workers: `work.passed_over_since` is the time since when all of them pass over one.
+The agents that a worker cannot run depend only on the chain snapshot and on the worker's platform file and environment.
+So each worker checks every snapshot once, and not every investigation. Its claims use the result as a
+`claim_filter.ClaimFilter`. The catalogue has it as facts of kind `passed`, which end with the worker. The sweep
+compares the facts of all live workers: `work.passed_over_since` is the time since which all pass over an investigation.
 
 Stages and agents are identified by position, from 0: their names would be masked in the catalogue.
 """
@@ -25,12 +25,12 @@ from tarsy.store.queue import claim_filter, work
 from tarsy.store.reads import snapshots
 
 PATIENCE = timedelta(minutes=10)
-"""How long an investigation waits that all live workers pass over."""
+"""The time that an investigation waits while all live workers pass it over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A chain as it was when an investigation was admitted."""
+    """A chain as it was at the admission of an investigation."""
 
     hash: str
     spec: chains.Spec | None
@@ -44,7 +44,7 @@ _SNAPSHOT = text("""
 
 
 async def snapshot(database: databases.Database, investigation: UUID) -> Snapshot | None:
-    """Return the chain snapshot that `investigation` runs; None if it is gone."""
+    """Return the chain snapshot of `investigation`, or None if it no longer exists."""
     rows = await database.run(_SNAPSHOT, id=investigation)
     if not rows:
         return None
@@ -132,9 +132,8 @@ _WHY = text(f"""
 async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE) -> int:
     """End investigations that all live workers have passed over for `patience`; return how many were ended.
 
-    The time begins again when a worker comes that does not pass the investigation over, when no worker is left, and
-    when the investigation is suspended or claimed. Each is ended in its own transaction, so any number of processes may
-    sweep at once.
+    The time begins again when a new worker can run the investigation, when no worker is left, and when the
+    investigation is suspended or claimed. Each is ended in its own transaction, so several processes may sweep at once.
     """
     fresh: dict[str, Any] = {"fresh": catalogue.FRESH}
     (row,) = await database.run(_ANY_PASSED)
@@ -162,6 +161,6 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
 def _message(problems: Iterable[str], *, patience: timedelta) -> str:
     return (
         f"no worker could run it for {patience / timedelta(minutes=1):g} minutes: {'; '.join(problems)}. "
-        "Give the workers what is missing, or name another in the chain or the platform file, and have it investigated "
-        "again"
+        "Give the workers what is missing, or use another one in the chain or the platform file, and create the "
+        "investigation again"
     )

@@ -1,7 +1,7 @@
 """The table `tool_pins`: the pins of MCP servers' tools, for all processes.
 
-The first process that sees a tool pins it; later only people change the pin. A pin stays when its tool or server is
-gone, and the tool is compared with it when it comes back.
+The first process that sees a tool pins it; later only an admin changes the pin. A pin stays when its tool or server is
+removed, and the tool is compared with it when it returns.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tarsy.store.base import audit, databases, notify
 CHANGED = "tarsy_pins"
 """The channel for accepted changes of tools; the payload is the server's name."""
 UNSEEN_MAX = 2000
-"""Tools of one server that are pinned when first seen; a server that lists others each time must not fill the table."""
+"""Tools of one server that are pinned when first seen; a server with new names each time must not fill the table."""
 
 NAMES_MAX = 10
-"""Tools that are named in the log."""
+"""Tools that are named in a log line."""
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _FIRST = text("""
   SELECT :server, tool, hash
   FROM json_to_recordset(CAST(:seen AS json)) AS given (tool text, hash text)
   ORDER BY tool
-  LIMIT CAST(:room AS bigint)
+  LIMIT CAST(:limit AS bigint)
   ON CONFLICT (server, tool) DO NOTHING
 """)
 
@@ -57,7 +57,7 @@ class Pins:
         self._database = database
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """See `tools.pins.PinStore`. The first process that commits a pin sets it for all."""
+        """Pin new tools, and return the pins of the seen ones (`tools.pins.PinStore`). The first commit sets a pin."""
         pinned_hashes = await self._read(server)
         if changed := {
             tool: tool_hash for tool, tool_hash in confirmed.items() if pinned_hashes.get(tool) != tool_hash
@@ -65,12 +65,12 @@ class Pins:
             values = {"server": server, "hashes": _json(changed), "who": PLATFORM_FILE}
             await self._database.run(_CONFIRM, **values)
         if unseen := {tool: tool_hash for tool, tool_hash in seen.items() if tool not in pinned_hashes}:
-            room = max(0, UNSEEN_MAX - len(pinned_hashes))
-            await self._database.run(_FIRST, server=server, seen=_json(unseen), room=room)
+            limit = max(0, UNSEEN_MAX - len(pinned_hashes))
+            await self._database.run(_FIRST, server=server, seen=_json(unseen), limit=limit)
             pinned_hashes = await self._read(server)
             names = ", ".join([tool for tool in unseen if tool in pinned_hashes][:NAMES_MAX])
             log_fields = {"action": "tools_pinned", "server": server, "names": names}
-            log.info("tools of %s that were not known are pinned as they are now", server, extra=log_fields)
+            log.info("pinned new tools of %s", server, extra=log_fields)
         return {tool: pinned_hashes[tool] for tool in seen if tool in pinned_hashes}
 
     async def _read(self, server: str) -> Mapping[str, str]:
@@ -87,7 +87,7 @@ async def confirm(
 ) -> Mapping[str, str]:
     """Pin tools at these hashes on request of `by`, and write the audit row, for the operator's `namespace`.
 
-    Returns the tools whose pin has changed, each with its former hash, "" if it had none.
+    Return the tools whose pin has changed, each with its former hash, or "" if it had none.
     """
     async with database.begin() as connection:
         pinned = await connection.execute(_PINNED, {"server": server, "tools": list(hashes)})

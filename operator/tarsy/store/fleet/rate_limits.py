@@ -1,17 +1,17 @@
 """The rate limits of providers over all processes: `transcript.ports.Throttle` in Postgres.
 
 A row of `throttles` for each provider counts the grants of each second in the window, the last minute. A request locks
-the row and then reads the database's clock, so that all processes share one order and one clock. The window slides: a
-window that begins anew each minute would grant twice as much around its beginning. A second counts until all of it has
-left the window: a grant comes up to a second late, never early.
+the row and then reads the database's clock, so that all processes share one order and one clock. The window slides; one
+that begins anew each minute would grant twice as much around its beginning. A second counts until all of it has left
+the window, so a grant may come up to a second late, but never early.
 
 A request for a grant is one statement, an update of the row. A refused request gets the counts of the window, sleeps
-until the limits could admit it, and asks again. Nothing is reserved, so a cancelled request leaves nothing behind. A
-grant stays counted if its process dies before it sends, until it leaves the window.
+until the limits could admit it, and asks again. A waiting request reserves nothing, so it can be cancelled at any time.
+If a process dies before it uses its grant, the grant counts until it leaves the window.
 
-Within a process the requests to a provider are served in order. Among processes the first to ask after space is free
-gets it: small requests of other processes may overtake a large one. If limits differ between processes, as during the
-rollout of a platform file, each process compares its own limits with all grants.
+Within a process, the requests to a provider are served in order. Among processes, the first that asks after a grant is
+possible gets it, so small requests may overtake a large one of another process. If limits differ between processes, as
+during the rollout of a platform file, each process compares its own limits with all grants.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tarsy.transcript import ports
 
 WINDOW = 60.0  # seconds
 SECONDS = 60
-"""The parts of the window, each called a second. Tests use a shorter window, with as many parts."""
+"""The number of parts of the window, each called a second. Tests use a shorter window with as many parts."""
 JITTER = 0.5
 """The maximum random delay of a waiting request, in seconds, so that processes do not ask at the same time."""
 RETRY_SECONDS = 0.5
@@ -69,12 +69,12 @@ class Grant:
 
 
 def until_admitted(limits: Limits, past: Iterable[Grant], *, now: float, tokens: int) -> float:
-    """Return the seconds after `now` at which a request may be granted, if no other is granted before; 0 if now."""
+    """Return the seconds from `now` until a request may be granted if no other is granted before; 0 if now."""
     past = list(past)
     leaving = sorted(usage.second + SECONDS + 1 for usage in past)
     seconds = [math.floor(now), *(second for second in leaving if second > now)]
     admitted = (second for second in seconds if limits.admit(past, second=second, tokens=tokens))
-    return max(0.0, next(admitted) - now)  # there is one: the window is empty in the end
+    return max(0.0, next(admitted) - now)  # never empty: the last of the seconds has an empty window
 
 
 # Seconds in the future were counted before the clock was set back. They count up to one window ahead: otherwise no
@@ -163,8 +163,8 @@ class RateLimits:
         """Wait until the limits of `provider` admit a request of `tokens`, an estimate; the grant counts, used or not.
 
         A provider without limits costs no statement. A request of more tokens than the limit is granted when the window
-        is empty. While the database is away the request is retried: the lease is in doubt then, so nothing may be sent
-        anyway, and a run that loses its lease is cancelled here.
+        is empty. While the database is unavailable, the request is retried: the lease is uncertain then, so no call may
+        be sent anyway, and a run that loses its lease is cancelled here.
         """
         limits = self._limits.get(provider)
         tokens = min(tokens, MOST_TOKENS)
@@ -190,8 +190,8 @@ class RateLimits:
     def correct(self, taken: ports.Reservation, tokens: int) -> None:
         """Count `tokens` for a granted request instead of the estimate, from the next request on.
 
-        Additional tokens are added to the present second, and surplus ones are subtracted from the second of the grant:
-        so the window never counts too few. If the next statement fails, the corrections are lost; the estimate stays.
+        Additional tokens are added to the present second, and surplus tokens are subtracted from the second of the
+        grant, so the window never counts too few. If the next statement fails, the correction is lost.
         """
         limits = self._limits.get(taken.provider)
         if limits is None or limits.tokens is None:

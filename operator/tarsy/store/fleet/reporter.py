@@ -1,7 +1,7 @@
 """Reports the facts of this process to the catalogue, while the process runs.
 
 The facts are read every second and written when they have changed. Every ten seconds the process itself is written.
-While the database is away, other processes read old facts; nothing else is affected.
+While the database is unavailable, other processes read old facts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAVE_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 Source = Callable[[], Iterable[component_states.ComponentState]]
-"""Returns facts as of now; it is called every second, so it has to be cheap."""
+"""Returns the present facts; it is called every second, so it has to be cheap."""
 
 
 class Reporter:
@@ -48,7 +48,7 @@ class Reporter:
         """`detail` describes the process itself, which runs on `host`; `mask` is applied to all written text."""
         self.process = process
         self.database = component_states.StateTracker("unknown")
-        """The state of the database, also set by readiness checks: answering or away."""
+        """The state of the database, answering or away; readiness checks set it too."""
         self._store = database
         self._mask = mask
         self._sources: list[Source] = []
@@ -127,7 +127,7 @@ class Reporter:
         return list(masked_facts.values())
 
     def _masked(self, value: Any) -> Any:
-        """Return JSON with all text masked; keys are our own words, or masked before."""
+        """Return JSON with all text masked; keys are constants of this program, or masked before."""
         if isinstance(value, str):
             return self._mask(value)
         if isinstance(value, Mapping):
@@ -141,5 +141,7 @@ class Reporter:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await catalogue.leave(self._store, self.process)
         except (errors.TemporaryError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            log.warning("the facts of this process stay until they expire: %s", why, extra={"action": "catalogue_left"})
+            reason = str(error) or type(error).__name__
+            log.warning(
+                "facts of this process not deleted, they expire: %s", reason, extra={"action": "catalogue_left"}
+            )

@@ -1,1 +1,1 @@
-"""Admission of alerts: new investigations, repeats, receipts and alerts that no chain serves."""
+"""Admission of alerts: new investigations, repeats, receipts, and alerts that no chain takes."""

@@ -1,12 +1,12 @@
-"""Alert episodes: which firing alerts are repeats, and which begin an investigation.
+"""Alert episodes: they decide which firing alerts are repeats, and which begin an investigation.
 
-An episode is (namespace, fingerprint, start in milliseconds). It is remembered after its object is deleted: a deleted
-investigation must not come back with the next notification.
+An episode is (namespace, fingerprint, start in milliseconds). It is remembered after its object is deleted, so that a
+deleted investigation does not come back with the next notification.
 
-An investigation came to nothing if it Failed, TimedOut, met MCP servers that were away, or was purged. Alerts are
-counted on it until its cool-down is over. Then the next notification begins another investigation, which is linked to
-it. The cool-down grows with each one in a row, and their number in a day is limited: an alert may fire for weeks, and
-each investigation is paid for.
+An investigation came to nothing if it Failed, TimedOut, could not reach MCP servers, or was purged. Alerts are counted
+on it until its cool-down is over. Then the next notification begins another investigation, which is linked to it. The
+cool-down grows with each one in a row, and their number in a day is limited, because an alert may fire for weeks and
+each investigation costs money.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COOLDOWN_FACTORS = (1, 4, 16)
 """Factors of the cool-down for the first, the second and all later investigations in a row that came to nothing."""
 DAY = timedelta(hours=24)
 DAILY_MAX = 3
-"""Investigations of an alert that may come to nothing within DAY; then no other one begins."""
+"""Investigations of an alert that may come to nothing within DAY; after that many, no other one begins."""
 LATEST_MAX = 20
-"""The number of an alert's latest investigations among which an open one is looked for."""
+"""The number of an alert's latest investigations that are searched for an open one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Rule:
     """The settings of deduplication."""
 
     window: timedelta
-    """How long an episode is remembered."""
+    """The time that an episode is remembered."""
     cooldown: timedelta
-    """How long after the end of an investigation other episodes of its alert are counted on it."""
+    """The time after the end of an investigation in which other episodes of its alert are counted on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,13 @@ class Former:
     ended_at: datetime | None
     purged_at: datetime | None
     failed: bool
-    """True if it Failed or TimedOut, or if its MCP servers were away."""
+    """True if it Failed or TimedOut, or if its MCP servers could not be reached."""
     gone: bool
     """True if the store knows that the object has left the cluster."""
     deleted: bool
-    """True if a person deleted the object; false if its time to live or a purge did."""
+    """True if a user deleted the object; false if its time to live or a purge did."""
     predecessors: int
-    """The number of investigations that came to nothing in a row before it, 2 at most."""
+    """The number of investigations before it that came to nothing in a row, 2 at most."""
 
     @property
     def came_to_nothing(self) -> bool:
@@ -86,13 +86,13 @@ class Former:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """The verdict on an alert that is counted on an investigation."""
+    """The verdict on an alert that repeats an investigation, and is counted on it."""
 
     investigation: Reference
     until: datetime | None = None
-    """The time from which on a notification begins another investigation, if this one came to nothing."""
+    """If this investigation came to nothing: the time after which a notification begins another one."""
     deletable: bool = False
-    """Whether the verdict would differ if a person had deleted the object."""
+    """Whether the verdict would be another one if a user had deleted the object."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Begin:
     """The verdict on an alert that is to be investigated."""
 
     previous: Reference | None = None
-    """The investigation that came to nothing, and that the new one follows."""
+    """The investigation that came to nothing and that the new one follows, if any."""
 
 
 def decide(
@@ -109,8 +109,8 @@ def decide(
     """Return the verdict on a firing alert. Pure.
 
     `own` is the investigation of the alert's episode, if that is remembered. `newest` is the open investigation of the
-    alert's fingerprint, or else the newest one. `begun` are the times at which the newest DAILY_MAX investigations of
-    the last DAY that came to nothing were admitted, the newest first.
+    alert's fingerprint, or else the newest one. `begun` has the admission times of the investigations of the last DAY
+    that came to nothing: the newest DAILY_MAX, the newest first.
     """
     if own and not own.came_to_nothing:
         return Repeat(investigation=own.reference)
@@ -177,7 +177,7 @@ _FORMER = text(f"""
 def former_investigations(
     *, namespace: str, fingerprint: str, starts_ms: int, rule: Rule
 ) -> tuple[TextClause, dict[str, Any]]:
-    """Return the statement whose rows `verdict` reads, all as of one moment, with its values."""
+    """Return the statement whose rows `verdict` reads, and its values; all rows are of one moment."""
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": starts_ms}
     return _FORMER, episode | {"window": rule.window, "day": DAY}
 
@@ -199,9 +199,9 @@ def _former(row: Mapping[str, Any]) -> Former:
 async def look_up(
     database: databases.Database, *, namespace: str, fingerprint: str, starts_at: datetime, rule: Rule
 ) -> Repeat | Begin:
-    """Return the verdict on a firing alert as of now.
+    """Return the present verdict on a firing alert.
 
-    It may change before an investigation is created: the episode's receipt decides (`receipts.issue_for_alert`).
+    It may change before an investigation is created; the episode's receipt decides (`receipts.issue_for_alert`).
     """
     statement, values = former_investigations(
         namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at), rule=rule
@@ -252,9 +252,9 @@ async def resolve(
 ) -> Reference | None:
     """Record that an episode is resolved, and return its investigation, or None if it has none.
 
-    This is the episode's own investigation, or else the latest one that began before it, on which its repeats were
+    This is the episode's own investigation, or else the latest one that began before it, on which its alerts were
     counted. It is never a later one, because a resolved alert may arrive after the next episode has begun. If its chain
-    says `onResolved: Cancel`, the investigation is cancelled.
+    has `onResolved: Cancel`, the investigation is cancelled.
     """
     rows = await database.run(
         _RESOLVE, namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at)

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
-from tarsy.resources import investigations, naming
+from tarsy.resources import naming
 from tarsy.store.base import databases, notify, tables
 from tarsy.transcript import admission, entries, record
 
@@ -98,10 +98,10 @@ _ADMIT = text("""
   )
   SELECT id FROM added
 """)
-# An episode that is no longer remembered, or whose investigation came to nothing, becomes this investigation's, even if
-# it is refused (`store.intake.episodes`). Only an object that intake created stands for an alert
-# (`store.intake.receipts`). The alert's tool selection is written under the first claim, before there is one: under
-# claim 0, the first claim would look like a takeover.
+# The investigation, even a refused one, takes over an episode that is no longer remembered, or whose investigation came
+# to nothing (`store.intake.episodes`). Only an object that intake created stands for an alert
+# (`store.intake.receipts`). The alert's tool selection is written as an entry of claim 1, although there is no claim
+# yet: as an entry of claim 0 it would make the first claim look like a takeover.
 
 
 async def admit(
@@ -109,12 +109,12 @@ async def admit(
 ) -> bool:
     """Queue an admitted investigation, or record its refusal; return False if that was done before.
 
-    The investigation stands for its alert if its object has the stored receipt, which was issued for such a spec, and
-    no other object had that receipt before. An object that the caller has `just_created` with the receipt always does.
-    The audit says that the API created such an object, or a posted one: with the `address` of the request if the caller
-    made it, else with the address for which the receipt was issued. StoreDownError means that nothing was stored.
+    The investigation stands for its alert if its object has the stored receipt, the receipt was issued for such a spec,
+    and no other object had the receipt before. An object that the caller has `just_created` with the receipt always
+    does. An object with a receipt gets an audit row: with the `address` of the request if the caller has just created
+    it, else with the address for which the receipt was issued. If this raises StoreDownError, nothing was stored.
     """
-    missing = f"alertDataRef '{decided.alert_data_ref}' is not there: it was used by another object, or has expired"
+    missing = f"alertDataRef '{decided.alert_data_ref}' does not exist: another object used it, or it has expired"
     values = {
         "id": UUID(decided.id),
         "namespace": decided.namespace,
@@ -143,7 +143,7 @@ async def admit(
         "external_url": decided.external_url,
         "version": entries.VERSIONS["RunEnded"],
         "selected_version": entries.VERSIONS["ToolsSelected"],
-        "selected_body": _selection(decided.mcp),
+        "selected_body": entries.encode(entries.ToolsSelected(mcp=decided.mcp)).body if decided.mcp else None,
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
     }
@@ -168,7 +168,7 @@ _CHAIN_VALUES = (
 
 
 def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, Any]:
-    """Return the values of the chain's snapshot, or of the refusal in its place."""
+    """Return the values of the chain's snapshot, or of the refusal."""
     values: dict[str, Any] = dict.fromkeys(_CHAIN_VALUES)
     if isinstance(outcome, admission.Refusal):
         return values | {
@@ -194,10 +194,6 @@ def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, An
 
 def _refusal(reason: str, message: str) -> str:
     return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
-
-
-def _selection(mcp: investigations.MCP | None) -> str | None:
-    return None if mcp is None else entries.encode(entries.ToolsSelected(mcp=mcp)).body
 
 
 _IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")
@@ -226,5 +222,5 @@ _DROP_UNUSED = text("DELETE FROM large_alerts WHERE created_at < clock_timestamp
 
 
 async def drop_unused_large(database: databases.Database) -> None:
-    """Delete alert data for which no object has come within an hour."""
+    """Delete alert data whose object was not admitted within an hour."""
     await database.run(_DROP_UNUSED)

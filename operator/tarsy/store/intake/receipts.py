@@ -1,19 +1,18 @@
-"""Receipts: proof that intake created an object, and not a person.
+"""Receipts: proof that intake created an object, and not a user.
 
-Every user who may create investigations can write any alert's fingerprint into one, and such an object must not stand
-for that alert. So before intake creates an object, it stores the alert's episode, the object's name and a random word,
-and writes the word into the object. The first object with that name and that word is intake's, whether intake admits
-it, or the watch does after intake has died. A later copy of it is not.
+A user who may create investigations can write any alert's fingerprint into one, but that object must not stand for the
+alert. So before intake creates an object, it stores the alert's episode, the object's name and a random word, and
+writes the word into the object. The first object with this name and word is intake's, no matter whether intake admits
+it, or the watch after intake has died. A later copy of it is not.
 
-A reader of the object can copy the word. So until an object is admitted, its spec must also be the one that intake was
-about to write, of which a digest is stored with the word: an object that takes its place asks for the same, or does not
-count.
+A reader of the object can copy the word. So the receipt also has a digest of the spec that intake was about to write,
+and until an object is admitted, only one with such a spec counts.
 
-One episode has one receipt: two notifications of it at once ask for the same object. They may differ in details of the
-alert, so a receipt has the digests of both.
+One episode has one receipt: two simultaneous notifications of it request the same object. They may differ in details of
+the alert, so a receipt has the digests of both.
 
-An episode whose investigation came to nothing may get another one (`episodes`). The verdict is given again while the
-receipt's row is locked. Of two processes that ask at once, the first gives the row a new word and a new name; the
+An episode whose investigation came to nothing may get another one (`episodes`). The verdict is computed again while the
+receipt's row is locked. Of two simultaneous processes, the first writes a new word and a new name into the row; the
 second finds an object that is about to be created, or that exists.
 """
 
@@ -33,9 +32,9 @@ from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 
 DIGESTS_MAX = 16
-"""Digests that a receipt has, of the specs for which its episode's latest notifications asked."""
+"""The maximal digests in a receipt: those of the specs of the episode's latest notifications."""
 _MIN_AGE = timedelta(hours=1)
-"""The age up to which a receipt is kept whatever the window: intake or the watch has to admit the object first."""
+"""The age up to which a receipt is kept even if the window is shorter, so that its object can be admitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +116,8 @@ async def issue(
 ) -> Receipt:
     """Return the receipt of a posted alert: the existing one, or a new one for an object called `name`.
 
-    `digest` is the digest of the object's spec, `address` the sender's. A receipt that is older than `window`, or whose
-    object was deleted, is replaced; one whose object is not admitted yet is kept for an hour.
+    `digest` is the digest of the object's spec, `address` the sender's. A receipt is replaced if it is older than
+    `window`, or if its object was deleted. If its object is not admitted yet, it is kept for an hour.
     """
     values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
     (row,) = await database.run(_ISSUE, **values, window=window, kept=_MIN_AGE, is_alert=False, previous=None)
@@ -137,11 +136,11 @@ async def issue_for_alert(
     previous: UUID | None = None,
     address: str = "",
 ) -> Receipt | episodes.Repeat:
-    """Return the receipt of a firing alert's episode, or the verdict that the alert repeats an investigation after all.
+    """Return the receipt of a firing alert's episode, or the verdict that the alert repeats an investigation by now.
 
     `previous` is the investigation that the new one follows; the other parameters are those of `issue`. If the episode
-    has had an object, and `rule` allows another investigation, it gets a new receipt for an object of another name. A
-    StoreDownError means that nothing was stored.
+    has had an object, and `rule` allows another investigation, it gets a new receipt for an object of another name. If
+    this raises StoreDownError, nothing was stored.
     """
     values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
     while True:
@@ -157,7 +156,7 @@ async def issue_for_alert(
 async def _renew(
     database: databases.Database, values: Mapping[str, Any], *, rule: episodes.Rule
 ) -> Receipt | episodes.Repeat | None:
-    """Renew the receipt of an episode that has had an object, if `rule` allows it; None: another process was faster."""
+    """Renew the receipt of an episode that has had an object, if `rule` allows it. None if another process did so."""
     episode = {name: values[name] for name in ("namespace", "fingerprint", "starts_ms")}
     async with database.begin() as connection:
         held = (await connection.execute(_HOLD, episode)).one_or_none()
@@ -181,7 +180,7 @@ def _values(
 
 
 async def read(database: databases.Database, receipt: Receipt) -> Receipt:
-    """Return the receipt as it is now: another process may have renamed it, added a digest, or admitted its object."""
+    """Read the receipt again: another process may have renamed it, added a digest, or admitted its object."""
     values = {"namespace": receipt.namespace, "fingerprint": receipt.fingerprint, "starts_ms": receipt.starts_ms}
     rows = await database.run(_READ, **values)
     if not rows:
@@ -190,7 +189,7 @@ async def read(database: databases.Database, receipt: Receipt) -> Receipt:
 
 
 async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
-    """Give the receipt another name, because an object has the old one; simultaneous callers all get the same name."""
+    """Give the receipt another name, because another object has the old one. Simultaneous callers get the same name."""
     values = {
         "namespace": receipt.namespace,
         "fingerprint": receipt.fingerprint,
@@ -208,7 +207,7 @@ _DROP_EXPIRED = text("DELETE FROM receipts WHERE created_at < clock_timestamp() 
 
 
 async def drop_expired(database: databases.Database, *, window: timedelta) -> None:
-    """Drop the receipts that are older than `window`, and than an hour."""
+    """Delete the receipts that are older than both `window` and an hour."""
     await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE))
 
 

@@ -1,7 +1,7 @@
-"""Alerts that no chain takes: how many of which type in the last day, over all replicas, and the latest notice of them.
+"""Alerts that no chain takes: their numbers by type in the last day, over all replicas, and the latest notice of them.
 
 The caller masks the types. The first types of a day are counted by name, all others together, so that a sender that
-invents types cannot fill the table. Counts are by the hour, so the last day is 24 to 25 hours.
+invents types cannot fill the table. Counts are by the hour, so the last day has 24 to 25 hours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Unserved:
     alerts: int
     """The number in the last day, repeats included."""
     since: datetime
-    """The hour in which the first of them came."""
+    """The hour in which the first of them arrived."""
     last_at: datetime
 
 

@@ -18,9 +18,9 @@ PAYLOAD_MAX = 7900
 class Piece:
     """A change of a text that is being written: from character `at` on, the text of an event is `text`.
 
-    The first piece of an event is at 0. A piece at an earlier character replaces the text from there: the model is
-    asked again, or its answer is parsed in another way. The text is the one that the log will hold, or near it (the
-    result of a strategy is known only at its end).
+    The first piece of an event is at 0. A piece at an earlier character replaces the text from there on, because the
+    model was asked again, or because its answer is now parsed in another way. The text is the one that the log will
+    have, or similar (the result of some strategies is known only at the end).
     """
 
     investigation: UUID
@@ -33,12 +33,12 @@ class Piece:
     at: int
     text: str
     state: Literal["grows", "over"] = "grows"
-    """"over" ends the text: the log has the event by now, or never will."""
+    """"over" ends the text: the log has the event by now, or will never have it."""
     more: bool = False
-    """Whether the next piece has the text after `text`, which stays until then. Only between processes."""
+    """Whether the next piece has the text after `text`; the former text there stays until then."""
 
     def after(self, before: str) -> str:
-        """Return the event's text with this piece, if it was `before`."""
+        """Return the text of the event after this piece; `before` is the text so far."""
         rest = before[self.at + len(self.text) :] if self.more else ""
         return before[: self.at] + self.text + rest
 
@@ -46,7 +46,7 @@ class Piece:
 _VERSION = 1
 _FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
 _IDS = 200
-"""Ids in a payload; each takes 36 bytes, quotes and a comma."""
+"""The maximal number of ids in a payload; each takes 36 bytes, quotes and a comma."""
 
 
 def encode(pieces: Iterable[Piece], committed: Iterable[UUID]) -> list[str]:
@@ -61,8 +61,8 @@ def encode(pieces: Iterable[Piece], committed: Iterable[UUID]) -> list[str]:
             size = _FRAME
         payloads[-1][kind].append(row)
         size += length
-    lists = (",".join(f'"{kind}":[{",".join(some)}]' for kind, some in payload.items()) for payload in payloads)
-    return [f'{{"v":{_VERSION},{each}}}' for each in lists]
+    members = (",".join(f'"{kind}":[{",".join(rows)}]' for kind, rows in payload.items()) for payload in payloads)
+    return [f'{{"v":{_VERSION},{text}}}' for text in members]
 
 
 def _rows(piece: Piece) -> Iterator[str]:
@@ -71,21 +71,21 @@ def _rows(piece: Piece) -> Iterator[str]:
         *(str(piece.investigation), piece.run, piece.stage, piece.execution),
         *(piece.event, piece.type, piece.state),
     ]
-    room = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
+    limit = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
     start = 0
     while True:
-        end = start + _fitting(piece.text[start : start + room], room)
+        end = start + _fitting(piece.text[start : start + limit], limit)
         yield _json([*about, piece.at + start, piece.more or end < len(piece.text), piece.text[start:end]])
         start = end
         if end == len(piece.text):
             return
 
 
-def _fitting(text: str, room: int) -> int:
-    """Return a number of characters of `text` that fit into so many bytes of JSON."""
+def _fitting(text: str, limit: int) -> int:
+    """Return a number of characters of `text` that take at most `limit` bytes of JSON."""
     count = len(text)
-    while (size := _bytes(_json(text[:count])) - 2) > room:
-        count = count * room // size
+    while (size := _bytes(_json(text[:count])) - 2) > limit:
+        count = count * limit // size
     return count
 
 
@@ -157,13 +157,16 @@ def _uuid(text: object) -> UUID | None:
 
 
 def encode_watched(requested: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
-    """Yield the payloads of watched investigations: those whose text so far is requested, and others."""
-    investigations = [*(("anew", str(each)) for each in requested), *(("still", str(each)) for each in still)]
+    """Yield the payloads of watched investigations: those whose text so far is requested, and the others."""
+    investigations = [
+        *(("anew", str(identity)) for identity in requested),
+        *(("still", str(identity)) for identity in still),
+    ]
     for start in range(0, len(investigations), _IDS):
-        some = investigations[start : start + _IDS]
-        yield _json(
-            {"v": _VERSION} | {kind: [identity for of, identity in some if of == kind] for kind in ("anew", "still")}
-        )
+        by_list: dict[str, list[str]] = {"anew": [], "still": []}
+        for name, identity in investigations[start : start + _IDS]:
+            by_list[name].append(identity)
+        yield _json({"v": _VERSION} | by_list)
 
 
 def decode_watched(payload: str) -> tuple[list[UUID], list[UUID]]:

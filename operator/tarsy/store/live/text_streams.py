@@ -1,8 +1,8 @@
-"""Texts that models are writing, on their way from workers to the processes with subscribers.
+"""Texts that models are writing, sent from workers to the processes with subscribers.
 
 A process with subscribers announces their investigations by NOTIFY every WATCHED_EVERY seconds. The worker answers with
-the text so far, and then sends additions, in batches, until there was no announcement for WATCHED_SECONDS. All of it is
-a hint: only the log counts, and a subscriber that missed something reads it there. A run never waits for it.
+the text so far, and then sends additions in batches, until there was no announcement for WATCHED_SECONDS. These texts
+may be lost: only the log counts, and a subscriber that missed a text reads it there. A run never waits for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tarsy.store.live import payloads
 from tarsy.transcript import ports, streams
 
 WATCHED = "tarsy_watching"
-"""The channel of watched investigations; a payload also says which of them lack the text so far."""
+"""The channel of watched investigations; a payload also names those whose text so far is requested."""
 TEXTS = "tarsy_said"
 """The channel of texts, and of investigations with new entries in their logs."""
 
@@ -33,9 +33,9 @@ WATCHED_SECONDS = 30.0
 RETRY_SECONDS = 1.0
 """The wait after a lost statement or piece."""
 GATHER_SECONDS = 0.005
-"""How long requests for texts are gathered before they are sent."""
+"""Seconds in which requests for texts are gathered before they are sent."""
 REST_FACTOR = 20.0
-"""The rest after a batch, in times of the processor's seconds that it took."""
+"""The pause after a batch, as a multiple of the processor's seconds that the batch took."""
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class _ModelCall:
             self._due.set()
 
     def resend(self) -> None:
-        """Send the text so far with the next batch: the call is watched."""
+        """Send the text so far with the next batch, and changes from then on."""
         self.watched = self._is_requested = True
         self._due.set()
 
@@ -76,7 +76,12 @@ class _ModelCall:
         if not is_long:
             pieces = [self._piece(part, at=at) for part, at in self.written.changes(read(), anew=anew)]
             return pieces, time.thread_time() - began
-        parts, spent = await asyncio.to_thread(_timed, read)
+
+        def timed_read() -> tuple[list[streams.PartialEvent], float]:
+            began = time.thread_time()
+            return read(), time.thread_time() - began
+
+        parts, spent = await asyncio.to_thread(timed_read)
         if self.is_over:
             return [], spent
         return [self._piece(part, at=at) for part, at in self.written.changes(parts, anew=anew)], spent
@@ -101,23 +106,15 @@ class _ModelCall:
         )
 
 
-def _timed(read: Callable[[], list[streams.PartialEvent]]) -> tuple[list[streams.PartialEvent], float]:
-    began = time.thread_time()
-    return read(), time.thread_time() - began
-
-
 class TextSender:
-    """Sends the texts of this process's model calls. Its `open_stream` is that of a Runtime.
-
-    It is called on the main loop only.
-    """
+    """Sends the texts of this process's model calls, on the main loop only; a Runtime uses its `open_stream`."""
 
     def __init__(self, database: databases.Database, *, secrets: known_secrets.KnownSecrets) -> None:
         self._database = database
         self._secrets = secrets
         self._calls: dict[UUID, list[_ModelCall]] = {}
         self._watched: dict[UUID, float] = {}
-        """The watched investigations, with the end of that by the monotonic clock."""
+        """The watched investigations, each with the monotonic time up to which it is watched."""
         self._committed: set[UUID] = set()
         self._ends: list[payloads.Piece] = []
         self._due = asyncio.Event()
@@ -126,7 +123,7 @@ class TextSender:
 
     @contextmanager
     def open_stream(self, model_call: ports.StreamedCall) -> Iterator[ports.Stream]:
-        """Open the stream of a model call; if its investigation is not watched, a piece of text costs an append."""
+        """Open the stream of a model call. A piece of text of an unwatched investigation costs only an append."""
         investigation = UUID(model_call.investigation)
         call = _ModelCall(model_call, secrets=self._secrets, due=self._due, watched=investigation in self._watched)
         calls = self._calls.setdefault(investigation, [])
@@ -149,9 +146,9 @@ class TextSender:
             self._due.set()
 
     def hint(self, payload: str) -> bool:
-        """Handle a payload on WATCHED; other processes receive it, too.
+        """Handle a payload on WATCHED; other processes need it as well.
 
-        "" says that payloads may have been lost: then all watched texts are sent again.
+        "" means that payloads may have been lost: then all watched texts are sent again.
         """
         now = time.monotonic()
         self._expire(now)
@@ -159,7 +156,7 @@ class TextSender:
             self._resend(self._watched)
             return False
         requested, still = payloads.decode_watched(payload)
-        unknown = [investigation for investigation in still if investigation not in self._watched]  # request was lost
+        unknown = [investigation for investigation in still if investigation not in self._watched]  # a lost request
         self._watched |= dict.fromkeys([*requested, *still], now + WATCHED_SECONDS)
         self._resend({*requested, *unknown})
         return False
@@ -170,16 +167,16 @@ class TextSender:
                 call.resend()
 
     def _expire(self, now: float) -> None:
-        """Forget the investigations that have not been announced for long."""
+        """Stop watching the investigations whose announcement has expired."""
         for investigation in [expired for expired, until in self._watched.items() if until <= now]:
             del self._watched[investigation]
             for call in self._calls.get(investigation, ()):
                 call.watched = False
 
     async def run(self) -> None:
-        """Send batches, until cancelled. A database that is away costs what was to be sent, never a commit.
+        """Send batches until cancelled. If the database is unavailable, texts are lost, but never a commit.
 
-        Batches are so far apart that they take a twentieth of the processor at most.
+        The pauses between batches are so long that batches take at most a twentieth of the processor.
         """
         while True:
             await self._due.wait()
@@ -199,7 +196,7 @@ class TextSender:
             changes, seconds = await call.changes()
             pieces += changes
             spent += seconds
-            await asyncio.sleep(0)  # each is short, all together may not be
+            await asyncio.sleep(0)  # one call is short, but all together may block the loop
         began = time.thread_time()
         ends, self._ends = self._ends, []
         committed, self._committed = self._committed, set()
@@ -207,7 +204,7 @@ class TextSender:
         return encoded, spent + time.thread_time() - began
 
     async def _send(self, batch: Sequence[str]) -> bool:
-        """Return whether the batch was sent; if not, all watched texts are sent again."""
+        """Send a batch; return whether that succeeded. If not, all watched texts are sent again later."""
         try:
             await notify.post(self._database, *((TEXTS, payload) for payload in batch))
         except databases.StoreDownError as error:
@@ -222,20 +219,17 @@ class TextSender:
 
 @dataclass(kw_only=True)
 class _Received:
-    """An event, as far as it was received."""
+    """The received part of an event."""
 
     piece: payloads.Piece
     """The last piece."""
     text: str
     is_complete: bool = True
-    """Whether no piece of it can have been lost."""
+    """Whether no piece of the event can have been lost."""
 
 
 class TextReceiver:
-    """Receives the texts of the investigations that this process watches.
-
-    It is called on the main loop only.
-    """
+    """Receives the texts of the investigations that this process watches, on the main loop only."""
 
     def __init__(
         self,
@@ -244,10 +238,10 @@ class TextReceiver:
         on_piece: Callable[[payloads.Piece], None],
         on_commit: Callable[[UUID | None], None],
     ) -> None:
-        """`on_piece` is called with each piece; it begins in or right after the text that its event has so far.
+        """`on_piece` is called with each piece, which begins in, or right after, the text of its event so far.
 
         `on_commit` is called with each investigation that has new entries in its log, and with None if hints may have
-        been lost: then all have to be read.
+        been lost, so that all logs have to be read.
         """
         self._database = database
         self._on_piece = on_piece
@@ -269,13 +263,13 @@ class TextReceiver:
             self._request(investigation)
 
     def forget(self, investigation: UUID) -> None:
-        """Watch an investigation no longer."""
+        """Stop watching an investigation."""
         self._watched.discard(investigation)
         self._events.pop(investigation, None)
         self._requests.pop(investigation, None)
 
     def hint(self, payload: str) -> bool:
-        """Handle a payload on TEXTS; other processes receive it, too. "" says that payloads may have been lost."""
+        """Handle a payload on TEXTS; other processes need it as well. "" means that payloads may have been lost."""
         if not payload:
             for investigation in self._watched:
                 for received in self._events.get(investigation, {}).values():
@@ -293,7 +287,7 @@ class TextReceiver:
         return False
 
     def _receive(self, piece: payloads.Piece) -> None:
-        """Pass on what is new in a piece; request the text so far if there is a gap before it."""
+        """Pass on the new part of a piece; request the text so far if there is a gap before the piece."""
         events = self._events.setdefault(piece.investigation, {})
         before = events.get(piece.event)
         if piece.state == "over":

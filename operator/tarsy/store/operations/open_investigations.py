@@ -1,4 +1,4 @@
-"""The investigations of a namespace, open and ended, that a resync compares with the cluster."""
+"""The investigations of a namespace, open and ended, with which a resync compares the cluster."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ _ENDED = text("""
 
 
 async def ended_uids(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
-    """Return those uids that have ended, and whose stored generation is not older than the given one."""
+    """Return the uids of ended investigations whose stored generation is not older than the given one."""
     rows = await database.run(_ENDED, ids=list(generations), generations=list(generations.values()))
     return {row.id for row in rows}

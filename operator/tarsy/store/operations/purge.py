@@ -1,15 +1,15 @@
 """Purging: the whole transcript of an ended investigation is deleted for good.
 
-Its row stays, with names and times only, and so do its `work` row and the identity of its alert. So the watch does not
-take its object for a new one, and the alert is not investigated again during the cool-down (`intake.episodes`). Without
-transcript and runs it is invisible to all reads.
+The investigation's row stays, with names and times only, and so do its `work` row and the identity of its alert. So the
+watch does not admit its object again, and the alert is not investigated again during the cool-down (`intake.episodes`).
+Without transcript and runs, the investigation is invisible to all reads.
 
 The deletion and its audit row are one transaction. The object is deleted afterwards. Until it is known to be gone
 (`gone_at`), the purge may be repeated, and `retention` deletes the object too, so a process may die in between.
 
-The lock is taken before anything is deleted: a statement that waits for the lock does not see rows that were committed
-meanwhile, and would leave them. Questions are queued under the same lock: either one is open and nothing is purged, or
-there is nothing left to ask about.
+The lock is taken before any row is deleted: a statement that waits for the lock would not see, and not delete, rows
+that were committed meanwhile. Questions are queued under the same lock, so either a question is open and the purge is
+refused, or the question finds no transcript.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tarsy.store.base import audit, databases
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked"]
-"""Why nothing is purged: no such investigation, or it was purged; it has not ended; a question is open."""
+"""The reason of a refusal: the investigation is unknown or purged; it has not ended; a question is open."""
 
 _HOLD = text("""
   SELECT run, state, purged_at, gone_at FROM work JOIN investigations ON id = work.investigation
@@ -56,7 +56,7 @@ _PURGE = text("""
 async def purge(database: databases.Database, investigation: UUID, *, by: audit.Caller) -> Refusal | None:
     """Purge the investigation and write the audit row, or return the refusal.
 
-    If it was purged before: None while its object may still exist, then "unknown".
+    A repeated purge returns None while the object may still exist, and "unknown" later.
     """
     async with database.begin() as connection:
         held = (await connection.execute(_HOLD, {"id": investigation})).one_or_none()

@@ -1,7 +1,7 @@
 """Expired investigations: their objects may be deleted from the cluster. Their rows in the store stay.
 
-An object is deleted only when its status is the store's last one. The object of a purged investigation, which an
-interrupted purge has left, is deleted at once.
+An object is deleted only when it has the last status of the store. If a purge was interrupted before it deleted the
+object, the object is deleted at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Expired:
     id: UUID
     name: str
     generation: int | None
-    """The generation that was last read; a newer one may have another TTL. None if any generation may be deleted."""
+    """The generation that was read last; a newer one may have another TTL. None if any generation may be deleted."""
 
 
 _EXPIRED = text("""
@@ -40,6 +40,9 @@ _EXPIRED = text("""
 
 
 async def expired(database: databases.Database, *, namespace: str, limit: int) -> list[Expired]:
-    """Return up to `limit` of a namespace, the longest ended first. Their TTL begins after the last question."""
+    """Return up to `limit` expired investigations of a namespace, the earliest end first.
+
+    The TTL begins at the end of the last question.
+    """
     rows = await database.run(_EXPIRED, namespace=namespace, default=investigations.DEFAULT_TTL_SECONDS, limit=limit)
     return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]

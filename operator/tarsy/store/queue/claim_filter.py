@@ -1,4 +1,4 @@
-"""The filter of a worker's claims: the investigations that it passes over, because it cannot run their agents."""
+"""The filter of a worker's claims: a worker passes over investigations whose agents it cannot run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class UnrunnableAgent:
     index: int
     """The position of the agent in the stage, from 0."""
     only_to_start: bool
-    """Whether it only cannot be started: an execution that has begun can go on."""
+    """Whether only its start is impossible: an execution that has begun can go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,13 @@ class ClaimFilter:
     """The investigations that a worker claims, by their chain snapshots."""
 
     checked: Collection[str] = ()
-    """Hashes of the snapshots that the worker has checked; it claims no investigation of another one."""
+    """The hashes of the snapshots that the worker has checked; it claims no investigation of any other snapshot."""
     unrunnable: Collection[UnrunnableAgent] = ()
     """The agents that the worker cannot run."""
 
 
 CLAIMABLE = "(state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())) AND NOT suspend"
-"""The condition that a row of `work` waits for a worker, by its state alone."""
+"""The condition that a row of `work` waits for a worker, judged by its state only."""
 
 UNFINISHED = """
   NOT EXISTS (
@@ -85,7 +85,7 @@ PASSED_OVER = f"""
 
 
 def values(claim_filter: ClaimFilter | None) -> Mapping[str, object]:
-    """Return the values of PASSED_OVER, and `checked`, which is None without a filter: everything is claimed."""
+    """Return the values of PASSED_OVER, and `checked`, which without a filter is None: any investigation is claimed."""
     unrunnable = list(claim_filter.unrunnable) if claim_filter else []
     return {
         "checked": None if claim_filter is None else list(claim_filter.checked),

@@ -1,6 +1,6 @@
 """The heartbeat: renews all leases of a process, over a connection of its own.
 
-It runs in the lease thread, whose event loop is not the one that the database's pools belong to.
+It runs in the lease thread, on another event loop than the database's pools.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Heartbeat:
         self._connection: asyncpg.Connection | None = None
 
     async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, work.StopRequest | None]:
-        """Renew these claims; return those that still hold, by token, each with the request to stop, if any.
+        """Renew these claims; return those that are still held, by token, each with the request to stop, if any.
 
-        Raises StoreDownError if it is unknown which claims hold.
+        Raises StoreDownError if it is unknown which claims are held.
         """
         timeout = self._lease.total_seconds() / 2
         try:
@@ -45,7 +45,7 @@ class Heartbeat:
         return {row["token"]: row["request"] for row in rows}
 
     async def close(self) -> None:
-        """Close the connection; the next beat opens another."""
+        """Close the connection; the next beat opens another one."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

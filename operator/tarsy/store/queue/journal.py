@@ -1,8 +1,7 @@
 """The journal in Postgres: each commit is one statement, under the fence of its claim.
 
 A commit whose reply is lost may have happened. It is repeated with the same precondition, the number of the last entry.
-If that number is higher now under the same token, the commit did happen. So nothing is written twice, and nothing is
-lost.
+If that number is higher now under the same token, the commit did happen. So no entry is written twice or lost.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class PgJournal:
         suspended: Callable[[], bool],
         moved: Callable[[UUID], None] = lambda _: None,
     ) -> PgJournal:
-        """Load the record of the earlier claims; retry while the database is away.
+        """Load the record of the earlier claims; retry while the database is unavailable.
 
         `ensure_lease` and `suspended` are the lease's; `moved` is called after each commit. Raises UnreadableError if
         this program cannot read the log.
@@ -88,7 +87,7 @@ class PgJournal:
                 )
 
     def clock(self) -> float:
-        """Return for how many seconds the run has been running; the database counted those before the claim."""
+        """Return the seconds that the run has been running; the database counted those before the claim."""
         return self._claim.age + time.monotonic() - self._claimed
 
     def suspended(self) -> bool:
@@ -96,18 +95,18 @@ class PgJournal:
         return self._suspended()
 
     async def ensure_lease(self) -> None:
-        """Wait while the lease is in doubt. Raises LeaseLostError when it is lost."""
+        """Wait while the lease is uncertain. Raises LeaseLostError when it is lost."""
         await self._ensure_lease()
 
     async def commit(self, *added: entries.Entry) -> None:
-        """Commit `added`; retry while the database is away: the work is already paid for."""
+        """Commit `added`; retry while the database is unavailable, because the work is already paid for."""
         await self._queue.commit(*added)
         if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
             # This is the only commit that changes the phase; the projector's poll finds all others.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
 
     async def whole(self, execution: str, call_id: str) -> str | None:
-        """Return the full result of which the log has a part; retry while the database is away."""
+        """Return the full result of which the log has a part; retry while the database is unavailable."""
         while True:
             try:
                 return await transcript_pages.full_result(self._database, self._claim.investigation, execution, call_id)
@@ -139,13 +138,13 @@ class PgJournal:
             investigation=self._claim.investigation,
             log_seq=self._log_seq,
             token=self._claim.token,
-            where=self._place,
+            where=self._run_and_stage,
         )
         written = await self._database.run(statement, **values)
         if not written and await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
-            raise ports.LeaseLostError(f"investigation {self._claim.investigation} is another worker's now")
+            raise ports.LeaseLostError(f"another worker holds investigation {self._claim.investigation} now")
 
-    def _place(self, execution: str) -> tuple[int, str]:
+    def _run_and_stage(self, execution: str) -> tuple[int, str]:
         started = self.record.executions[execution].started
         return started.run, started.stage
 
@@ -163,7 +162,7 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
     rows = await log_entries.load(database, claim.investigation) if claim.log_seq else []
     so_far = record.Record(snapshot=_snapshot(facts))
     if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
-        raise snapshots.UnreadableError(f"the log does not hold the entries 1 to {claim.log_seq}, and nothing else")
+        raise snapshots.UnreadableError(f"the log does not have exactly the entries 1 to {claim.log_seq}")
     for row in rows:
         if isinstance(row.entry, entries.Unreadable):
             unreadable = row.entry
@@ -176,7 +175,7 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
         except (nesting.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
     if claim.run not in so_far.runs:
-        raise snapshots.UnreadableError(f"the log does not hold the question of run {claim.run}")
+        raise snapshots.UnreadableError(f"the log does not have the question of run {claim.run}")
     return so_far
 
 

@@ -1,10 +1,10 @@
 """Questions about ended investigations: each is a later run of the same log, queued like the first one.
 
-A question is queued in one statement, under the lock of the `work` row: of several at once one is queued. The row of
-`investigations` is locked second, for `gone_at`: a locked row is read as it is then, and not as it was when the
-statement began.
+A question is queued in one statement, under the lock of the `work` row, so that only one of several simultaneous ones
+is queued. The row of `investigations` is locked second, for `gone_at`: a locked row is read in its present state, and
+not in that of the beginning of the statement.
 
-The entry of the question has the number of the next claim: the first claim of a question is no takeover.
+The entry of the question has the number of the next claim, so that the first claim of a question is not a takeover.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tarsy.store.reads import snapshots
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked", "gone", "full"]
-"""Why no question can be asked: no such investigation; it has not ended; another question is open; its object is gone;
-the queue is full."""
+"""The reason of a refusal: the investigation is unknown; it has not ended; another question is open; its object was
+deleted; the queue is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ class Subject:
     name: str
     chain_name: str | None
     chain: chains.Spec | None
-    """The chain snapshot; None if the investigation was refused, and nothing can be asked."""
+    """The chain snapshot; None if the investigation was refused, so that no question is possible."""
     gone: bool
-    """Whether its object is known to be gone."""
+    """Whether the store knows that its object has left the cluster."""
 
 
 _SUBJECT = text(f"""
@@ -140,7 +140,7 @@ _LATEST = text(f"""
 async def cancel(
     database: databases.Database, investigation: UUID, *, by: audit.Caller
 ) -> Cancelled | Literal["unknown", "none"]:
-    """Cancel the open question and write the audit row; "none" if no question is open."""
+    """Cancel the open question and write the audit row; return "none" if no question is open."""
     rows = await database.run(_LATEST, id=investigation)
     if not rows:
         return "unknown"

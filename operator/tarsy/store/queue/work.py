@@ -1,10 +1,10 @@
 """The queue and the fence: claim, release, cancel, suspend, end.
 
 An investigation has one row of `work`. A claim locks it with `FOR UPDATE SKIP LOCKED` and writes a new token into it.
-Every later write of the worker checks that token, so a worker that has lost its lease cannot write, however late it
-wakes. Each statement that writes about an investigation locks this row first: two orders would deadlock. Leases expire
-by the database's clock alone. A running row whose lease has expired is claimed like a queued one: a takeover is an
-ordinary claim.
+Every later write of the worker checks the token, so a worker that has lost its lease cannot write, however late it
+wakes. Each statement that writes to an investigation locks this row first, because two orders of locks would deadlock.
+Leases expire by the database's clock only. A running row whose lease has expired is claimed like a queued one: a
+takeover is an ordinary claim.
 
 Runs without a worker are ended and suspended here too, under the same lock and with their entries in the log.
 """
@@ -36,7 +36,7 @@ Cancelled = Literal["Cancelled", "Cancelling"]
 
 
 class BusyError(errors.TemporaryError):
-    """All waiting rows are locked by other writers: try again in a moment."""
+    """Other writers have locked all waiting rows; the same claim may succeed in a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Claim:
     attempts: int
     """The number of claims of the run that were not released, including this one."""
     attempts_without_progress: int
-    """The number of claims since the last commit, including this one. If it is high, the run kills its workers."""
+    """The number of claims since the last commit, including this one. If it is high, the run may crash its workers."""
     log_seq: int
     """The number of the log's last entry: the next commit's precondition."""
     cancel: phase_rules.Cancellation | None
@@ -67,7 +67,7 @@ class Claim:
 _CLAIMABLE = f"{claim_filter.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({claim_filter.PASSED_OVER})"
 
 _STATUS_CHANGED = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
-"""The assignments of each change that the status shows; it shows run 0, and no questions."""
+"""The assignments of each change that the status shows; it shows run 0, and not questions."""
 
 _CLAIM = text(f"""
   WITH next AS (
@@ -122,8 +122,8 @@ async def claim(
 ) -> Claim | None:
     """Claim the first investigation, by priority and then by age, for the process `owner`, for the time `lease`.
 
-    `build` is the program's ability to read logs (`record.build`). `only` passes over what the worker cannot run.
-    Returns None if none waits, or if `max_running` (0: no limit) run already in all processes. Raises BusyError if the
+    `build` states which logs the program can read (`record.build`). `only` passes over runs that the worker cannot do.
+    Return None if none waits, or if `max_running` (0: no limit) run already in all processes. Raises BusyError if the
     waiting rows are locked now, and `claim_filter.UncheckedChainError` if the worker has to check a snapshot first.
     """
     values = {"owner": owner, "lease": lease, "build": build, **claim_filter.values(only)}
@@ -161,7 +161,7 @@ _LAST_ENTRY = text("SELECT log_seq FROM work WHERE investigation = :investigatio
 
 
 async def last_entry(database: databases.Database, claim: Claim) -> int | None:
-    """Return the number of the log's last entry; None if `claim` no longer holds."""
+    """Return the number of the log's last entry; None if `claim` is no longer held."""
     rows = await database.run(_LAST_ENTRY, investigation=claim.investigation, token=claim.token)
     return rows[0].log_seq if rows else None
 
@@ -170,7 +170,7 @@ _QUEUED = text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend
 
 
 async def queued(database: databases.Database) -> int:
-    """Return how many investigations wait for a worker."""
+    """Return the number of investigations that wait for a worker."""
     (row,) = await database.run(_QUEUED)
     count: int = row.count
     return count
@@ -200,11 +200,11 @@ _OBSERVE = text(f"""
 
 
 async def observe(database: databases.Database, manifest: investigations.AlertInvestigation) -> None:
-    """Take over the mutable fields of an admitted object's spec, if its generation is new.
+    """Store the mutable fields of an admitted object's spec, if its generation is new.
 
     `suspend` pauses a queued run at once, and a running one when its worker has released it; the clock goes on with the
-    next claim. It does not pause questions: the spec is the first run's. A known generation locks nothing, because a
-    claim passes over locked rows.
+    next claim. It does not pause questions, because the spec is about run 0. A known generation takes no lock, because
+    claims pass over locked rows.
     """
     seen = await database.run(
         _OBSERVE,
@@ -240,10 +240,10 @@ async def cancel(
     run: int = entries.INVESTIGATION,
     by: audit.Caller | None = None,
 ) -> Cancelled | None:
-    """Cancel a run. One that is queued, or whose lease has expired, ends here; a running one is ended by its worker.
+    """Cancel a run. If it is queued, or its lease has expired, it ends here; otherwise its worker ends it.
 
-    Returns None if the run is not open. `by` is the caller of the API; the audit has the first caller. A second cancel
-    ends the run here if its worker has died since, and changes nothing else.
+    Return None if the run is not open. `by` is the caller of the API; the audit has the first one. A second cancel ends
+    the run here if its worker has died meanwhile, and changes nothing else.
     """
     async with database.begin() as connection:
         cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
@@ -257,9 +257,9 @@ _GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :
 
 
 async def gone(database: databases.Database, investigation: UUID) -> None:
-    """Note that the object is gone from the cluster, and cancel the open run, also a question.
+    """Record that the object has left the cluster, and cancel the open run, even if it is a question.
 
-    Both happen under the lock under which questions are queued, so none is queued in between.
+    Both happen under the lock under which questions are queued, so no question is queued in between.
     """
     async with database.begin() as connection:
         await connection.execute(_LOCK, {"id": investigation})
@@ -277,7 +277,7 @@ async def _cancel(
     run: int | None,
     by: audit.Caller | None = None,
 ) -> Cancelled | None:
-    """Cancel the run if it is open; `run` None is the latest."""
+    """Cancel the run if it is open; None means the latest run."""
     row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
     if row is None:
         return None
@@ -307,9 +307,9 @@ _SUSPEND = text("""
 
 
 async def sweep(database: databases.Database) -> int:
-    """End or suspend runs with such a request whose worker has died: they may never be claimed. Return how many ended.
+    """End or suspend, on request, runs whose worker has died, because no worker may ever claim them.
 
-    Each is ended in its own transaction, so any number of processes may sweep at once.
+    Return the number of ended runs. Each has its own transaction, so several processes may sweep at once.
     """
     ended = 0
     for stranded in await database.run(_STRANDED):
@@ -348,7 +348,7 @@ async def _end_cancelled(
 
 
 async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
-    """End the claimed run as Failed, without reading its log, which may be what kills its workers."""
+    """End the claimed run as Failed, without reading its log, because that may crash its workers."""
     async with database.begin() as connection:
         held = await connection.execute(
             text("SELECT 1 FROM work WHERE investigation = :id AND token = :token FOR NO KEY UPDATE"),
@@ -367,7 +367,7 @@ async def end(
     reason: str,
     message: str,
 ) -> None:
-    """End a run and its open stages and executions. The `work` row is locked; a late worker cannot write any more."""
+    """End a run and its open stages and executions. The `work` row is locked; its worker can no longer write."""
     row = (
         await connection.execute(
             text("""
@@ -375,7 +375,7 @@ async def end(
               SET log_seq = greatest(log_seq, (SELECT coalesce(max(seq), 0) FROM entries WHERE investigation = :id))
               WHERE investigation = :id
               RETURNING run, log_seq, token
-            """),  # entries that a person inserted must not stop the end
+            """),  # entries that an admin inserted must not prevent the end
             {"id": investigation},
         )
     ).one()
@@ -433,7 +433,7 @@ async def release(
     """Release an unfinished claim without counting it as an attempt: another worker may go on at once.
 
     A suspended run is not claimed, and its clock stops; a cancelled run ends. If the program `build` cannot read the
-    log (`unreadable` says what), only other programs can claim the run, and the clock stops too.
+    log (`unreadable` is the reason), only other programs can claim the run, and the clock stops too.
     """
     async with database.begin() as connection:
         released = await connection.execute(
@@ -452,7 +452,7 @@ _TRY_AGAIN = text("""
 
 
 async def try_unreadable_again(database: databases.Database, *, build: str) -> None:
-    """Let the program `build` claim again what it could not read; a process does this once at its start."""
+    """Let the program `build` claim again the runs that it could not read; a process does this once at its start."""
     await database.run(_TRY_AGAIN, build=build)
 
 
@@ -468,5 +468,5 @@ _PROJECTED = text("UPDATE work SET stale = false WHERE investigation = :id AND r
 
 
 async def projected(database: databases.Database, investigation: UUID, *, revision: int) -> None:
-    """Note that the status in the cluster shows `revision`."""
+    """Record that the status in the cluster shows `revision`."""
     await database.run(_PROJECTED, id=investigation, revision=revision)

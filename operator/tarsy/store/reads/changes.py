@@ -1,12 +1,12 @@
 """The investigations that have changed since an earlier read, by `work.changed`.
 
 A change that the status shows raises `work.revision` and stores the number of its transaction in `work.changed`, by a
-trigger or in its commit. Commits that only add to the counts of a run do not: there are many, and so they touch no
-index. A reader asks for the changes from a transaction number on, and the next time from `horizon`, below which no
-transaction is open any more. So it misses no change. It may read a change twice; the revision shows that.
+trigger or in its commit. Commits that only add to the counts of a run do not: there are many of them, and this way they
+update no index. A reader asks for the changes from a transaction number on, and the next time from `horizon`, below
+which no transaction is open any more. So it misses no change. It may read a change twice; the revision shows that.
 
-A sequence or a time instead would miss changes: a transaction takes its value when it writes, and may commit after
-another one with a higher value.
+With a sequence or a time instead, changes would be missed: a transaction takes its value when it writes, and may commit
+after another one with a higher value.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ _OF_NAMESPACES = f"""
       ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
     WHERE {visibility.VISIBLE} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
 
-# Changes below the oldest open transaction are settled. They come page by page; a page does not end inside a
-# transaction, so that the next page begins with another one. Later changes come with the last page, the newest ones
-# first, and again with each later read, until they are settled too. A number in the future is from another database,
+# Changes below the oldest open transaction are settled. They are returned page by page; a page does not end inside a
+# transaction, so that the next page begins with another one. Later changes are returned with the last page, the newest
+# first, and again by each later read until they are settled too. A number in the future comes from another database,
 # whose rows were restored here.
 _SINCE = text(f"""
   WITH moment AS MATERIALIZED ({_MOMENT}
@@ -98,8 +98,8 @@ async def since(
 ) -> Changes | None:
     """Return the changes from transaction `changed` on in the namespaces (each with its uid).
 
-    Returns None if that number is in the future: it is from another database, or from one that was restored from a
-    backup. There are more than `limit` settled changes only if one transaction made more; up to `limit` others follow.
+    Return None if that number is in the future: it is from another database, or from before a restored backup. More
+    than `limit` settled changes are returned only if one transaction made more; up to `limit` unsettled ones follow.
     """
     scope = {"namespaces": list(namespaces), "uids": list(namespaces.values())}
     rows = [dict(row) for row in await database.run(_SINCE, changed=changed, limit=limit, **scope)]
@@ -122,7 +122,7 @@ _NOW = text(_MOMENT)
 
 
 async def now(database: databases.Database) -> int:
-    """Return the transaction number from which to ask for the changes from now on."""
+    """Return the transaction number to ask from for the changes after now."""
     (row,) = await database.run(_NOW)
     horizon: int = row.settled_below
     return horizon

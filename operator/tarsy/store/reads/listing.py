@@ -1,14 +1,14 @@
 """Lists: the investigations of a namespace that match a query, page by page and counted by phase.
 
-A page is one statement, so that all of it is of one moment. It finds the investigations by narrow columns and indexes
-alone; their other columns are read for the page only. A page begins after the last investigation of the page before, by
-sort key and id, so that new, ended or deleted investigations do not move others between pages.
+A page is one statement, so that it shows one moment. The statement finds the investigations by narrow columns and
+indexes only; their other columns are read for the page only. A page begins after the last investigation of the page
+before, by sort key and id, so that new, ended or deleted investigations do not move others between pages.
 
-A search uses the index of words, which has no order. To read the words of each investigation in order would take a
-hundred times as long. But a frequent word is in one of the next investigations, so the words of those are read first.
+A search uses the index of words, which has no order. Reading the words of each investigation in order would take a
+hundred times as long. But a frequent word occurs in one of the next investigations, so their words are read first.
 
-The index does not know the order of words in a text. For a phrase it finds the investigations that have all its words,
-and the text of each has to be read. A page reads a limited number of them, and the next page goes on after these.
+The index does not have the order of words in a text. For a phrase it finds the investigations that have all its words,
+and the text of each has to be read. A page reads a limited number of them, and the next page continues after these.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Page:
     counts: Mapping[investigations.Phase, int]
     """The number of investigations of the whole list in each phase; the filter on phases does not apply."""
     exact: bool
-    """Whether `counts` are complete; else only the first LOOKED_INTO with the words of the phrases are counted."""
+    """Whether `counts` are complete. If not, only the first LOOKED_INTO with the words of the phrases are counted."""
     next: Position | None
     """The position after which the next page begins; None for the last page. Other pages may have few items."""
 
@@ -153,7 +153,7 @@ _UNDERSTOOD = text("""
 async def understood(database: databases.Database, search: str) -> Search | None:
     """Parse a search into words, and phrases in quotes; return None if it has no word.
 
-    The database decides what a word is, because it has split the texts. A quote that is not closed goes to the end.
+    The database decides what a word is, because it has split the texts. A quote that is not closed extends to the end.
     """
     (row,) = await database.run(_UNDERSTOOD, text=search, quoted=search.split('"')[1::2])
     return Search(text=search, phrases=tuple(row.phrases)) if row.words else None
@@ -292,9 +292,9 @@ _COUNTS_OF_SEARCH = f"""
 """The counts in one pass over the result of a search."""
 
 NEXT = 500
-"""The number of next investigations whose words are read before the index of words is used: takes 5 ms."""
+"""The number of next investigations whose words are read before the index of words is used; this takes 5 ms."""
 LOOKED_INTO = 1000
-"""The number of candidates for a phrase whose text is read for a page, and as many for the counts: 5 ms each."""
+"""The number of candidates for a phrase whose text is read for a page; as many are read for the counts (5 ms each)."""
 _SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
       AND {visibility.VISIBLE}"""
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
@@ -308,7 +308,7 @@ _LAST = """(
     WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = :most
     ORDER BY {back} LIMIT 1
   ) AS last ON true"""
-"""The last candidate that a page has read, if it has read as many as it may: the next page begins after it."""
+"""The last candidate that a page has read, if it has read the maximal number; the next page begins after it."""
 
 
 @functools.cache  # the number of combinations is limited
@@ -354,7 +354,7 @@ def _conditions(filters: Iterable[str]) -> str:
 
 
 def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
-    """Return the CTEs of a search: `near` (among the NEXT ones), `first` (for the counts), `looked` (for the page)."""
+    """Return the CTEs of a search: `near` (in the NEXT ones), `first` (for the counts) and `looked` (for the page)."""
     fits, in_phrases, materialized, most, looks = _conditions(filters), "true", "NOT MATERIALIZED", "", "true"
     if "phrases" in filters:
         in_phrases, materialized, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"

@@ -1,6 +1,6 @@
 """The rules for the phase, the progress and the message of an investigation.
 
-The rule of the phase is here twice: in Python for one row, and in SQL for filters over many. A test compares the two.
+The rule of the phase is written twice: in Python for one row, and in SQL for filters. A test compares the two.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def phase(
 
 
 def waits_for(current_phase: investigations.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
-    """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
+    """Return a sentence about what an investigation waits for that no worker can run; "" for any other.
 
-    `unreadable` is the part of its log that could not be read; since `passed_over_since` all workers pass it over.
+    `unreadable` is the part of its log that could not be read. Since `passed_over_since`, all workers pass it over.
     """
     if current_phase == "Suspended" and unreadable:
         return f"waits for a version of TARSy that can read its log: {unreadable}"
@@ -61,12 +61,12 @@ def waits_for(current_phase: investigations.Phase, unreadable: str | None, passe
 
 
 def shown_message(waits_for: str, retrying: Sequence[str], message: str) -> str:
-    """Return what the investigation waits for, the requests that are retried, or the message of its end."""
+    """Return the message to show: what the investigation waits for, the retried requests, or the reason of its end."""
     return waits_for or "; ".join(retrying) or message
 
 
 def stage_phase(outcome: str | None, *, has_begun: bool, has_ended: bool) -> investigations.StagePhase:
-    """Return the phase of a stage with this outcome; `has_ended` is of its investigation.
+    """Return the phase of a stage with this outcome; `has_ended` is about its investigation.
 
     `has_begun` is also true of a stage that was skipped.
     """
@@ -104,7 +104,7 @@ The column is null for stages that an earlier build ended: those were cut off if
 
 
 def progress(ends: Iterable[tuple[str | None, bool]], *, stages: int) -> str:
-    """Return the ended stages of all `stages`, such as 1/3; a stage that was skipped or cut off counts as not ended.
+    """Return the share of ended stages, such as 1/3; a stage that was skipped or cut off counts as not ended.
 
     `ends` has, for each stage that has begun or was skipped, its outcome and whether it was cut off (CUT_OFF).
     """

@@ -1,4 +1,4 @@
-"""The queue in numbers: how many investigations wait and run, by process, and which wait for another version."""
+"""The queue in numbers: investigations that wait and run, by process, and those that wait for another version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QueueCounts:
     """The queue in numbers, questions included."""
 
     queued: int
-    """The number that wait for a worker, including runs whose worker has died."""
+    """The number of those that wait for a worker, including runs whose worker has died."""
     running: int
     cancelling: int
     """The number of running ones that are cancelled."""
@@ -56,7 +56,7 @@ _COUNT = text("""
 
 
 async def count(database: databases.Database) -> QueueCounts:
-    """Return the counts as of now."""
+    """Return the present counts."""
     (row,) = await database.run(_COUNT)
     return QueueCounts(
         queued=row.queued,

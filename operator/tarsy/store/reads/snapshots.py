@@ -14,7 +14,7 @@ class UnreadableError(Exception):
     """This program cannot read a log or a chain snapshot; the message says which part."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(messages.storable(problem))  # the message is stored, and shown to people
+        super().__init__(messages.storable(problem))  # the message is stored and shown
 
 
 def chain_of(stored: str | None, *, version: int | None) -> chains.Spec:

@@ -1,6 +1,6 @@
 """The rows of `stages` and `executions` of investigations, and the conclusions of their executions.
 
-Of the log only the last answers of the executions are read.
+The log is read only for the last answers of the executions.
 """
 
 from __future__ import annotations
