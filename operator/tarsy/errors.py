@@ -1,7 +1,7 @@
-"""Errors that every room knows: which of them are temporary."""
+"""The base of temporary errors in all rooms."""
 
 from __future__ import annotations
 
 
 class TemporaryError(Exception):
-    """Something that TARSy stands on cannot be reached or cannot serve just now; the same may work later."""
+    """Something that TARSy needs cannot be reached or cannot serve at the moment; a later attempt may work."""

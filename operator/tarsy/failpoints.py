@@ -1,11 +1,11 @@
-"""Named crash points for fault tests, dead unless the environment names them.
+"""Named crash points for fault tests, without effect unless the environment names them.
 
 `TARSY_FAILPOINTS="journal.commit.after=exit@3;tool.call.before=stop"` makes the third `hit("journal.commit.after")` of
 this process end it at once, as `kill -9` would, and the first `hit("tool.call.before")` stop it until SIGCONT.
-A crash that is asked for by name, before and after each commit, reaches states that random kills hardly ever do.
+Crashes right before and right after each commit reach states that random kills almost never reach.
 
 Actions: `exit` (the process ends at once, exit code 137), `stop` (SIGSTOP to the process itself) and `raise`
-(`TriggeredError`, for tests inside one process). `@n` names the hit that acts; without it the first one does.
+(`TriggeredError`, for tests inside one process). `@n` selects the n-th hit; without it the first hit acts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Failpoint:
 
 
 def parse(text: str) -> dict[str, Failpoint]:
-    """Read `name=action[@hit];...`; a ValueError names the part that is wrong."""
+    """Parse `name=action[@hit];...`; raises ValueError with the invalid part."""
     points: dict[str, Failpoint] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, _, rest = part.partition("=")
@@ -50,7 +50,7 @@ _hits: Counter[str] = Counter()
 
 
 def hit(name: str) -> None:
-    """Pass the crash point `name`: does nothing unless the environment asked for it."""
+    """Run the action of the crash point `name`, if the environment sets one for this hit."""
     if not _points or (point := _points.get(name)) is None:
         return
     _hits[name] += 1

@@ -1,7 +1,7 @@
-"""JSON before it is parsed: the number of its values, and repair of lone surrogates.
+"""JSON before it is parsed: the number of its values, and the repair of lone surrogates.
 
-A parser may need 50 to 100 bytes of memory for two bytes of JSON, so values are counted first. It also refuses a text
-with half a surrogate pair, which programs that count in UTF-16 produce when they cut inside an emoji (RFC 8259, section
+A parser may need 50 to 100 bytes of memory for two bytes of JSON, so values are counted first. A parser also refuses
+half a surrogate pair. Programs that count in UTF-16 write one when they cut a text inside an emoji (RFC 8259, section
 8.2).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _STRING = re.compile(rb'"[^"\r\n]*["\r\n]')
-"""A string without escapes. It ends with its line, in JSON as in an event stream."""
+"""A string without escapes. It ends at the end of its line at the latest, in JSON and in an event stream."""
 _BEGINS = (b",", b"[", b"{")
 _HEX = rb"[0-9a-fA-F]"
 _PAIR = rb"\\u[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}" % (_HEX, _HEX)
@@ -20,7 +20,7 @@ _REPLACEMENT = rb"\ufffd"
 
 
 class Values:
-    """Counts the values of JSON that arrives in chunks, without parsing it. Text in strings is not counted."""
+    """Counts the values of JSON that arrives in chunks, without parsing it."""
 
     def __init__(self, limit: int) -> None:
         self.count = 0
@@ -39,22 +39,20 @@ class Values:
 
 
 def has_more_values(raw: bytes, limit: int) -> bool:
-    """Return whether JSON or an event stream has more than `limit` values. It has to begin with a whole line.
+    """Return whether JSON or an event stream has more than `limit` values. It must begin with a whole line.
 
-    Linear, and cheap if there are no more than `limit` commas and brackets, strings included.
+    This takes linear time. It is fast if there are at most `limit` commas and brackets, including those in strings.
     """
     return sum(map(raw.count, _BEGINS)) > limit and not Values(limit).feed(raw)
 
 
 def repair(raw: bytes) -> bytes:
-    """Return JSON with U+FFFD in place of each lone surrogate and of bytes that are not UTF-8. Linear.
+    """Return JSON with U+FFFD in place of lone surrogates and of bytes that are not UTF-8. This takes linear time.
 
     Surrogate pairs, other escapes and escaped backslashes stay.
     """
     if not raw.isascii():
         raw = raw.decode("utf-8", "replace").encode()
-    return _SURROGATES.sub(_repaired, raw) if b"\\ud" in raw or b"\\uD" in raw else raw
-
-
-def _repaired(match: re.Match[bytes]) -> bytes:
-    return match[0] if match[2] else match[1] + _REPLACEMENT
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        return raw
+    return _SURROGATES.sub(lambda match: match[0] if match[2] else match[1] + _REPLACEMENT, raw)

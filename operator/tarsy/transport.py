@@ -1,4 +1,4 @@
-"""The HTTP of SDKs that want httpx2's, by aiohttp: httpx2's own is all Python, and three times as slow."""
+"""A transport for httpx2 that sends requests with aiohttp: httpx2's own is in pure Python, and three times as slow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import httpx2
@@ -24,14 +24,14 @@ _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
     aiohttp.ClientError: httpx2.ReadError,
     OSError: httpx2.ReadError,
 }
-"""The exceptions of httpx2 by those of aiohttp; the first match counts."""
+"""The exceptions of httpx2, by those of aiohttp; the first match is used."""
 _QUOTING = (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
 _QUOTE = re.compile(r"[:\n'\"(<]|when reading")
-"""Where a parser's own words end, and what it has received begins."""
+"""The end of a parser's own words in its message: a quote of the answer may follow."""
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    """Return the origin of a URL, comparable with others."""
+    """Return the origin of a URL: scheme, host and port."""
     return url.scheme, url.host, url.port
 
 
@@ -41,41 +41,41 @@ class Transport(httpx2.AsyncBaseTransport):
     def __init__(
         self, url: str, session: aiohttp.ClientSession | None = None, *, tls: ssl.SSLContext | None = None
     ) -> None:
-        """`url` is where the requests go, which says by what proxy; `session`, if given, stays the caller's.
+        """`url` is the address of all requests; it selects the proxy. The caller closes `session` if it passes one.
 
-        `tls` is how others are believed, and who we are to them, if there is no session; None is the system's.
+        `tls` has the trusted certificates and the client's certificate, without a session; None means the system's.
         """
         self._proxy = proxies.proxy_for(url)
         self._session = session
         self._tls = tls
         self._is_https = httpx2.URL(url).scheme == "https"
-        self._is_ours = session is None
+        self._owns_session = session is None
 
     async def __aenter__(self) -> Self:
-        """Open nothing yet but the pool."""
-        if self._is_ours:
-            trusted = self._tls or (httpx2.create_ssl_context() if self._is_https else True)
+        """Create the connection pool; no connection is opened yet."""
+        if self._owns_session:
+            tls = self._tls or (httpx2.create_ssl_context() if self._is_https else True)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
+                connector=aiohttp.TCPConnector(limit=0, ssl=tls),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the pool."""
+        """Close the connection pool."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the pool."""
-        if self._session is not None and self._is_ours:
+        """Close the connection pool."""
+        if self._session is not None and self._owns_session:
             await self._session.close()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send `request`; the caller reads the answer's body."""
+        """Send `request`, and return the response with an unread body."""
         assert self._session is not None  # noqa: S101 - the client has opened it
-        url = request.url.copy_with(userinfo=b"") if request.url.userinfo else request.url  # it is a header by now
+        url = request.url.copy_with(userinfo=b"") if request.url.userinfo else request.url  # a header has it already
         seconds: dict[str, float | None] = request.extensions.get("timeout", {})
-        with _as_httpx2(request), logs.nobodys():  # a connection that is made for it goes on behind its run
+        with _as_httpx2(request), logs.no_fields():  # a new connection outlives this run, and serves others
             response = await self._session.request(
                 request.method,
                 yarl.URL(str(url), encoded=True),
@@ -104,12 +104,12 @@ class _Body(httpx2.AsyncByteStream):
                 yield chunk
 
     async def aclose(self) -> None:
-        """End the connection, unless it was read to its end: then it has gone back to the pool."""
+        """Close the connection. If the body was read to its end, the connection is back in the pool already."""
         self._response.close()
 
 
 class FilteredBody(httpx2.AsyncByteStream):
-    """A body whose pieces go through a filter."""
+    """A body whose chunks pass through a filter."""
 
     def __init__(
         self, body: httpx2.AsyncByteStream, filtered: Callable[[httpx2.AsyncByteStream], AsyncIterator[bytes]]
@@ -130,16 +130,13 @@ def _as_httpx2(request: httpx2.Request) -> Iterator[None]:
     try:
         yield
     except tuple(_ERRORS) as error:
-        raised: Any = next(to for kind, to in _ERRORS.items() if isinstance(error, kind))
-        raise raised(_plain_message(error), request=request) from error
-
-
-def _plain_message(error: Exception) -> str:
-    """Return the error's message, without quotes of an answer that is not HTTP, which may hold a secret."""
-    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return (unquoted(text) if isinstance(error, _QUOTING) else text) or type(error).__name__
+        httpx2_error = next(to for kind, to in _ERRORS.items() if isinstance(error, kind))
+        message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+        if isinstance(error, _QUOTING):  # it may quote an answer that is not HTTP, and has a secret
+            message = unquoted(message)
+        raise httpx2_error(message or type(error).__name__, request=request) from error
 
 
 def unquoted(text: str) -> str:
-    """The beginning of what a parser of HTTP says is wrong, up to where it quotes what it has received."""
+    """Return the message of an HTTP parser up to its first quote of the answer."""
     return _QUOTE.split(text, maxsplit=1)[0].strip()

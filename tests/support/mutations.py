@@ -292,7 +292,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("    base_url: http://127.0.0.1:11434/v1", "    base_url: http://me:S3cret@host/v1", "llm_providers.local.base_url: no user or password belongs there"),
     ("    base_url: http://127.0.0.1:11434/v1", "    native_tools: [web_search]", "llm_providers.local: native_tools: web_search needs api: responses"),
     ("    type: openai", "    kind: openai", "llm_providers.local: type is missing"),
-    ("  kubernetes-server:\n", "  kubernetes__server:\n", "mcp_servers.kubernetes__server: the name cannot be so: expected letters"),
+    ("  kubernetes-server:\n", "  kubernetes__server:\n", "mcp_servers.kubernetes__server: invalid name: expected letters"),
     ("      type: stdio", "      type: pipe", "mcp_servers.kubernetes-server.transport: expected one of 'stdio', 'http'"),
     ("      command: kubernetes-mcp-server", '      command: ""', "mcp_servers.kubernetes-server.transport.command: String should have at least"),
     ("      command: kubernetes-mcp-server", "      cmd: kubernetes-mcp-server", "mcp_servers.kubernetes-server.transport: unknown: cmd. Available: type, "),

@@ -156,7 +156,11 @@ class Context:
         characters = compacted.get(message.call_id) if message.role == "tool" else None
         if characters is None:
             return message
-        return replace(message, text=self._cut(message, characters) if characters else self._line(message))
+        if not characters:
+            return replace(message, text=self._line(message))
+        advice = excerpts.ASK_FOR_LESS if message.tool_name in self.repeatable else ""
+        cut = excerpts.middle_cut(message.text, characters, label="cut to save space", advice=advice)
+        return replace(message, text=cut)
 
     def _line(self, message: messages.Message) -> str:
         """Return the line that replaces a result."""
@@ -164,10 +168,6 @@ class Context:
         what = f"an error of {name}" if message.failed else name
         again = "; call the tool again if they are needed" if message.tool_name in self.repeatable else ""
         return f"[compacted to save space: {len(message.text):,} characters of {what}{again}]"
-
-    def _cut(self, message: messages.Message, characters: int) -> str:
-        advice = excerpts.ASK_FOR_LESS if message.tool_name in self.repeatable else ""
-        return excerpts.middle_cut(message.text, characters, label="cut to save space", advice=advice)
 
 
 def build(

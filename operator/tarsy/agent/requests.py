@@ -66,7 +66,8 @@ def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message
         return ()
     match ask.prompt:
         case "conclude":
-            text = templates.fill(_conclude(execution), why=ask.problem or templates.text("iterations"))
+            template = "conclude-chat" if execution.started.kind == "chat" else strategy(execution).conclude
+            text = templates.fill(template, why=ask.problem or templates.text("iterations"))
         case "look":
             text = templates.text("look")
         case "format":
@@ -127,8 +128,3 @@ def asked_for_summary(
 
 def _tools(execution: record.Execution, ask: steps.Ask) -> tuple[messages.ToolSpec, ...]:
     return () if ask.final else strategy(execution).dialect.declared_tools(execution.started.tools)
-
-
-def _conclude(execution: record.Execution) -> str:
-    """Return the name of the template that asks for a conclusion."""
-    return "conclude-chat" if execution.started.kind == "chat" else strategy(execution).conclude

@@ -145,7 +145,8 @@ def _after_words(
     if problem:
         return Ask(final=False, prompt="format", problem=problem)
     may_look = rules.must_look and not has_looked and len(turns) < rules.limit
-    if may_look and sum(_is_conclusion(reply, rules) for reply in turns) == 1:
+    answers = [reply for reply in turns if isinstance(reply, messages.Message) and not reply.calls]
+    if may_look and sum(not rules.problem(conclusion) for conclusion in answers) == 1:
         return Ask(final=False, prompt="look")
     return Done()
 
@@ -232,7 +233,9 @@ def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
     made = list(_calls(log))
     index = next(index for index, other in enumerate(made) if other.id == call.id)
     before = made[max(0, index - IDENTICAL_IN_A_ROW + 1) : index]
-    return len(before) == IDENTICAL_IN_A_ROW - 1 and all(_is_same(other, call) for other in before)
+    return len(before) == IDENTICAL_IN_A_ROW - 1 and all(
+        (other.name, _arguments(other)) == (call.name, _arguments(call)) for other in before
+    )
 
 
 def _calls(log: messages.Log) -> Iterator[messages.ToolCall]:
@@ -241,19 +244,11 @@ def _calls(log: messages.Log) -> Iterator[messages.ToolCall]:
             yield from entry.calls
 
 
-def _is_same(call: messages.ToolCall, other: messages.ToolCall) -> bool:
-    return call.name == other.name and _arguments(call) == _arguments(other)
-
-
 def _arguments(call: messages.ToolCall) -> str:
     try:
         return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _is_conclusion(answer: messages.Message | messages.Failure, rules: Rules) -> bool:
-    return isinstance(answer, messages.Message) and not answer.calls and not rules.problem(answer)
 
 
 def _problem(answer: messages.Message | messages.Failure, rules: Rules) -> str:

@@ -137,7 +137,7 @@ class ResolvedAgent:
         return replace(self, native=self.native.narrowed(mcp), fallbacks=fallbacks, tools=tools)
 
 
-def place(chain_name: str, *, stage: str = "", block: str = "") -> str:
+def location(chain_name: str, *, stage: str = "", block: str = "") -> str:
     """Return the text for a location in a chain: `Chain 'a' stage 'b' synthesis`.
 
     If the chain's name is "", the text has no `Chain ...` part.
@@ -159,7 +159,7 @@ def agent_for(
 
     Raises an UnresolvedError that names what is missing and what is available.
     """
-    where = place(chain_name, stage=stage.name)
+    where = location(chain_name, stage=stage.name)
     agent = _agent(member.name, platform, chain_name=chain_name, chain=chain, where=where)
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
@@ -239,7 +239,7 @@ def synthesis_for(
     platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, stage: chains.Stage
 ) -> ResolvedAgent:
     """Return the settings of the synthesis of a stage's analyses: one model call, without tools."""
-    where = place(chain_name, stage=stage.name, block="synthesis")
+    where = location(chain_name, stage=stage.name, block="synthesis")
     block = stage.synthesis or chains.Synthesis()
     name = block.agent or SYNTHESIS_AGENT
     agent = _agent(name, platform, chain_name=chain_name, chain=chain, where=where)
@@ -267,7 +267,7 @@ def chat_for(
     mcp: investigations.MCP | None = None,
 ) -> ResolvedAgent:
     """Return the settings of the chat agent, without servers: those of the investigation's agents are added later."""
-    where = place(chain_name, block="chat")
+    where = location(chain_name, block="chat")
     block = chain.chat or chains.Chat()
     name = block.agent or CHAT_AGENT
     agent = _agent(name, platform, chain_name=chain_name, chain=chain, where=where)
@@ -289,7 +289,7 @@ def chat_for(
 def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spec) -> ResolvedAgent:
     """Return the settings of the executive summary: one model call, without tools and without instructions."""
     block = chain.executive_summary or chains.ExecutiveSummary()
-    provider = _provider(platform, block.llm_provider, where=place(chain_name, block="executiveSummary"))
+    provider = _provider(platform, block.llm_provider, where=location(chain_name, block="executiveSummary"))
     return ResolvedAgent(
         name=SUMMARY,
         provider=provider,
@@ -304,7 +304,7 @@ def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.
 
 def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name: str) -> None:
     """Raise an UnresolvedError if an agent of the chain names something unknown, even if a stage overrides it."""
-    where = place(chain_name, block=f"agent '{agent.name}'")
+    where = location(chain_name, block=f"agent '{agent.name}'")
     if agent.llm_provider is not None:
         _lookup(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
         _native(platform, agent.llm_provider, selected=agent.native_tools, where=where)

@@ -59,8 +59,11 @@ class Tokens:
         async with self._lock:
             source = self._source
             if source is None:
-                offered = await self._run(_environment_credentials, may_retry=True)
-                source, self.project = offered[0], offered[1] or ""
+                # From a file, or from the machine's metadata server.
+                environment: tuple[credentials.Credentials, str | None] = await self._run(
+                    lambda requests: google.auth.default(scopes=SCOPES, request=requests), may_retry=True
+                )
+                source, self.project = environment[0], environment[1] or ""
                 self._source = source
             if not source.valid:
                 await self._run(source.refresh, may_retry=False)
@@ -94,12 +97,6 @@ class Tokens:
         if error.retryable:
             return provider.RetryableError(f"no token: {_first_line(error)}", code=code)
         return provider.FatalError(f"the credentials are refused: {_first_line(error)}; {self._advice}", code=code)
-
-
-def _environment_credentials(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
-    """The environment's credentials and project: from a file, or the machine's metadata server."""
-    found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
-    return found
 
 
 class _Requests(transport.Request):
@@ -140,7 +137,7 @@ class _Requests(transport.Request):
         self._task = asyncio.current_task()
         server = f"{parse.urlsplit(url).scheme}://{parse.urlsplit(url).netloc.rpartition('@')[2]}"
         try:
-            with logs.nobodys():
+            with logs.no_fields():
                 async with self._http.request(
                     method,
                     url,

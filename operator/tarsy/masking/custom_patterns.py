@@ -67,16 +67,19 @@ class CustomPattern:
 
 
 def compile_pattern(*, name: str, pattern: str, replacement: str | None) -> CustomPattern:
-    """A pattern of this name; without a replacement `[MASKED:name]` stands for all that it finds.
+    """Return a pattern of this name. Without a replacement, `[MASKED:name]` replaces its matches.
 
-    A CustomPatternError says why it cannot be used, without showing it.
+    Raises CustomPatternError if it cannot be used; the message does not quote the pattern.
     """
     if len(pattern) > PATTERN_MAX:
         raise CustomPatternError("pattern", f"longer than {PATTERN_MAX} characters")
     try:
         rule = rules.unicode_rule(pattern.encode())
     except rules.PatternError as error:
-        raise CustomPatternError("pattern", _problem(str(error), pattern)) from None
+        problem, _, quote = str(error).partition(": ")
+        if quote and len(quote) <= _QUOTED_MAX and quote != pattern:
+            problem += f": {quote}"
+        raise CustomPatternError("pattern", f"RE2 refuses it: {problem}") from None
     except UnicodeEncodeError:
         raise CustomPatternError("pattern", "not a text that UTF-8 has") from None
     if rules.program_size(rule) > SIZE_MAX:
@@ -126,9 +129,3 @@ def _is_idempotent(pattern: CustomPattern) -> bool:
             if pattern.replace_once(once) != once:
                 return False
     return True
-
-
-def _problem(error: str, pattern: str) -> str:
-    """Return RE2's message with at most a few characters of the pattern."""
-    what, _, where = error.partition(": ")
-    return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _QUOTED_MAX and where != pattern else "")

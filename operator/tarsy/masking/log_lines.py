@@ -86,7 +86,9 @@ def views(doc: bytes, budget: budgets.Budget) -> Iterator[View]:
     if (view := _view(_records(doc, budget), budget)) is not None:
         yield view
     for prefix in _prefixes(doc, budget):
-        if (view := _view(_lines_with(prefix, doc, budget), budget)) is not None:
+        matches = budget.metered(rules.rule(rb"(?m)^%b([^\n]*)$" % prefix).finditer(doc), cost=_COST)
+        lines = ((line[1], _Piece(line.start(1), len(line[1]), None)) for line in matches)
+        if (view := _view(lines, budget)) is not None:
             yield view
 
 
@@ -152,8 +154,3 @@ def _prefixes(doc: bytes, budget: budgets.Budget) -> list[bytes]:
             if len(prefixes) == _PREFIXES_MAX:
                 break
     return prefixes
-
-
-def _lines_with(prefix: bytes, doc: bytes, budget: budgets.Budget) -> Iterator[tuple[bytes, _Piece]]:
-    for line in budget.metered(rules.rule(rb"(?m)^%b([^\n]*)$" % prefix).finditer(doc), cost=_COST):
-        yield line[1], _Piece(line.start(1), line.end(1) - line.start(1), None)

@@ -1,1 +1,1 @@
-"""Telemetry of the process: logs now; metrics and traces have their place here."""
+"""Telemetry of the process: logs and component states."""

@@ -1,8 +1,8 @@
 """Component states: what a process reports of its parts, each with a state, its time and details.
 
-Modules of all rooms report them, and `store.fleet.reporter` passes them on, also to the API. They must hold nothing
-secret; they are masked all the same before they are stored. Details are stored as JSON, in one shape for each kind.
-Fields that a process of an earlier version does not report have defaults; those of a later version are ignored.
+Modules of all rooms report them; `store.fleet.reporter` stores them, and the API shows them. They must have no secrets,
+and are masked before they are stored in any case. Details are stored as JSON, in one shape for each kind. A field that
+an earlier version of the process does not report has a default; a field of a later version is ignored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class StoppedTool:
-    """A tool that is not what was pinned (`tools.pins`)."""
+    """A tool whose description differs from the pinned one (`tools.pins`)."""
 
     tool: str
     pinned: str
@@ -164,7 +164,7 @@ class ComponentState:
 
     kind: Kind
     name: str
-    """The component among those of its kind."""
+    """The name of the component; unique in its kind."""
     state: str
     since: datetime
     """The time at which the state began."""

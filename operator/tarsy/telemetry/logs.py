@@ -1,11 +1,11 @@
-"""Logging for the whole process: one line an event, on standard error, as text or as JSON.
+"""Logging for the whole process: one line per record, on standard error, as text or as JSON.
 
-Records carry `extra={"action": ..., ...}` on each change of state, and what `fields` has put around them: of a run its
-investigation, stage and execution. Bodies of alerts, prompts and tool results are never logged; names and errors that
-came from outside are, and so a value is written in a way that cannot be taken for more than one value.
+A record about a change of state has `extra={"action": ..., ...}`. `fields` adds fields to all records in a block, such
+as the investigation, stage and execution of a run. Bodies of alerts, prompts and tool results are never logged. Names
+and errors from outside are logged, so a value is escaped where it could be read as several values.
 
-Libraries that speak to models and MCP servers quote what they could not read: requests, answers, and pieces of them, in
-which no mask finds a secret that is cut. Of their records only the place and the kinds of the errors are written.
+Libraries for models and MCP servers log parts of requests and answers that they cannot parse. Masking cannot find a
+secret in such a part if it is cut. So only the source line of their records, and the types of errors, are written.
 """
 
 from __future__ import annotations
@@ -25,47 +25,48 @@ from typing import Literal
 Format = Literal["text", "json"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_NOBODYS: Mapping[str, object] = MappingProxyType({})
-_around: ContextVar[Mapping[str, object]] = ContextVar("around", default=_NOBODYS)
-_SUSPECT = re.compile("[^ -<>-~]")
+_NO_FIELDS: Mapping[str, object] = MappingProxyType({})
+_context_fields: ContextVar[Mapping[str, object]] = ContextVar("context_fields", default=_NO_FIELDS)
+_ESCAPED = re.compile("[^ -<>-~]")
+"""The equals sign, and every character outside of printable ASCII."""
 _INDENT = "    "
 QUOTING = (
     *("aiohttp", "anthropic", "asyncio", "client", "google", "google_auth", "google_genai", "httpcore", "httpcore2"),
     *("httpx", "httpx2", "kubernetes", "langchain", "langchain_anthropic", "langchain_core", "langchain_openai"),
     *("langchain_xai", "langsmith", "mcp", "openai", "urllib3"),
 )
-"""The loggers of libraries whose words may quote what they sent or received; `client` is the MCP SDK's session.
+"""The loggers of libraries whose messages may quote requests or answers.
 
-asyncio quotes the errors of tasks.
+`client` is the logger of the MCP SDK's session. asyncio quotes the errors of tasks.
 """
 
 
 @contextmanager
 def fields(**added: object) -> Iterator[None]:
-    """Put `added` on every line that is logged in this block, and in tasks and threads that are started in it."""
-    token = _around.set({**_around.get(), **added})
+    """Add fields to each record in this block, also in tasks and threads that are started in it."""
+    token = _context_fields.set({**_context_fields.get(), **added})
     try:
         yield
     finally:
-        _around.reset(token)
+        _context_fields.reset(token)
 
 
 @contextmanager
-def nobodys() -> Iterator[None]:
-    """Take all `fields` away in this block: for what is made by one run and serves others too, such as a connection."""
-    token = _around.set(_NOBODYS)
+def no_fields() -> Iterator[None]:
+    """Remove all fields in this block, for something that outlives the run that creates it, such as a connection."""
+    token = _context_fields.set(_NO_FIELDS)
     try:
         yield
     finally:
-        _around.reset(token)
+        _context_fields.reset(token)
 
 
-class Around(logging.Filter):
-    """Adds the `fields` of the current context to a record; fields of the record itself win."""
+class ContextFields(logging.Filter):
+    """Adds the `fields` of the current context to a record; fields of the record itself have precedence."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass."""
-        for key, value in _around.get().items():
+        """Return True: every record passes."""
+        for key, value in _context_fields.get().items():
             vars(record).setdefault(key, value)
         return True
 
@@ -75,7 +76,7 @@ Mask = Callable[[str], str]
 
 
 class _Formatter(logging.Formatter):
-    """The common base of both formats: all text from elsewhere is masked before it is written."""
+    """The common base of both formats. It masks messages, values and tracebacks."""
 
     def __init__(self, *, mask: Mask = str) -> None:
         super().__init__()
@@ -83,38 +84,38 @@ class _Formatter(logging.Formatter):
 
     def _message(self, record: logging.LogRecord) -> str:
         if _is_quoting(record):
-            return f"[the library's words are not shown] {record.filename}:{record.lineno}"
+            return f"[the library's message is not shown] {record.filename}:{record.lineno}"
         return self._mask(record.getMessage())
 
-    def _below(self, record: logging.LogRecord) -> list[str]:
-        """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
+    def _traceback(self, record: logging.LogRecord) -> list[str]:
+        """Return the lines of traceback and stack. `exc_text` is not used: another formatter may have set it."""
         if _is_quoting(record):
-            return [*_without_words(record.exc_info[1], set())] if record.exc_info else []
+            return [*_without_messages(record.exc_info[1], set())] if record.exc_info else []
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
         return self._mask("\n".join(parts)).split("\n") if parts else []
 
 
 class TextFormatter(_Formatter):
-    """`time level logger  message key=value ...`, the fields sorted by name; a traceback follows, indented.
+    """The format `time level logger  message key=value ...`, with fields sorted by name, and an indented traceback.
 
-    An equals sign stands in a line only between a field's name and its value: in message and values it is an escape.
-    What does not print is an escape too, and a value with spaces, quotes or escapes is a JSON string.
+    An equals sign separates a field's name and value, and is escaped elsewhere. Unprintable characters are escaped too.
+    A value with spaces, quotes or escapes is a JSON string.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the lines of the traceback."""
+        """Return the line, and the lines of the traceback."""
         fields_text = "".join(f" {key}={_value(self._mask(str(value)))}" for key, value in _fields(record).items())
         message = _printable(self._message(record))
         line = f"{self.formatTime(record)} {record.levelname:7} {record.name}  {message}{fields_text}"
-        return "\n".join([line, *(_INDENT + _printable(below, but="=") for below in self._below(record))])
+        return "\n".join([line, *(_INDENT + _printable(below, keep="=") for below in self._traceback(record))])
 
 
 class JSONFormatter(_Formatter):
-    """An object a line: time (UTC), level, logger, message, the fields, and the traceback as `exception`."""
+    """The format with one object per line: time (UTC), level, logger, message, fields, and traceback (`exception`)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, in ASCII."""
+        """Return the line, in ASCII."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         document: dict[str, object] = {
             "time": at.replace("+00:00", "Z"),
@@ -123,12 +124,12 @@ class JSONFormatter(_Formatter):
             "message": self._message(record),
         }
         document |= {key: self._plain(value) for key, value in _fields(record).items() if key not in document}
-        if below := self._below(record):
-            document["exception"] = "\n".join(below)
+        if lines := self._traceback(record):
+            document["exception"] = "\n".join(lines)
         return json.dumps(document)
 
     def _plain(self, value: object) -> object:
-        """`value` as JSON has it."""
+        """Return a number, a boolean or None unchanged, and anything else as masked text."""
         if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
         return self._mask(str(value))
@@ -138,13 +139,13 @@ _FORMATTERS: Mapping[Format, type[_Formatter]] = {"text": TextFormatter, "json":
 
 
 def configure(*, level: str = "INFO", form: Format = "text", mask: Mask = str) -> None:
-    """Send all at `level` and above to standard error, masked; quiet the libraries that log bodies or each request.
+    """Log to standard error, masked, at `level` and above. Libraries that log bodies or each request get WARNING.
 
-    A library that the environment tells to say more (`OPENAI_LOG`) shows no words either.
+    If the environment asks a library for more (`OPENAI_LOG`), its messages are not shown either.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(_FORMATTERS[form](mask=mask))
-    handler.addFilter(Around())
+    handler.addFilter(ContextFields())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in (*QUOTING, "alembic", "kopf", "uvicorn"):  # at INFO and DEBUG kopf logs whole objects
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -152,12 +153,12 @@ def configure(*, level: str = "INFO", form: Format = "text", mask: Mask = str) -
 
 
 def _is_quoting(record: logging.LogRecord) -> bool:
-    """Return whether the words of a record may quote requests or answers."""
+    """Return whether the message of a record may quote requests or answers."""
     return record.name.partition(".")[0] in QUOTING
 
 
-def _without_words(error: BaseException | None, seen: set[int]) -> Iterator[str]:
-    """Yield the kind and the traceback of an error, and of those that led to it, without what they say."""
+def _without_messages(error: BaseException | None, seen: set[int]) -> Iterator[str]:
+    """Yield the type and the traceback of an error and of its causes, without their messages."""
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
@@ -165,14 +166,15 @@ def _without_words(error: BaseException | None, seen: set[int]) -> Iterator[str]
     for frame in traceback.extract_tb(error.__traceback__):
         yield f"  {frame.filename}:{frame.lineno} in {frame.name}"
     for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        yield from _without_words(inner, seen)
-    yield from _without_words(error.__cause__ or error.__context__, seen)
+        yield from _without_messages(inner, seen)
+    yield from _without_messages(error.__cause__ or error.__context__, seen)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     extra_fields = {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
-    around = _around.get()
-    return {key: value for key, value in extra_fields.items() if key in around} if _is_quoting(record) else extra_fields
+    if _is_quoting(record):
+        return {key: value for key, value in extra_fields.items() if key in _context_fields.get()}
+    return extra_fields
 
 
 def _value(value: object) -> str:
@@ -182,13 +184,13 @@ def _value(value: object) -> str:
     return '"' + _printable(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
-def _printable(text: str, *, but: str = "") -> str:
-    """`text` with JSON's escapes for what does not print and for equals signs, but for the characters in `but`."""
+def _printable(text: str, *, keep: str = "") -> str:
+    """Return `text` with JSON's escapes for unprintable characters and equals signs, except characters in `keep`."""
 
-    def escaped(match: re.Match[str]) -> str:
+    def escape(match: re.Match[str]) -> str:
         character = match[0]
-        if character in but or (character != "=" and character.isprintable()):
+        if character in keep or (character != "=" and character.isprintable()):
             return character
         return "\\u003d" if character == "=" else json.dumps(character)[1:-1]
 
-    return _SUSPECT.sub(escaped, text)
+    return _ESCAPED.sub(escape, text)

@@ -200,10 +200,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "agents: {A: {llm_provider: google-default, native_tools: [web_search, url_context]}}",
             "agents.A.native_tools.0: unknown tool of google-default. Available: code_execution, google_search, url_context",  # noqa: E501
         ),
-        ('agents: {"": {}}', "agents.: the name cannot be so: String should have at least 1 character"),
+        ('agents: {"": {}}', "agents.: invalid name: String should have at least 1 character"),
         (
             "mcp_servers: {w.x: {transport: {type: http, url: 'http://s/mcp'}}}",
-            "mcp_servers.w.x: the name cannot be so: expected letters, digits and -, or single _ between them",
+            "mcp_servers.w.x: invalid name: expected letters, digits and -, or single _ between them",
         ),
         ("agents: {A: {mcp_servers: {}}}", "agents.A.mcp_servers: expected a list"),
         ("mcp_servers: []", "mcp_servers: expected a mapping"),

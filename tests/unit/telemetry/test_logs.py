@@ -151,7 +151,7 @@ async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_thre
         running = asyncio.create_task(task())
         await asyncio.to_thread(log.warning, "thread")
         log.warning("own", extra={"attempt": 3})
-        with logs.nobodys():
+        with logs.no_fields():
             log.warning("shared")
     log.warning("after")
     go_on.set()
@@ -195,7 +195,7 @@ def test_a_library_that_quotes_an_answer_shows_the_place_and_the_kind_of_error_a
         library.debug("cnryS3cret", stack_info=True)
     told = capsys.readouterr().err
     assert "cnry" not in told
-    assert told.count("[the library's words are not shown] test_logs.py:") == 2
+    assert told.count("[the library's message is not shown] test_logs.py:") == 2
     assert told.count("analysis") == 2
     assert "ValidationError" in told
     assert "ConnectionError" in told

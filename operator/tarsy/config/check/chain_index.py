@@ -26,7 +26,7 @@ SELECTION = "MCPSelectionInvalid"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A problem: a CamelCase reason for conditions, and a message that names the place and the alternatives."""
+    """A problem: a CamelCase reason for conditions, and a message that names the location and the alternatives."""
 
     reason: str
     message: str
@@ -185,11 +185,11 @@ class ChainIndex:
             # A provider that stages cannot use is not reported again for synthesis, summary and chat.
             if why is not None and not (reference.is_derived and agent.provider in unusable):
                 unusable.add(agent.provider)
-                message = f"{reference.place}: LLM provider '{agent.provider}' cannot be used: {why}"
+                message = f"{reference.location}: LLM provider '{agent.provider}' cannot be used: {why}"
                 problems.append(Problem(reason="ProviderUnusable", message=message))
             for name in (fallback.provider for fallback in agent.fallbacks):
                 if why := self._unusable_providers.get(name):
-                    message = f"{reference.place}: fallback LLM provider '{name}' cannot be used: {why}"
+                    message = f"{reference.location}: fallback LLM provider '{name}' cannot be used: {why}"
                     fallback_problems.setdefault(name, Problem(reason="FallbackUnusable", message=message))
         return ChainStatus(
             acceptance=None,
@@ -214,7 +214,7 @@ class Reference:
 
     path: tuple[int | str, ...]
     """The part's path in the chain's spec."""
-    place: str
+    location: str
     """The part's name in messages."""
     resolve_agent: Callable[[], resolve.ResolvedAgent | None]
     """Return the agent that would run, or None if none would. Raise UnresolvedError for an unknown name."""
@@ -230,12 +230,12 @@ def references(chain: chains.AgentChain, platform: platforms.Platform) -> Iterat
     name, spec = chain.metadata.name, chain.spec
     for index, agent in enumerate(spec.agents or ()):
         check = functools.partial(resolve.check_agent, agent, platform, chain_name=name)
-        yield Reference(path=("agents", index), place=resolve.place(name), resolve_agent=check)
+        yield Reference(path=("agents", index), location=resolve.location(name), resolve_agent=check)
     for number, stage in enumerate(spec.stages):
         for index, member in enumerate(stage.members):
             yield Reference(
                 path=("stages", number, "agents", index) if stage.agents else ("stages", number),
-                place=resolve.place(name, stage=stage.name),
+                location=resolve.location(name, stage=stage.name),
                 resolve_agent=functools.partial(
                     resolve.agent_for, platform, chain_name=name, chain=spec, stage=stage, member=member
                 ),
@@ -263,13 +263,13 @@ def _derived(
 ) -> Reference:
     """Return the reference of a block. Without a `resolver` the block is not in use, and only its names are checked."""
     name = chain.metadata.name
-    place = resolve.place(name, stage=stage, block=str(path[-1]))
+    location = resolve.location(name, stage=stage, block=str(path[-1]))
     resolve_agent: Callable[[], resolve.ResolvedAgent | None]
     if resolver:
         resolve_agent = functools.partial(resolver, platform, chain_name=name, chain=chain.spec)
     else:
-        resolve_agent = functools.partial(resolve.check_unused, block, platform, chain=chain.spec, where=place)
-    return Reference(path=path, place=place, resolve_agent=resolve_agent, is_derived=True)
+        resolve_agent = functools.partial(resolve.check_unused, block, platform, chain=chain.spec, where=location)
+    return Reference(path=path, location=location, resolve_agent=resolve_agent, is_derived=True)
 
 
 class Indexer(Protocol):

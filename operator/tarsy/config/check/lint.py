@@ -165,7 +165,7 @@ def _unknown_names(manifest: Manifest, spec: dict[str, Any], platform: platforms
     for location, kind, name in _references(spec):
         if isinstance(name, str) and name and name not in available[kind]:
             names = ", ".join(sorted(available[kind])) or "none"
-            message = f"{_place(manifest, location)} references unknown {kind} '{name}'. Available {kind}s: {names}"
+            message = f"{_location(manifest, location)} references unknown {kind} '{name}'. Available {kind}s: {names}"
             yield manifest.problem(("spec", *location), message)
 
 
@@ -189,32 +189,34 @@ def _references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, Any]]:
             yield (*path, key), kind, value
 
 
-def _place(manifest: Manifest, location: Path) -> str:
-    """Return the name of a place in messages, as `resolve.place` does."""
+def _location(manifest: Manifest, location: Path) -> str:
+    """Return the text for a location in a chain, as `resolve.location` does."""
     spec = manifest.fields["spec"]
     blocks = [str(step) for step in location if step in ("synthesis", "chat", "executiveSummary", "fallbackProviders")]
     stage = agent = ""
     if location[0] in ("stages", "agents") and len(location) > 1:
         name = _names(spec, str(location[0]))[int(location[1])]
         stage, agent = (name, "") if location[0] == "stages" else ("", f" agent '{name}'")
-    return resolve.place(manifest.name, stage=stage, block=" ".join(blocks)) + agent
+    return resolve.location(manifest.name, stage=stage, block=" ".join(blocks)) + agent
 
 
 def _conflicts(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
     """Yield the conflicts of names and alert types between chains of one namespace."""
     named: dict[tuple[str, str], Manifest] = {}
-    takers: dict[tuple[str, str], Manifest] = {}
+    chains_by_alert_type: dict[tuple[str, str], Manifest] = {}
     for manifest in manifests:
         if (first := named.setdefault((manifest.namespace, manifest.name), manifest)) is not manifest and manifest.name:
-            place = f"{first.document.file}:{first.document.line((*first.path, 'metadata', 'name'))}"
-            yield manifest.problem(("metadata", "name"), f"chain '{manifest.name}' appears twice, first in {place}")
+            first_line = f"{first.document.file}:{first.document.line((*first.path, 'metadata', 'name'))}"
+            yield manifest.problem(
+                ("metadata", "name"), f"chain '{manifest.name}' appears twice, first in {first_line}"
+            )
             continue
         spec = manifest.fields.get("spec")
         types = spec.get("alertTypes") if isinstance(spec, dict) else None
         for index, name in enumerate(types if isinstance(types, list) else ()):
             if not isinstance(name, str):
                 continue
-            if (taker := takers.setdefault((manifest.namespace, name), manifest)) is not manifest:
+            if (owner := chains_by_alert_type.setdefault((manifest.namespace, name), manifest)) is not manifest:
                 yield manifest.problem(
-                    ("spec", "alertTypes", index), chain_index.conflict_of(name, owner=taker.name).message
+                    ("spec", "alertTypes", index), chain_index.conflict_of(name, owner=owner.name).message
                 )

@@ -1,4 +1,4 @@
-"""Validation errors of pydantic in the words of the file.
+"""Conversion of pydantic's validation errors into problems of the file.
 
 Each problem has its line, its path and, for a choice, the alternatives; never the wrong value.
 """
@@ -22,17 +22,17 @@ from tarsy.resources import files
 KeyPath = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
-"""A possible misspelt key; one with digits may be a secret in the wrong path, which is not shown."""
+"""A key that may be misspelt, and is quoted. A key with digits may be a misplaced secret, and is not quoted."""
 _DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
     platforms.SERVER_NAME: "expected letters, digits and -, or single _ between them",
 }
 _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
-"""The steps to the unions by `type`, in whose places pydantic inserts the type: the file has no such key."""
+"""The paths of the unions by `type`, and the index at which pydantic inserts the type, which is no key of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Fault:
     """A problem and its path."""
 
     path: KeyPath
@@ -44,7 +44,7 @@ class Found:
 
 def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: KeyPath = ()
-) -> Iterator[Found]:
+) -> Iterator[Fault]:
     """Yield the problems of the value at `at` of `document`."""
     for error_details in error.errors():
         location = untagged(error_details["loc"])
@@ -58,26 +58,19 @@ def problems(
             message = f"unknown: {key_text}. Available: {', '.join(_keys(_schema(model), error_details['loc'][:-1]))}"
         elif location[-1:] == ("[key]",):
             shown_location, line = location[:-1], (*at, *location[:-1])
-            message = f"the name cannot be so: {message}"
+            message = f"invalid name: {message}"
         elif error_details["type"] == "union_tag_invalid":
             line = (*line, "type")
         else:
-            line = (
-                *line,
-                *_steps(message.partition(":")[0]),
-            )  # the message of a rule over several keys begins with the wrong one
+            # The message of a rule over several keys begins with the wrong key, such as `custom_patterns.1.name`.
+            steps = message.partition(":")[0].split(".")
+            line = (*line, *(int(step) if step.isascii() and step.isdecimal() else step for step in steps))
         problem = document.problem(line, f"{files.path_text((*at, *shown_location))}: {message}")
-        yield Found(path=location, problem=problem, is_unknown=is_unknown)
-
-
-def _steps(text: str) -> Iterator[int | str]:
-    """Yield the steps of a path such as `custom_patterns.1.name`."""
-    for step in text.split("."):
-        yield int(step) if step.isascii() and step.isdecimal() else step
+        yield Fault(path=location, problem=problem, is_unknown=is_unknown)
 
 
 def untagged(location: KeyPath) -> KeyPath:
-    """Return the path in the file for a location of pydantic."""
+    """Return a location of pydantic as a path in the file, without the types of unions."""
     steps = {location[:1], location[:1] + location[2:3]}
     tag = next((index for above, index in _TAGGED if above in steps), len(location))
     return location[:tag] + location[tag + 1 :]
@@ -104,7 +97,7 @@ def _message(error: pydantic_core.ErrorDetails) -> str:
 
 
 def _seconds(error: pydantic_core.ErrorDetails) -> str:
-    """Return the number that `5m` or `1h30m` stands for, where seconds are expected; "" where there is none."""
+    """Return the seconds of a value such as `5m` or `1h30m` where a number of seconds is expected; else ""."""
     value = error["input"]
     if "seconds" not in str(error["loc"][-1]).lower() or not isinstance(value, str):
         return ""
@@ -137,7 +130,7 @@ def _keys(schema: dict[str, Any], location: KeyPath) -> list[str]:
 
 
 def _resolved(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the target of a reference, or of a choice between something and nothing."""
+    """Return the schema behind a reference, or behind a choice between a schema and null."""
     while "$ref" in node or "anyOf" in node:
         if "anyOf" in node:
             node = next(option for option in node["anyOf"] if option.get("type") != "null")

@@ -85,7 +85,7 @@ async def connect(
     message has the address only.
     """
     try:
-        with logs.nobodys():  # the connection outlives the run that needed it
+        with logs.no_fields():  # the connection outlives the run that needed it
             return await asyncpg.connect(
                 url,
                 timeout=timeout,

@@ -211,7 +211,7 @@ class Runbooks:
         """The outcome of one request for all waiting callers; it is cancelled with the last of them."""
         fetch = self._fetches.get(address)
         if fetch is None:
-            with logs.nobodys():
+            with logs.no_fields():
                 fetch = _Fetch(task=asyncio.create_task(self._outcome(address)))
             self._fetches[address] = fetch
         fetch.waiting += 1
