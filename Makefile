@@ -44,7 +44,7 @@ generate: setup  ## Write what is generated from the code (crds/, docs/, helm/ta
 
 lock: setup  ## Resolve the dependencies anew and lock them with hashes
 	$(BIN)/python -m pip install --quiet uv
-	extras="--extra google --extra openai --extra anthropic --extra xai --extra langchain"; \
+	extras="--extra operator --extra google --extra openai --extra anthropic --extra xai --extra langchain"; \
 	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate pyproject.toml "$$@"; }; \
 	lock $$extras --output-file requirements/runtime.txt; \

@@ -148,10 +148,10 @@ def _rights(session: sessions.Session) -> Check:
 def _may(session: sessions.Session, verb: str, resource: str, group: str, *, everywhere: bool = False) -> bool:
     """Whether the caller has a right."""
     attributes = {"verb": verb, "group": group, "resource": resource}
-    attributes |= {} if everywhere else {"namespace": session.namespace}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    body = json.dumps(review | {"spec": {"resourceAttributes": attributes}})
     try:
+        attributes |= {} if everywhere else {"namespace": session.namespace}
+        body = json.dumps(review | {"spec": {"resourceAttributes": attributes}})
         answer = json.loads(session.cluster.run("create", "--raw", REVIEWS, "-f", "-", stdin=body))
     except failures.Failure:
         return False
@@ -251,6 +251,8 @@ def _webhook(session: sessions.Session) -> Check:
 
 def _before(session: sessions.Session, config: str | None) -> Iterator[Check]:
     """Yield the checks before an installation."""
+    from tarsy.cli import check  # first: it may not be installed
+
     yield from (check for check in _cluster(session) if check.name == "cluster")
     for resource, group, everywhere in (
         ("customresourcedefinitions", "apiextensions.k8s.io", True),
@@ -260,10 +262,5 @@ def _before(session: sessions.Session, config: str | None) -> Iterator[Check]:
         may = _may(session, "create", resource, group, everywhere=everywhere)
         remedy = "install as a cluster administrator"
         yield Check(f"create {resource}", passed=may, message="allowed" if may else "refused", remedy=remedy)
-    try:
-        from tarsy.cli import check
-    except ImportError as error:
-        raise failures.Misuse(f"--pre needs the extra: pip install 'tarsy[operator]' ({error})") from error
-
     for name, problem, remedy in check.before(config):
         yield Check(name, passed=not problem, message=problem or "usable", remedy=remedy)

@@ -42,7 +42,7 @@ SUMMARY_MAX = 60
 
 @click.command(
     help="List investigations, newest first.",
-    epilog="Examples:\n\n\b\n  tarsy list\n  tarsy list -n shop --phase Failed --since 1d -o wide",
+    epilog="Examples:\n\n\b\n  tarsy list\n  tarsy list --phase Failed --since 1d -o wide",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces, from the cluster's objects.")
 @click.option("--phase", "phases", multiple=True, type=click.Choice(PHASES, case_sensitive=False), help="Several: or.")
@@ -80,7 +80,7 @@ def command(*, session: sessions.Session, form: str | None, no_headers: bool, **
             _refuse_what_needs_the_api(filters, error)
             session.note(f"Without the API, this is one page of the cluster's objects, by name: {error.message}")
             filters["limit"] = min(filters["limit"] or PAGE_MAX, PAGE_MAX)
-            pages = _objects(session, filters)
+            pages = ((documents, shown, "") for documents, shown, _ in _objects(session, filters))
             first = next(pages, None)
         pages = _chained(first, pages)
     _print(session, pages, form=form, no_headers=no_headers, all_namespaces=filters["all_namespaces"])

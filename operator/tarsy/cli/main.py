@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
+
+OPERATORS_PACKAGE = "kopf"
+"""A package that the extra `operator` alone installs."""
 
 
 class Entry(NamedTuple):
@@ -63,6 +66,20 @@ class Lazy(click.Group):
             gc.freeze()  # nor is it looked through afterwards
             gc.enable()
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; one that needs the operator's packages names the extra that has them."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            from importlib import util
+
+            if error.name is None or util.find_spec(OPERATORS_PACKAGE):
+                raise
+            message = (
+                f"it needs the package {error.name}, which the extra `operator` has: pip install 'tarsy[operator]'"
+            )
+            raise click.UsageError(message) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         """List the commands without importing them."""

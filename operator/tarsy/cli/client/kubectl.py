@@ -34,7 +34,15 @@ _AWAY = (
     "apiserver not ready",
     "etcdserver:",
 )
-_MISUSE = ("does not exist", "unknown field", "(BadRequest)", "(Invalid)", "no context", "error validating")
+_MISUSE = (
+    "does not exist",
+    "unknown field",
+    "(BadRequest)",
+    "(Invalid)",
+    "no context",
+    "current-context must exist",
+    "error validating",
+)
 
 
 class Kubectl:
