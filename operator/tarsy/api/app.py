@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette import types
 
 from tarsy import errors
-from tarsy.api.alerts import intake, matches, notifications, posted
+from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, exports, lists, questions, reads, traces
 from tarsy.api.system import mcp_servers, overview, session_codes
@@ -261,6 +261,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     access, responder, mask, database = services.access, services.responder, services.mask, parts.database
     yield notifications.routes(services.alert_intake, access)
     yield posted.routes(services.alert_intake, access)
+    yield retries.routes(services.alert_intake, access)
     yield matches.routes(services.alert_intake, access)
     yield lists.routes(services.investigation_lists, access)
     yield reads.routes(database, access, responder, mask=mask)

@@ -191,6 +191,14 @@ class Access:
         """Return the investigation, if the caller may cancel it and ask about it."""
         return await self._target(request, investigation_id, "update")
 
+    async def retry(
+        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Retry = None
+    ) -> Target:
+        """Return the investigation, if the caller may read it and create others in its namespace."""
+        target = await self._target(request, investigation_id, "get")
+        await self._ensure(await self._reader(request), _on_investigations("create", target.namespace))
+        return target
+
     async def purge(
         self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Delete = None
     ) -> Target:

@@ -46,6 +46,7 @@ Create = Annotated[
 List = Annotated[None, _right("list", "list on alertinvestigations in that namespace")]
 Get = Annotated[None, _right("get", "get on alertinvestigations in the investigation's namespace")]
 Update = Annotated[None, _right("update", "update on alertinvestigations in the investigation's namespace")]
+Retry = Annotated[None, _right("retry", "get and create on alertinvestigations in the investigation's namespace")]
 Delete = Annotated[
     None,
     _right(

@@ -26,7 +26,7 @@ def build(
     started = {stage.name: stage for stage in summary.stages}
     analysis = control_characters.escape(secrets.mask(summary.final_analysis))
     excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX, secrets)
-    chain = previous = None
+    chain = previous = retry_of = retried_by = None
     if summary.chain_name is not None:
         chain = investigations.ChainReference(
             name=summary.chain_name,
@@ -36,6 +36,12 @@ def build(
         )
     if summary.previous is not None:
         previous = investigations.Previous(name=summary.previous.name, uid=str(summary.previous.id))
+    if summary.retry_of is not None:
+        retry_of = investigations.RetryOf(
+            name=summary.retry_of.name, uid=str(summary.retry_of.id), from_stage=summary.retry_of.from_stage
+        )
+    if summary.retried_by is not None:
+        retried_by = investigations.Previous(name=summary.retried_by.name, uid=str(summary.retried_by.id))
     return investigations.Status(
         sequence=summary.revision,
         observed_generation=summary.generation,
@@ -75,6 +81,8 @@ def build(
         duplicates=summary.duplicates,
         alert_status=summary.alert_status,
         previous=previous,
+        retry_of=retry_of,
+        retried_by=retried_by,
         start_time=summary.started_at,
         completion_time=summary.ended_at,
         duration=_duration(summary.started_at, summary.ended_at),

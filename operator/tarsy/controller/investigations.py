@@ -23,7 +23,7 @@ from tarsy.kube import client, discovery, events, objects, watch
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.intake import queueing
+from tarsy.store.intake import queueing, retries
 from tarsy.store.queue import work
 from tarsy.transcript import admission as admitted
 
@@ -142,6 +142,9 @@ class Reconciler:
         )
         if uid is None:  # the object is deleted with its namespace
             raise workqueue.LaterError(1.0)
+        original = None
+        if fetched.spec.retry_of:
+            original = await retries.original(self._database, UUID(fetched.spec.retry_of.uid))
         offered = await catalogue.tools_by_server(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
@@ -152,9 +155,10 @@ class Reconciler:
             secrets=self._cluster.secrets,
             namespace_uid=uid,
             catalogue=offered,
+            original=original,
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
-        if refused != chain_index.SELECTION and not fetched.spec.cancel:
+        if refused not in (chain_index.SELECTION, decision.NOT_RETRIABLE) and not fetched.spec.cancel:
             now = time.monotonic()
             left = self._missed.setdefault(fetched.metadata.uid, now) + CHAIN_GRACE - now
             if left > 0:

@@ -11,10 +11,13 @@ from types import MappingProxyType
 
 from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
-from tarsy.ingest import subject
+from tarsy.ingest import retries, subject
 from tarsy.masking import known_secrets
 from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
+
+NOT_RETRIABLE = "NotRetriable"
+"""The reason of a refusal: the investigation cannot run the one in `spec.retryOf` again."""
 
 _MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
 
@@ -27,14 +30,20 @@ def decide(
     secrets: known_secrets.KnownSecrets,
     namespace_uid: str | None = None,
     catalogue: tool_filters.Catalogue = MappingProxyType({}),
+    original: admission.Original | None = None,
 ) -> admission.Admission:
-    """Return the admission of `manifest` with its chain as it is now.
+    """Return the admission of `manifest` with its chain as it is now, or with that of the `original` that it retries.
 
     `mask` is applied to all text of the object. Alert data that the object refers to was masked when it was stored.
-    `catalogue` has the known tools, which the object's tool selection is checked against.
+    `catalogue` has the known tools, which the object's tool selection is checked against. Only the store knows whether
+    the object may retry the original: its receipt says so.
     """
     metadata, spec = manifest.metadata, manifest.spec
-    chain = _chain(spec, index, catalogue, mask=mask, secrets=secrets)
+    retry: admission.Retry | None = None
+    chain: admission.AdmittedChain | admission.Refusal | None = None
+    if spec.retry_of is not None:
+        retry, chain = _retried(spec.retry_of, original)
+    chain = chain or _chain(spec, index, catalogue, mask=mask, secrets=secrets)
     is_type_of_chain = isinstance(chain, admission.AdmittedChain) and spec.chain_ref is None
     author = spec.author or ""
     if not _MAIL.fullmatch(author):  # a mail address is a name; anything else may hold a secret
@@ -70,8 +79,24 @@ def decide(
         generator_url=source.generator_url and mask(source.generator_url),
         external_url=source.external_url and mask(source.external_url),
         target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
+        retry=retry,
         chain=chain,
     )
+
+
+def _retried(
+    retry_of: investigations.RetryOf, original: admission.Original | None
+) -> tuple[admission.Retry | None, admission.AdmittedChain | admission.Refusal | None]:
+    """Return the retry with the chain of its original, or with None if it takes the present chain; or the refusal."""
+    is_current = retry_of.chain == "Current"
+    if original is None:
+        message = f"spec.retryOf: {retry_of.name} has no transcript: create a new investigation"
+        return None, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(message))
+    try:
+        retry = retries.check(original, from_stage=retry_of.from_stage, is_chain_current=is_current)
+    except retries.NotRetriableError as error:
+        return None, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(f"spec.retryOf: {error}"))
+    return retry, None if is_current else original.chain
 
 
 def _chain(

@@ -18,7 +18,7 @@ from typing import Any
 from tarsy.config.model import platforms
 from tarsy.ingest import alertmanager, formats, payload, plain, subject
 from tarsy.resources import base, investigations, naming
-from tarsy.transcript import messages
+from tarsy.transcript import admission, messages
 
 DATA_MAX = 1024 * 1024
 """Bytes of UTF-8 that an alert's data may have."""
@@ -99,7 +99,7 @@ class Draft:
 def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
     """Return the parts of a posted alert's spec that tell it from another one."""
     own_type = (spec.labels or {}).get("alertname", spec.alert_type)
-    return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp
+    return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp, spec.retry_of
 
 
 def alert_type(alert: alertmanager.Alert, settings: platforms.Ingest) -> str:
@@ -217,6 +217,45 @@ def draft_from_posted(
         source=investigations.Source(type="api"),
         summary=subject.summary_of_document(alert.data, mask=mask),
         object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
+    )
+
+
+def draft_of_retry(
+    original: admission.Original,
+    *,
+    from_stage: str | None,
+    is_chain_current: bool,
+    author: str,
+    idempotency_key: str | None,
+) -> Draft:
+    """Return the object that runs `original` again, on the same alert. Its name begins with the original's."""
+    digits = secrets.token_hex(5)
+    if idempotency_key:
+        digits = hashlib.sha256(f"{original.id} {idempotency_key}".encode()).hexdigest()[:10]
+    name = naming.suffixed(original.name, f"retry-{digits}")
+    retry_of = investigations.RetryOf(
+        name=original.name, uid=original.id, from_stage=from_stage, chain="Current" if is_chain_current else None
+    )
+    alertname = {"alertname": original.alert_type, **original.labels}
+    return _draft(
+        original.alert_data,
+        namespace=original.namespace,
+        name=name,
+        episode=(name, 0),
+        alert_type=original.alert_type,
+        chain_ref=investigations.ChainRef(name=original.chain.name) if is_chain_current and original.chain else None,
+        author=author,
+        severity=original.severity,
+        runbook_url=original.runbook_url,
+        mcp=original.mcp,
+        source=investigations.Source(
+            type="api", generator_url=original.generator_url, external_url=original.external_url
+        ),
+        retry_of=retry_of,
+        labels=dict(original.labels) or None,
+        fingerprint=original.fingerprint,
+        summary=original.alert_summary,
+        object_labels=_object_labels({**alertname, "severity": original.severity or ""}, str),
     )
 
 

@@ -146,6 +146,26 @@ class MCP(base.Model):
     ] = None
 
 
+class RetryOf(base.Model):
+    """The ended investigation that this one runs again."""
+
+    name: base.Reference
+    uid: Annotated[
+        str,
+        Field(
+            max_length=36, pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="Its id in the API, too."
+        ),
+    ]
+    from_stage: Annotated[
+        base.Name | None,
+        Field(description="The first stage that runs again: the work of the earlier ones is copied. All if missing."),
+    ] = None
+    chain: Annotated[
+        Literal["Snapshot", "Current"] | None,
+        Field(description="Snapshot (default): the chain as it was at that time. Current: the chain as it is now."),
+    ] = None
+
+
 _YEARS = "a time that can be kept is of the years 1 to 9999, in UTC and as it is written"
 
 
@@ -223,6 +243,10 @@ class Spec(base.Model):
     ] = None
     mcp: Annotated[MCP | None, Field(description="Narrows the tools of the chain's agents.")] = None
     source: Annotated[Source | None, Field(description="The source of the alert.")] = None
+    retry_of: Annotated[
+        RetryOf | None,
+        Field(description="Written by TARSy's API, which checks that the author may read the former investigation."),
+    ] = None
     labels: Annotated[
         dict[Annotated[str, Field(max_length=LABEL_NAME_MAX)], Annotated[str, Field(max_length=1024)]] | None,
         Field(
@@ -298,7 +322,7 @@ class Gap(base.Model):
 
 
 class Previous(base.Model):
-    """The earlier investigation of the same alert."""
+    """Another investigation of the same alert."""
 
     name: base.Reference
     uid: Annotated[str, Field(max_length=64, description="Also its id in the API.")]
@@ -363,6 +387,10 @@ class Status(base.Model):
             "or was purged."
         ),
     ] = None
+    retry_of: Annotated[RetryOf | None, Field(description="The ended investigation that this one runs again.")] = None
+    retried_by: Annotated[Previous | None, Field(description="The newest investigation that runs this one again.")] = (
+        None
+    )
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None

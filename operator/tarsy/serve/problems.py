@@ -120,7 +120,8 @@ def invalid_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Pro
 
     def remedy(details: core.ErrorDetails) -> str:
         if details["type"] == "extra_forbidden" and len(details["loc"]) == 1:
-            return f"unknown field; the fields are {', '.join(model.model_fields)}"
+            names = (field.alias or name for name, field in model.model_fields.items())
+            return f"unknown field; the fields are {', '.join(names)}"
         return _remedy(details)
 
     first = itertools.islice(payload.faults(error, describe=remedy), FAULTS_MAX)

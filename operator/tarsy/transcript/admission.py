@@ -30,6 +30,43 @@ class AdmittedChain:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retry:
+    """The ended investigation that a new one runs again, and the part of it that is copied."""
+
+    original: str
+    """The uid of the ended one."""
+    from_stage: str | None
+    """The first stage that runs again; None for all."""
+    copied_stages: tuple[str, ...] = ()
+    """The stages before `from_stage`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Original:
+    """An investigation that may be run again, as far as a new one needs it. All text is masked."""
+
+    id: str
+    namespace: str
+    namespace_uid: str | None
+    name: str
+    has_ended: bool
+    alert_type: str
+    alert_data: str
+    alert_summary: str
+    severity: str | None
+    runbook_url: str | None
+    fingerprint: str | None
+    labels: Mapping[str, str]
+    generator_url: str | None
+    external_url: str | None
+    mcp: investigations.MCP | None
+    chain: AdmittedChain | None
+    """The chain that it ran; None if it was refused."""
+    stage_outcomes: Mapping[str, str]
+    """The outcome of each stage that has ended by itself, by its name: not by the end of the investigation."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Admission:
     """One object, with the chain that it is to run; all text from outside is masked."""
 
@@ -69,5 +106,6 @@ class Admission:
     """The first line of its annotation `summary`; "" if the alert data is in the store, which has it too."""
     generator_url: str | None = None
     external_url: str | None = None
+    retry: Retry | None = None
     chain: AdmittedChain | Refusal
     """The chain that it runs, or the reason of its refusal."""

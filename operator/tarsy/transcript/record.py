@@ -198,6 +198,11 @@ class Record:
         """The end of the investigation's own run."""
         return self.runs[entries.INVESTIGATION].ended
 
+    def forget_retries(self) -> None:
+        """Count no repeated model request so far: those of copied executions were another investigation's."""
+        for execution in self.executions.values():
+            execution.retries = 0
+
 
 def begun(entry: entries.ExecutionStarted) -> Execution:
     """Return an execution that has just started."""

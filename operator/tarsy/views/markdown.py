@@ -219,6 +219,8 @@ def _facts(details: summaries.Details) -> list[tuple[str, str]]:
         ("Alert", summary.alert_status),
         ("Duplicates", f"{summary.duplicates:,}"),
         ("Follows", cell(f"{summary.namespace}/{previous.name}") if previous else ""),
+        ("Retry of", _retry_of(summary)),
+        ("Retried by", cell(f"{summary.namespace}/{summary.retried_by.name}") if summary.retried_by else ""),
         ("Chain", cell(f"{summary.chain_namespace}/{summary.chain_name}") if summary.chain_name else ""),
         ("Author", cell(summary.author) if summary.author else "unknown"),
         ("Runbook", cell(details.runbook_url) if details.runbook_url else ""),
@@ -284,6 +286,16 @@ def _is_short(text: str) -> bool:
 
 def _cut(length_shown: int, length: int, path: str) -> str:
     return f"Cut: {length_shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
+
+
+def _retry_of(summary: summaries.Summary) -> str:
+    original = summary.retry_of
+    if original is None:
+        return ""
+    name = escape.table_cell(f"{summary.namespace}/{original.name}")
+    if original.from_stage is None:
+        return name
+    return f"{name}, from stage {escape.table_cell(original.from_stage)} on; the work of earlier stages is a copy"
 
 
 def _tokens(usage: summaries.Summary | transcripts.ModelCall) -> str:

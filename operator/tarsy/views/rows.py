@@ -21,6 +21,22 @@ class Previous(base.View):
     name: str
 
 
+class RetryOf(base.View):
+    """The ended investigation that this one runs again."""
+
+    id: UUID
+    name: str
+    from_stage: str | None
+    """The first stage that ran again, with copies of the results of the earlier ones; None for all."""
+
+
+class RetriedBy(base.View):
+    """The newest investigation that runs this one again."""
+
+    id: UUID
+    name: str
+
+
 class StageProgress(base.View):
     """A stage of the chain, also one that has not begun."""
 
@@ -33,6 +49,8 @@ class StageProgress(base.View):
     """From start to end; None if it has not ended, or never started."""
     message: str
     """The errors of the stage; the first 300 characters."""
+    copied: bool
+    """Whether it ran in the investigation that this one runs again: its work is a copy, its cost is counted there."""
 
 
 class Row(base.View):
@@ -71,6 +89,10 @@ class Row(base.View):
     """The number of repeats of its alert that were counted on it."""
     previous: Previous | None
     """The investigation that it follows; None if it follows none."""
+    retry_of: RetryOf | None
+    """The ended investigation that it runs again; None if it is no retry."""
+    retried_by: RetriedBy | None
+    """The newest investigation that runs it again; None if none does."""
     labels: dict[str, str]
     """The labels that identify its alert: alertname, namespace, and the one that names a workload, node or instance."""
     alert_summary: str
@@ -125,6 +147,7 @@ def stage_progress(stages: Iterable[summaries.ListedStage]) -> list[StageProgres
             started_at=stage.started_at,
             seconds=base.seconds(stage.started_at, stage.ended_at),
             message=stage.message,
+            copied=stage.is_copy,
         )
         for stage in stages
     ]

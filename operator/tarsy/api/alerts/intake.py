@@ -28,6 +28,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import queueing, receipts
 from tarsy.store.queue import work
+from tarsy.transcript import admission
 
 NAMES_TRIED = 5
 
@@ -121,12 +122,25 @@ class Intake:
         """Return the number of further investigations that may be queued."""
         return self.max_queued - await work.queued(self.database)
 
+    async def ensure_free_slot(self) -> None:
+        """Answer 503 if no more investigations may be queued now."""
+        if await self.free_slots() <= 0:
+            message = f"{self.max_queued} investigations are queued already; send it again"
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
     async def create(
-        self, draft: manifest.Draft, receipt: receipts.Receipt, chains: ServedChains, caller: permissions.Caller
+        self,
+        draft: manifest.Draft,
+        receipt: receipts.Receipt,
+        chains: ServedChains,
+        caller: permissions.Caller,
+        *,
+        original: admission.Original | None = None,
     ) -> objects.Created:
         """Create the object of a receipt and its row, under another name if another object has the name.
 
-        Return the existing object if an earlier call with the same receipt created it.
+        Return the existing object if an earlier call with the same receipt created it. `original` is the investigation
+        that it retries.
         """
         for _ in range(NAMES_TRIED):
             name = receipt.name
@@ -137,7 +151,7 @@ class Intake:
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
             if created and (not created.existed or receipt.proves(created.investigation)):
-                await self._admit(created, chains, caller)
+                await self._admit(created, chains, caller, original=original)
                 return created
             if receipt.name == name:  # otherwise another process has renamed it already
                 full_name = f"{self.namespace}/{name}"
@@ -165,7 +179,14 @@ class Intake:
         failpoints.hit("intake.create.after")
         return created
 
-    async def _admit(self, created: objects.Created, chains: ServedChains, caller: permissions.Caller) -> None:
+    async def _admit(
+        self,
+        created: objects.Created,
+        chains: ServedChains,
+        caller: permissions.Caller,
+        *,
+        original: admission.Original | None,
+    ) -> None:
         """Admit the object. An existing one is masked again, because a user may have replaced it with its receipt."""
         if created.existed:
             decided = await asyncio.to_thread(
@@ -175,6 +196,7 @@ class Intake:
                 mask=self.mask,
                 secrets=self.cluster.secrets,
                 namespace_uid=chains.namespace_uid,
+                original=original,
             )
         else:
             decided = decision.decide(
@@ -183,6 +205,7 @@ class Intake:
                 mask=str,
                 secrets=self.cluster.secrets,
                 namespace_uid=chains.namespace_uid,
+                original=original,
             )
         await queueing.admit(self.database, decided, just_created=not created.existed, address=caller.address)
         if self.on_admitted is not None and not created.existed:

@@ -111,11 +111,7 @@ async def _create(
     """Create the object, if the queue has a free slot, a chain takes the alert and its tool selection fits."""
     settings, database = alert_intake.settings(), alert_intake.database
     async with intake.unavailable_if_temporary():
-        if await alert_intake.free_slots() <= 0:
-            raise problems.Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{alert_intake.max_queued} investigations are queued already; send it again",
-            )
+        await alert_intake.ensure_free_slot()
         chains = await alert_intake.chains.list_for({alert.alert_type})
         alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
         chain = chains.index.chain_for(alert_type)

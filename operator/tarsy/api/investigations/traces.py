@@ -27,9 +27,16 @@ _POSITION_MAX = 2**31 - 1
 Offset = Annotated[int, Query(ge=0, le=_POSITION_MAX, description="Rows that are left out before the page.")]
 Upto = Annotated[
     int | None,
-    Query(ge=0, le=2**63 - 1, description="`upto` of the first page; without it the log is read to its end."),
+    Query(
+        ge=0,
+        le=2**63 - 1,
+        examples=[8],
+        description="`upto` of the first page; without it the log is read to its end.",
+    ),
 ]
-Run = Annotated[int | None, Query(ge=0, le=_POSITION_MAX, description="Only this run; 0 is the investigation itself.")]
+Run = Annotated[
+    int | None, Query(ge=0, le=_POSITION_MAX, examples=[0], description="Only this run; 0 is the investigation itself.")
+]
 RowId = Annotated[
     str,
     Query(

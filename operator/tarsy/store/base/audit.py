@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-Action = Literal["create", "cancel", "chat", "chat/cancel", "purge"]
+Action = Literal["create", "retry", "cancel", "chat", "chat/cancel", "purge"]
 Setup = Literal["accept"]
 """The changes of TARSy's own setup."""
 

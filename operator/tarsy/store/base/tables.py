@@ -94,6 +94,9 @@ investigations = Table(
     _text("generator_url", nullable=True),
     _text("external_url", nullable=True),
     Column("agent_names", JSON),
+    Column("retry_of", Uuid),
+    _text("retry_stage", nullable=True),
+    Column("copied_entries", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
@@ -108,6 +111,8 @@ investigations = Table(
 - `fingerprint` is the alert's, if intake created the object; an object that a user created has none, even if its spec
   has one.
 - `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may no longer exist.
+- `retry_of` is the ended investigation that this one runs again (`ingest.retries`), `retry_stage` the first stage that
+  does; null for all. The entries up to number `copied_entries` are those before it: copies, which cost nothing.
 """
 Index(
     "investigations_fingerprint",
@@ -116,6 +121,7 @@ Index(
     investigations.c.admitted_at,
     postgresql_where=investigations.c.fingerprint.is_not(None),
 )
+Index("investigations_retry_of", investigations.c.retry_of, postgresql_where=investigations.c.retry_of.is_not(None))
 Index("investigations_open", investigations.c.namespace, postgresql_where=investigations.c.ended_at.is_(None))
 Index(
     "investigations_present",

@@ -133,16 +133,29 @@ def decide(
     return Begin(previous=last.reference if own or now < last.admitted_at + rule.window else None)
 
 
+# A retry that is open, or has a result, stands for the alert of the investigation that it runs again; no other does.
+_STANDING = """
+  WITH RECURSIVE retries AS (
+    SELECT investigation AS id, 0 AS depth FROM identities
+    WHERE {identity}
+    UNION
+    SELECT known.id, depth + 1 FROM investigations AS known JOIN retries ON known.retry_of = retries.id
+  ), own AS (
+    SELECT retries.id FROM retries JOIN investigations AS known ON known.id = retries.id
+    LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
+    WHERE depth = 0 OR {stands}
+    ORDER BY depth = 0, known.admitted_at DESC LIMIT 1
+  )"""
 _FAILED = "(known.ending IN ('Failed', 'TimedOut') OR coalesce(first.grounds, '') = 'ServersAway')"
-_FORMER = text(f"""
-  WITH own AS (
-    SELECT investigation AS id FROM identities
-    WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms = :starts_ms
-      AND first_seen > clock_timestamp() - CAST(:window AS interval)
-  ), newest AS (
+_STANDS = f"(known.ended_at IS NULL OR (known.purged_at IS NULL AND known.ending <> 'Cancelled' AND NOT {_FAILED}))"
+_REMEMBERED = """namespace = :namespace AND fingerprint = :fingerprint AND starts_ms = :starts_ms
+      AND first_seen > clock_timestamp() - CAST(:window AS interval)"""
+_FORMER = text(f"""{_STANDING.format(identity=_REMEMBERED, stands=_STANDS)}, newest AS (
     SELECT id FROM (
-      SELECT id, ended_at, admitted_at FROM investigations JOIN work ON investigation = id
+      SELECT known.id, known.ended_at, admitted_at FROM investigations AS known JOIN work ON investigation = id
+      LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
       WHERE namespace = :namespace AND fingerprint = :fingerprint AND (cancel IS DISTINCT FROM 'deleted' OR run > 0)
+        AND (retry_of IS NULL OR {_STANDS})
       ORDER BY admitted_at DESC LIMIT {LATEST_MAX}
     ) AS latest
     ORDER BY ended_at IS NULL DESC, admitted_at DESC LIMIT 1
@@ -162,7 +175,7 @@ _FORMER = text(f"""
       SELECT known.admitted_at FROM investigations AS known
       LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
       WHERE namespace = :namespace AND fingerprint = :fingerprint
-        AND known.admitted_at > clock_timestamp() - CAST(:day AS interval)
+        AND known.admitted_at > clock_timestamp() - CAST(:day AS interval) AND retry_of IS NULL
         AND (purged_at IS NOT NULL OR {_FAILED})
       ORDER BY known.admitted_at DESC LIMIT {DAILY_MAX}
     ) AS begun,
@@ -227,15 +240,13 @@ async def count_repeat(database: databases.Database, investigation: UUID) -> Non
     await notify.send(database, (notify.STATUS, str(investigation)))
 
 
-_RESOLVE = text(f"""
-  WITH held AS (
-    SELECT investigation FROM work
-    WHERE investigation = (
-      SELECT investigation FROM identities
+_LATEST = """(namespace, fingerprint, starts_ms) = (
+      SELECT namespace, fingerprint, starts_ms FROM identities
       WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
       ORDER BY starts_ms DESC LIMIT 1
-    )
-    FOR NO KEY UPDATE
+    )"""
+_RESOLVE = text(f"""{_STANDING.format(identity=_LATEST, stands=_STANDS)}, held AS (
+    SELECT investigation FROM work WHERE investigation = (SELECT id FROM own) FOR NO KEY UPDATE
   ), resolved AS (
     UPDATE investigations SET alert_status = 'resolved'
     FROM held WHERE id = held.investigation

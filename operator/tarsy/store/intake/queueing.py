@@ -86,8 +86,9 @@ _ADMIT = text("""
       CAST(:selected_body AS json)
     FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
-    INSERT INTO audit (who, address, action, investigation, namespace, name)
-    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
+    INSERT INTO audit (who, address, action, investigation, namespace, name, detail)
+    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, :action, id, :namespace, :name,
+      CAST(:detail AS json)
     FROM added, receipt
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
@@ -102,6 +103,13 @@ _ADMIT = text("""
 # to nothing (`store.intake.episodes`). Only an object that intake created stands for an alert
 # (`store.intake.receipts`). The alert's tool selection is written as an entry of claim 1, although there is no claim
 # yet: as an entry of claim 0 it would make the first claim look like a takeover.
+
+
+UNPROVEN = (
+    "spec.retryOf counts only in objects that TARSy's API creates, which checks who may read the former investigation: "
+    "POST /api/v1/investigations/{id}/retry"
+)
+"""The refusal of an object that claims to retry another investigation and has no receipt."""
 
 
 async def admit(
@@ -146,10 +154,113 @@ async def admit(
         "selected_body": entries.encode(entries.ToolsSelected(mcp=decided.mcp)).body if decided.mcp else None,
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
+        "action": "create",
+        "detail": "{}",
     }
+    if decided.retry is not None:
+        return await _admit_retry(database, decided, decided.retry, values)
     added = bool(await database.run(_ADMIT, **values, **_chain(decided.chain)))
     if added:
         await notify.send(database, (notify.WORK, ""), (notify.STATUS, decided.id))
+    return added
+
+
+# The lock keeps a purge away until the copy is committed. It is a statement of its own, because one that waits for the
+# lock does not see what the purge has committed.
+_HOLD_ORIGINAL = text("SELECT FROM work WHERE investigation = :original FOR NO KEY UPDATE")
+_ORIGINAL = text("""
+  WITH receipt AS (
+    SELECT FROM receipts
+    WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
+      AND (investigation = :id OR :just_created OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
+    FOR UPDATE
+  )
+  SELECT EXISTS (SELECT FROM receipt) AS is_proven,
+    cardinality(CAST(:stages AS text[])) = (
+      SELECT count(*) FROM stages
+      WHERE investigation = :original AND run = 0 AND name = ANY(CAST(:stages AS text[])) AND ended_at IS NOT NULL
+    ) AS is_complete
+""")
+_COPY = text("""
+  WITH added AS (
+    SELECT investigation, log_seq FROM work WHERE investigation = :id AND state = 'queued'
+  ), copies AS (
+    SELECT seq, row_number() OVER (ORDER BY seq) AS position FROM entries
+    WHERE investigation = :original AND run = 0
+      AND (stage = ANY(CAST(:stages AS text[])) OR (kind = 'RunbookRead' AND CAST(:from_stage AS text) IS NOT NULL))
+  ), log AS (
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque,
+      messages, model_calls, tool_calls, call_facts)
+    SELECT added.investigation, log_seq + position, at, 1, kind, version, run, stage, execution, body, opaque,
+      messages, model_calls, tool_calls, call_facts
+    FROM added, copies JOIN entries ON entries.investigation = :original AND entries.seq = copies.seq
+  ), their_stages AS (
+    INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome, message, lacks, cut_off)
+    SELECT added.investigation, run, name, started_at, ended_at, outcome, message, lacks, cut_off
+    FROM added, stages
+    WHERE stages.investigation = :original AND run = 0 AND name = ANY(CAST(:stages AS text[]))
+  ), their_executions AS (
+    INSERT INTO executions (investigation, id, run, stage, kind, index, parent, name, provider, strategy, started_at,
+      ended_at, outcome, error)
+    SELECT added.investigation, id, run, stage, kind, index, parent, name, provider, strategy, started_at, ended_at,
+      outcome, error
+    FROM added, executions
+    WHERE executions.investigation = :original AND run = 0 AND stage = ANY(CAST(:stages AS text[]))
+  ), their_results AS (
+    INSERT INTO tool_results (investigation, execution, call_id, whole)
+    SELECT added.investigation, execution, call_id, whole
+    FROM added, tool_results JOIN executions ON id = execution AND executions.investigation = :original
+    WHERE tool_results.investigation = :original AND run = 0 AND stage = ANY(CAST(:stages AS text[]))
+  ), linked AS (
+    UPDATE investigations
+    SET retry_of = :original, retry_stage = :from_stage,
+      copied_entries = CASE WHEN CAST(:from_stage AS text) IS NULL THEN 0
+        ELSE log_seq + (SELECT count(*) FROM copies) END,
+      alert_status = (SELECT alert_status FROM investigations WHERE id = :original)
+    FROM added WHERE id = added.investigation
+  ), original AS (
+    UPDATE work SET revision = revision + 1, stale = true, changed = tarsy_now()
+    FROM added WHERE work.investigation = :original
+  )
+  UPDATE work SET log_seq = work.log_seq + (SELECT count(*) FROM copies)
+  FROM added WHERE work.investigation = added.investigation
+""")
+# The numbers of copied executions are 0: no sum has the tokens and the cost of the original. Its entries are written
+# under the first claim, as the tool selection is.
+
+
+async def _admit_retry(
+    database: databases.Database, decided: admission.Admission, retry: admission.Retry, values: dict[str, Any]
+) -> bool:
+    """Admit an investigation that retries another one, with copies of the earlier stages, in one transaction.
+
+    It is refused without a receipt: whoever creates objects need not have the right to read the original's transcript.
+    """
+    copied = {
+        "id": values["id"],
+        "original": UUID(retry.original),
+        "stages": list(retry.copied_stages),
+        "from_stage": retry.from_stage,
+    }
+    chain = decided.chain
+    detail = {"retry_of": retry.original, "from_stage": retry.from_stage}
+    async with database.begin() as connection:
+        await connection.execute(_HOLD_ORIGINAL, {"original": copied["original"]})
+        proof = {name: values[name] for name in ("id", "namespace", "name", "receipt", "digest", "just_created")}
+        original = (
+            await connection.execute(_ORIGINAL, proof | {name: copied[name] for name in ("original", "stages")})
+        ).one()
+        if not original.is_proven:
+            chain = admission.Refusal(reason="RetryNotProven", message=UNPROVEN)
+        elif not original.is_complete:
+            message = "spec.retryOf: the transcript of the investigation was purged: create a new one"
+            chain = admission.Refusal(reason="NotRetriable", message=message)
+        values |= {"action": "retry", "detail": json.dumps(detail), **_chain(chain)}
+        added = (await connection.execute(_ADMIT, values)).first() is not None
+        if added:
+            await connection.execute(_COPY, copied)
+    if added:
+        await notify.send(database, (notify.WORK, ""), (notify.STATUS, decided.id), (notify.STATUS, retry.original))
     return added
 
 

@@ -150,7 +150,7 @@ class PgJournal:
 
 
 _FACTS = text("""
-  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_version,
+  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_version, copied_entries,
     CAST(chain AS text) AS chain
   FROM investigations WHERE id = :id
 """)
@@ -174,6 +174,8 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
             registry.apply(so_far, row.entry)
         except (nesting.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
+        if row.seq == facts.copied_entries:
+            so_far.forget_retries()
     if claim.run not in so_far.runs:
         raise snapshots.UnreadableError(f"the log does not have the question of run {claim.run}")
     return so_far

@@ -113,6 +113,8 @@ class Listed:
     """Whether its result is based on what agents inspected; None if there is no result."""
     duplicates: int
     previous: summaries.Previous | None
+    retry_of: summaries.RetryOf | None
+    retried_by: summaries.RetriedBy | None
     labels: Mapping[str, str]
     """The labels that identify the alert."""
     alert_summary: str
@@ -249,7 +251,7 @@ _KEYS: dict[Key, tuple[str, str]] = {
 _SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
-    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+{summaries.SELECT_RELATED},
     CAST(known.labels AS text) AS labels, known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
     known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
     CASE WHEN known.ending IS NULL THEN (
@@ -396,11 +398,17 @@ def _listed(row: Any) -> Listed:
         phase=phase,
         progress=phase_rules.progress(ends, stages=len(row.stage_names)),
         current_stage=running[0] if running and not row.ended_at else None,
-        previous=summaries.previous_from_row(row),
+        **summaries.related_from_row(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
         grounded=phase_rules.is_grounded(row.grounds),
         labels=json.loads(row.labels or "{}"),
-        stage_list=summaries.stage_list(row.stage_names, row.agent_names, stages, has_ended=row.ended_at is not None),
+        stage_list=summaries.stage_list(
+            row.stage_names,
+            row.agent_names,
+            stages,
+            has_ended=row.ended_at is not None,
+            retry_stage=row.retry_stage,
+        ),
     )
 
 

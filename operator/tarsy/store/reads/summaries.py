@@ -57,11 +57,31 @@ class ListedStage:
     started_at: datetime | None
     ended_at: datetime | None
     message: str
+    is_copy: bool = False
+    """Whether it ran in the investigation that this one runs again; its work is copied."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Previous:
     """The earlier investigation of the same alert, which ended without a result."""
+
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOf:
+    """The ended investigation that another one runs again."""
+
+    id: UUID
+    name: str
+    from_stage: str | None
+    """The first stage that runs again; None for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetriedBy:
+    """The newest investigation that runs another one again."""
 
     id: UUID
     name: str
@@ -120,6 +140,8 @@ class Summary:
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
     previous: Previous | None = None
+    retry_of: RetryOf | None = None
+    retried_by: RetriedBy | None = None
     target: str = ""
     """The subject of the alert, on one line."""
     retrying: tuple[str, ...] = ()
@@ -194,6 +216,14 @@ async def location(database: databases.Database, investigation: UUID, *, purging
     return Location(**rows[0]) if rows else None
 
 
+SELECT_RELATED = """
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    known.retry_of, (SELECT name FROM investigations AS original WHERE original.id = known.retry_of) AS retry_of_name,
+    known.retry_stage,
+    CAST((SELECT json_build_object('id', id, 'name', name) FROM investigations AS again
+      WHERE again.retry_of = known.id ORDER BY admitted_at DESC LIMIT 1) AS text) AS retried_by"""
+"""The columns of `related_from_row`; `known` is the row of the investigation."""
+
 SELECT_RETRYING = """
       coalesce(array_agg(retrying || to_char(retry_at AT TIME ZONE 'UTC',
         '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
@@ -214,7 +244,7 @@ SELECT_SUMMARIES = f"""
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status, known.target, CAST(known.labels AS text) AS labels,
     known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
-    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+{SELECT_RELATED},
     CASE WHEN runs.ended_at IS NULL THEN (
       SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
     ) END AS committed_at,
@@ -270,19 +300,26 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
     names = tuple(facts["stage_names"])
     built = (
         *("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name"),
+        *("retry_of", "retry_of_name", "retry_stage", "retried_by"),
         *("labels", "agent_names"),
     )
     return Summary(
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
         retrying=tuple(facts["retrying"]),
-        previous=previous_from_row(facts),
+        **related_from_row(facts),
         cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
         stages=tuple(stages[name] for name in names if name in stages),
         labels=json.loads(facts["labels"] or "{}"),
-        stage_list=stage_list(names, facts["agent_names"], stages, has_ended=facts["ended_at"] is not None),
+        stage_list=stage_list(
+            names,
+            facts["agent_names"],
+            stages,
+            has_ended=facts["ended_at"] is not None,
+            retry_stage=facts["retry_stage"],
+        ),
     )
 
 
@@ -298,17 +335,28 @@ class _Stage(Protocol):
 
 
 def stage_list(
-    names: Sequence[str], agent_names: str | None, stages: Mapping[str, _Stage], *, has_ended: bool
+    names: Sequence[str],
+    agent_names: str | None,
+    stages: Mapping[str, _Stage],
+    *,
+    has_ended: bool,
+    retry_stage: str | None,
 ) -> tuple[ListedStage, ...]:
     """Return all stages of a chain; `stages` are those that have begun or were skipped, `agent_names` is JSON.
 
-    `has_ended` is of the investigation.
+    `has_ended` is of the investigation. The stages before `retry_stage` are copies.
     """
     agents = dict(zip(names, json.loads(agent_names or "[]"), strict=False))
-    return tuple(_listed_stage(name, agents.get(name, ()), stages.get(name), has_ended=has_ended) for name in names)
+    copied = names[: names.index(retry_stage)] if retry_stage in names else ()
+    return tuple(
+        _listed_stage(name, agents.get(name, ()), stages.get(name), has_ended=has_ended, is_copy=name in copied)
+        for name in names
+    )
 
 
-def _listed_stage(name: str, agents: Iterable[str], stage: _Stage | None, *, has_ended: bool) -> ListedStage:
+def _listed_stage(
+    name: str, agents: Iterable[str], stage: _Stage | None, *, has_ended: bool, is_copy: bool
+) -> ListedStage:
     if stage is None:
         phase = phase_rules.stage_phase(None, has_begun=False, has_ended=has_ended)
         return ListedStage(name=name, agents=tuple(agents), phase=phase, started_at=None, ended_at=None, message="")
@@ -319,13 +367,21 @@ def _listed_stage(name: str, agents: Iterable[str], stage: _Stage | None, *, has
         started_at=stage.started_at,
         ended_at=stage.ended_at,
         message=stage.message[:STAGE_MESSAGE_MAX],
+        is_copy=is_copy,
     )
 
 
-def previous_from_row(facts: Mapping[str, Any]) -> Previous | None:
-    """Return the earlier investigation of the alert; None if there is none, or its row is gone."""
-    name = facts["previous_name"]
-    return None if name is None else Previous(id=facts["previous"], name=name)
+def related_from_row(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the related investigations; None for one that there is not, or whose row is gone."""
+    previous_name, original_name = facts["previous_name"], facts["retry_of_name"]
+    again = json.loads(facts["retried_by"] or "null")
+    return {
+        "previous": None if previous_name is None else Previous(id=facts["previous"], name=previous_name),
+        "retry_of": None
+        if original_name is None
+        else RetryOf(id=facts["retry_of"], name=original_name, from_stage=facts["retry_stage"]),
+        "retried_by": again and RetriedBy(id=UUID(again["id"]), name=again["name"]),
+    }
 
 
 def _stage(stored: str) -> StageSummary:
