@@ -205,3 +205,51 @@ async def test_unknown_investigation_has_no_index(database: databases.Database) 
         await traces.read_index(database, UUID(int=7))
     with pytest.raises(problems.Problem, match="there is no investigation"):
         await traces.read_matches(database, UUID(int=7), needle="any", after=0)
+
+
+async def test_events_stand_at_their_executions_in_order_of_commits(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started("one"), stories.started("two", index=1))
+    retried = entries.ModelRetried(
+        execution="one", turn=0, provider="p", model="m", attempt=1, error="busy", code="503", seconds=2.5
+    )
+    await journal.commit(retried, stories.answers("first", execution="two"))
+    await queue.let_leases_pass(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    compacted = entries.ContextCompacted(execution="one", turn=0, results=(), cut=(), tokens=9, limit=8)
+    away = entries.ServersAway(execution="two", servers=("k8s", "logs"))
+    await journal.commit(compacted, stories.fell_back("other"), away)
+
+    listed = await rows(database, identity)
+
+    notes = {
+        "one": [("retry", "503: busy"), ("resumed", "By claim 2, after a takeover or a rest")],
+        "two": [("resumed", "By claim 2, after a takeover or a rest"), ("servers_away", "k8s, logs")],
+    }
+    notes["one"] += [("compaction", "Results: 0 as a line, 0 cut"), ("fallback", "To other")]
+    for execution, expected in notes.items():
+        assert [(row.event, row.note) for row in listed if row.event and row.execution == execution] == expected
+    retry = next(row for row in listed if row.event == "retry")
+    assert retry.started_at
+    assert retry.ended_at
+    assert (retry.ended_at - retry.started_at).total_seconds() == retry.seconds == 2.5
+    failed = [row.event for row in await rows(database, identity, failed=True) if row.event]
+    assert failed == ["retry", "fallback", "servers_away"]
+    assert len({row.id for row in listed}) == len(listed)
+
+
+async def test_page_begins_at_the_row_that_is_named(database: databases.Database) -> None:
+    identity = await written(database, stories.commits(seed=7))
+    listed = await rows(database, identity)
+    tool = next(row for row in reversed(listed) if row.type == "tool")
+    place = listed.index(tool)
+
+    for name in (tool.id, f"{tool.execution}.{tool.tool_call_id}"):
+        page = await traces.read_index(database, identity, row=name, limit=3)
+        assert (page.offset, page.rows) == (place, listed[place : place + 3])
+    aligned = await traces.read_index(database, identity, row=tool.id, align=10)
+    assert aligned.offset == place - place % 10
+    by_entry = await traces.read_index(database, identity, row=f"entry-{tool.seq}", limit=1)
+    assert by_entry.rows[0].seq == tool.seq
+    assert (await traces.read_index(database, identity, row="no such row", offset=2)).offset == 2

@@ -282,7 +282,9 @@ async def test_filters_stand_in_the_address(page: playwright.Page, database: dat
 async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, database: databases.Database) -> None:
     identity = await written(database, large())
     requests: list[str] = []
+    responses: list[playwright.Response] = []
     page.on("request", lambda request: requests.append(request.url))
+    page.on("response", lambda response: responses.append(response) if "/trace" in response.url else None)
     await page.goto(f"/investigations/{identity}/trace")
     await playwright.expect(page.get_by_role("link", name="Model 1 google", exact=False).first).to_be_visible()
     elements = "document.querySelectorAll('*').length"
@@ -296,6 +298,8 @@ async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, dat
     fetched = [url for url in requests if "/rows?" in url]
     assert len(fetched) <= 3
     assert await page.evaluate(elements) < 5000
+    assert await page.locator("#trace-rows tr").count() < 600
+    assert sum([len(await response.body()) for response in responses]) < 500_000
     assert not [url for url in requests if "/trace/tool/" in url], "no payload is fetched that is not opened"
     await page.evaluate("scrollTo(0, 0)")
     await playwright.expect(page.get_by_role("link", name="Model 1 google", exact=False).first).to_be_visible()
@@ -320,6 +324,7 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     await playwright.expect(page.locator("#trace-found")).to_have_text("2 calls", timeout=20_000)
     await page.locator("#trace-matches").get_by_role("link", name=f"Tool {CALLS}").click()
     await playwright.expect(page.get_by_role("heading", name=f"Tool call {CALLS}")).to_be_visible()
+    assert await page.evaluate("CSS.highlights.get('needle').size") > 0
 
 
 async def test_without_a_script_there_are_pages_of_rows_and_of_calls(

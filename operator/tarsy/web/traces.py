@@ -62,10 +62,10 @@ def bar(row: views.IndexRow, index: views.Index) -> Bar | None:
     return Bar(x=round(min(after / span * AXIS, AXIS - width), 1), width=round(width, 1), after=after)
 
 
-def ticks(index: views.Index) -> list[float]:
-    """Return the seconds at the beginning of the time axis, at its quarters and at its end."""
+def ticks(index: views.Index) -> list[str]:
+    """Return the times at the beginning of the time axis, at its first quarter, its half and its end."""
     span = _between(index.begins_at, index.ends_at) if index.begins_at and index.ends_at else 0.0
-    return [span * quarter / 4 for quarter in range(5)]
+    return ["0", *(rendering.duration(span * part) if span else "" for part in (0.25, 0.5, 1))]
 
 
 def _between(start: datetime, end: datetime) -> float:

@@ -190,6 +190,7 @@ function showWaterfall(root) {
       panel.replaceChildren();
       merge(text);
       enableCall(panel);
+      highlight(panel, document.getElementById("trace-needle").value);
       panel.focus({ preventScroll: true });
     } catch (error) {
       notify(`The call cannot be loaded: ${error.message}`);
@@ -269,6 +270,30 @@ function showWaterfall(root) {
     };
     follow(root, upto, () => refresh().catch((error) => notify(`The rows cannot be loaded: ${error.message}`)), showWords);
   }
+}
+
+const MARKED = 1000; // places of the text that are marked
+
+/** Marks the places of a text, in any case, and shows the first; text nodes stay as they are. */
+function highlight(root, needle) {
+  if (!globalThis.Highlight) return;
+  const ranges = [];
+  const wanted = needle.toLowerCase();
+  const nodes = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  while (wanted.length > 1 && nodes.nextNode()) {
+    const text = nodes.currentNode.data.toLowerCase();
+    if (text.length !== nodes.currentNode.data.length) continue; // letters whose lower case is longer
+    for (let at = text.indexOf(wanted); at >= 0 && ranges.length < MARKED; at = text.indexOf(wanted, at + wanted.length)) {
+      const range = new Range();
+      range.setStart(nodes.currentNode, at);
+      range.setEnd(nodes.currentNode, at + wanted.length);
+      ranges.push(range);
+    }
+  }
+  CSS.highlights.set("needle", new Highlight(...ranges));
+  const first = ranges[0]?.startContainer.parentElement;
+  for (let details = first?.closest("details"); details; details = details.parentElement.closest("details")) details.open = true;
+  first?.scrollIntoView({ block: "nearest" });
 }
 
 /** Lets a call be copied and shown as JSON, which is fetched then. */
