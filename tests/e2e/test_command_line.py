@@ -44,6 +44,7 @@ async def world(
             "failed": model.HttpError(status=400),
             "cancelled": model.Hang(),
             "running": model.Hang(),
+            "late": model.Hang(),
         }
         return replies.get(turn.key.investigation.partition("/")[2], model.Answer(text=HOSTILE))
 
@@ -126,6 +127,15 @@ async def test_the_end_decides_the_exit_code(world: World) -> None:
         for command in ("wait", "watch"):
             ended = await run.run(command, name)
             assert ended.code == code, ended
+    late = manifests.chain("Late", name="late", activeDeadlineSeconds=1)
+    failing = manifests.stage("first", timeoutSeconds=1)
+    partly = manifests.chain("Partly", name="partly", stages=[failing, manifests.stage("analysis")])
+    await world.operator.apply(late, partly, manifests.investigation("late", alertType="Late"))
+    assert (await run.run("wait", "late")).code == 4
+    world.llm.script = lambda turn: model.Hang() if turn.key.stage == "first" else model.Answer(text="root cause")
+    await world.operator.apply(manifests.investigation("partly", alertType="Partly"))
+    ended = await run.run("wait", "partly")
+    assert (ended.code, ended.err.startswith("CompletedWithErrors: ")) == (0, True), ended
     async with run.started("watch", "later", "-o", "jsonl") as watching:
         assert watching.stderr
         assert watching.stdout

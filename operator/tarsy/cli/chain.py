@@ -27,10 +27,10 @@ def _names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 @command.command("list", help="List chains.", epilog="Examples:\n\n\b\n  tarsy chain list")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces.")
-@click.option("-l", "--selector", metavar="LABELS", help="Of chains with these labels.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="List the chains of all namespaces.")
+@click.option("-l", "--selector", metavar="LABELS", help="Only chains with these labels.")
 @formats.option("name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
 @sessions.connected
 def list_chains(
     *, session: sessions.Session, all_namespaces: bool, selector: str | None, form: str | None, no_headers: bool

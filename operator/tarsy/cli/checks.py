@@ -49,7 +49,7 @@ class Check(NamedTuple):
     help="Check again until nothing fails: for ever, or for such as 5m at most, then exit code 6.",
 )
 @formats.option("json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
 @sessions.connected
 def command(
     *,

@@ -49,6 +49,8 @@ def command(
     source = file or filename
     if (source is None) == (options["alert"] is None) or (file and filename):
         raise click.UsageError("give a FILE, - for standard input, or --alert TYPE with --data TEXT")
+    if watch and form and not dry_run:
+        raise click.UsageError("--watch cannot be used with -o: its output is lines for people")
     if source:
         if wrong := [f"--{name}" for name, value in options.items() if value is not None]:
             raise click.UsageError(f"{', '.join(wrong)} cannot be used with a file")

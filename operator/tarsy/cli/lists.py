@@ -44,25 +44,39 @@ SUMMARY_MAX = 60
     help="List investigations, newest first.",
     epilog="Examples:\n\n\b\n  tarsy list\n  tarsy list --phase Failed --since 1d -o wide",
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of all namespaces, from the cluster's objects.")
-@click.option("--phase", "phases", multiple=True, type=click.Choice(PHASES, case_sensitive=False), help="Several: or.")
-@click.option("--alert", metavar="TYPE", help="Of this alert type.")
-@click.option("--chain", metavar="NAME", help="Of this chain.")
-@click.option("--severity", metavar="WORD", help="Of alerts with this severity.")
-@click.option("--since", type=times.Moment(), metavar="TIME", help="Admitted since: 15m, 2d, or an RFC 3339 time.")
-@click.option("--search", metavar="WORDS", help="With these words in alert, analysis or summary.")
-@click.option("-l", "--selector", metavar="LABELS", help="Of objects with these labels.")
-@click.option("--field-selector", metavar="FIELDS", help="Of objects with spec.alertType, status.phase or so.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="List the objects of all namespaces.")
+@click.option(
+    "--phase",
+    "phases",
+    multiple=True,
+    type=click.Choice(PHASES, case_sensitive=False),
+    help="Only this phase; may be repeated.",
+)
+@click.option("--alert", metavar="TYPE", help="Only this alert type.")
+@click.option("--chain", metavar="NAME", help="Only this chain.")
+@click.option("--severity", metavar="WORD", help="Only alerts of this severity.")
+@click.option(
+    "--since", type=times.Moment(), metavar="TIME", help="Only those admitted since: 15m, 2d, or a time of RFC 3339."
+)
+@click.option("--search", metavar="WORDS", help="Only with these words in alert, analysis or summary.")
+@click.option("-l", "--selector", metavar="LABELS", help="Only objects with these labels.")
+@click.option(
+    "--field-selector",
+    metavar="FIELDS",
+    help="Only objects whose fields are so: spec.alertType, spec.fingerprint, status.phase, metadata.name.",
+)
 @click.option(
     "--sort-by",
     type=click.Choice([*SORTS, *(f"-{key}" for key in SORTS)]),
     metavar="KEY",
     help="age, ended, alert, chain, author or name; - before it reverses; else -age.",
 )
-@click.option("--limit", type=click.IntRange(min=0), default=25, show_default=True, help="0 is all, page by page.")
-@click.option("--cursor", metavar="TEXT", help="Go on where a list stopped.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=25, show_default=True, help="How many; 0 lists all, page by page."
+)
+@click.option("--cursor", metavar="TEXT", help="Go on where an earlier list stopped.")
 @formats.option("wide", "name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
 @sessions.connected
 def command(*, session: sessions.Session, form: str | None, no_headers: bool, **filters: Any) -> None:
     """List investigations."""

@@ -18,13 +18,13 @@ from tarsy.cli.client import session as sessions
 )
 @sessions.named
 @click.option("-f", "--follow", is_flag=True, help="Go on until the investigation has ended.")
-@click.option("--stage", metavar="NAME", help="Of this stage.")
-@click.option("--agent", metavar="NAME", help="Of this agent.")
-@click.option("--failed", is_flag=True, help="What has failed, and what failed agents said.")
-@click.option("--thinking", is_flag=True, help="Thoughts as well.")
-@click.option("--tools", is_flag=True, help="Results of tools as well.")
-@click.option("--since", type=times.Moment(), metavar="TIME", help="Since: 15m, 2d, or an RFC 3339 time.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N events alone.")
+@click.option("--stage", metavar="NAME", help="Only this stage.")
+@click.option("--agent", metavar="NAME", help="Only this agent.")
+@click.option("--failed", is_flag=True, help="Only what failed, and what agents said that failed.")
+@click.option("--thinking", is_flag=True, help="Print thoughts, too.")
+@click.option("--tools", is_flag=True, help="Print results of tools, too.")
+@click.option("--since", type=times.Moment(), metavar="TIME", help="Only since: 15m, 2d, or a time of RFC 3339.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N events.")
 @sessions.connected
 def command(
     *,

@@ -34,7 +34,7 @@ def details(session: sessions.Session, found: sessions.Reference) -> tuple[dict[
 )
 @sessions.named
 @formats.option("wide", "name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="With -o wide: without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="With -o wide: leave the line of column names out.")
 @sessions.connected
 def get(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
     """Show one."""
@@ -105,7 +105,7 @@ def description(view: dict[str, Any]) -> Iterator[str]:
 )
 @sessions.named
 @formats.option("wide", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
 @sessions.connected
 def events(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
     """Show the timeline."""

@@ -26,7 +26,7 @@ def command() -> None:
 )
 @click.argument("server", required=False, metavar="[SERVER]")
 @formats.option("json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Without the line of column names.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
 @sessions.connected
 def list_tools(*, session: sessions.Session, server: str | None, form: str | None, no_headers: bool) -> None:
     """List tools."""

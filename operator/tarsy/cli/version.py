@@ -12,7 +12,7 @@ from tarsy.cli.client import session as sessions
     help="Show the version of this program and of the kinds in the cluster.",
     epilog="Examples:\n\n\b\n  tarsy version --client",
 )
-@click.option("--client", is_flag=True, help="Of this program alone.")
+@click.option("--client", is_flag=True, help="Show that of this program alone.")
 @formats.option("json", "yaml")
 @sessions.connected
 def command(*, session: sessions.Session, client: bool, form: str | None) -> None:

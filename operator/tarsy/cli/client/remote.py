@@ -46,13 +46,17 @@ class API:
         *,
         token: Callable[[], str],
         hint: Callable[[], str] = lambda: "",
+        renew: Callable[[], bool] = lambda: False,
         is_local: bool = False,
     ) -> None:
         """`url` and `token` are called for each request, `hint` if the API does not know the caller.
 
+        `renew` makes `token` give another one if the API refuses one that it knew, and returns whether it could.
         `is_local`: `url` is of this machine, behind no proxy.
         """
         self._hint = hint
+        self._renew = renew
+        self._is_known = False
         self.url = url
         self._token = token
         import urllib.request  # here and below: it takes longer to import than the rest of a command
@@ -100,10 +104,15 @@ class API:
         try:
             response: http.client.HTTPResponse = self._opener.open(request, timeout=seconds)
         except urllib.error.HTTPError as error:
-            raise failure(error, hint=self._hint() if error.code == 401 else "") from error
+            with error:
+                if error.code == 401 and self._is_known and self._renew():
+                    self._is_known = False
+                    return self.open(method, path, body, headers=headers, **query)
+                raise failure(error, hint=self._hint() if error.code == 401 else "") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             raise failures.Unreachable(f"the API at {url} cannot be reached: {why}") from error
+        self._is_known = True
         return response
 
     def pages(self, path: str, items: str, *, after: int = 0, **query: Any) -> Iterator[tuple[list[Any], int]]:

@@ -100,15 +100,24 @@ class Session:
                 lambda: url,
                 token=lambda: self._token_or_none(is_local=is_local),
                 hint=lambda: self._without_token,
+                renew=self._renew,
                 is_local=is_local,
             )
         from tarsy.cli.client import port_forward
 
-        token = self.token
+        self.token  # noqa: B018 - without one no port is forwarded
         forward = port_forward.Forward(self.cluster, self.service_namespace)
         self._stack.callback(forward.close)
         forward.url()
-        return remote.API(forward.url, token=lambda: token, is_local=True)
+        return remote.API(forward.url, token=lambda: self.token, renew=self._renew, is_local=True)
+
+    def _renew(self) -> bool:
+        """Forget a token of the kubeconfig, which has expired; return whether the next one may be another."""
+        if self.token_file or os.environ.get("TARSY_TOKEN"):
+            return False
+        for name in ("token", "config"):
+            self.__dict__.pop(name, None)
+        return True
 
     def _token_or_none(self, *, is_local: bool) -> str:
         """Return the token; "" without one, for an operator that serves its own machine without tokens."""
@@ -238,11 +247,17 @@ def of_object(document: dict[str, Any]) -> Reference:
 
 
 _COMMON = (
-    click.option("--namespace", "-n", "namespace_option", metavar="NAMESPACE", help="Else the kubeconfig's."),
-    click.option("--kubeconfig", metavar="FILE", help="Else KUBECONFIG, else ~/.kube/config."),
+    click.option(
+        "--namespace", "-n", "namespace_option", metavar="NAMESPACE", help="The namespace; else the kubeconfig's."
+    ),
+    click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else that of KUBECONFIG, else ~/.kube/config."),
     click.option("--context", metavar="NAME", help="The kubeconfig's context; else its current one."),
-    click.option("--as", "user", metavar="USER", help="Impersonate USER in the cluster; the API is not asked then."),
-    click.option("--as-group", "groups", multiple=True, metavar="GROUP", help="Impersonate a group."),
+    click.option(
+        "--as", "user", metavar="USER", help="The user to impersonate in the cluster; the API is not asked then."
+    ),
+    click.option(
+        "--as-group", "groups", multiple=True, metavar="GROUP", help="A group to impersonate; may be repeated."
+    ),
 )
 _API = (
     click.option(
