@@ -5,6 +5,7 @@ The earlier stages are not run again: their part of the log is copied (`store.in
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,26 +69,28 @@ def check(original: admission.Original, *, from_stage: str | None, is_chain_curr
     return admission.Retry(original=original.id, from_stage=from_stage, copied_stages=copied_stages)
 
 
-def retriable_stages(original: admission.Original) -> list[str]:
-    """Return the stages from which the investigation can be run again with its own chain, in order.
+def retriable_stages(names: Sequence[str], outcomes: Mapping[str, str], *, stops_after_failure: bool) -> list[str]:
+    """Return the stages from which an investigation can be run again with its own chain, in order.
 
-    All earlier stages have ended by themselves. With failurePolicy Stop none of them has failed.
+    `names` are all stages, `outcomes` are those of the stages that have ended by themselves: all stages before a
+    retriable one have. If the chain `stops_after_failure`, none of them has failed.
     """
-    if original.chain is None:
-        return []
     stages = []
-    for stage in original.chain.spec.stages:
-        stages.append(stage.name)
-        outcome = original.stage_outcomes.get(stage.name)
-        if outcome in (None, "Skipped") or (outcome in _FAILURES and original.chain.spec.failure_policy == "Stop"):
+    for name in names:
+        stages.append(name)
+        outcome = outcomes.get(name)
+        if outcome in (None, "Skipped") or (outcome in _FAILURES and stops_after_failure):
             break
     return stages
 
 
 def _earlier_stages(original: admission.Original, from_stage: str) -> tuple[str, ...]:
-    stages = retriable_stages(original)
+    spec = original.chain.spec if original.chain else None
+    names = [stage.name for stage in spec.stages] if spec else []
+    stages = retriable_stages(
+        names, original.stage_outcomes, stops_after_failure=bool(spec and spec.failure_policy == "Stop")
+    )
     if from_stage not in stages:
-        names = [stage.name for stage in original.chain.spec.stages] if original.chain else []
         why = f"stage '{from_stage}' is not in its chain"
         if from_stage in names:
             why = f"stage '{from_stage}' needs the result of stage '{stages[-1]}', which has none"

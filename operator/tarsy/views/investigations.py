@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import RootModel, WithJsonSchema
 
+from tarsy.ingest import retries
 from tarsy.resources import chains, schema
 from tarsy.store.reads import phase_rules, summaries, transcript_pages
 from tarsy.transcript import entries
@@ -110,6 +111,8 @@ class Facts(rows.Row):
     thinking_tokens: int
     llm_calls: int
     tool_calls: int
+    retriable_stages: list[str]
+    """The stages from which it can be run again; empty if it has not ended, or had no chain."""
     runs: list[Run]
     """Its own run, then the questions."""
 
@@ -164,9 +167,19 @@ def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
             "runbook_url": details.runbook_url,
             "mcp": details.mcp and details.mcp.model_dump(mode="json", exclude_none=True),
             "chain": None if details.chain is None else ChainSpec(base.masked(details.chain, mask)),
+            "retriable_stages": _retriable_stages(details),
             "runs": details.runs,
         }
     )
+
+
+def _retriable_stages(details: summaries.Details) -> list[str]:
+    summary = details.summary
+    if summary.ended_at is None or details.chain is None:
+        return []
+    outcomes = {stage.name: stage.outcome for stage in summary.stages if stage.outcome and not stage.cut_off}
+    stops = details.chain.get("failurePolicy") == "Stop"
+    return retries.retriable_stages(summary.stage_names, outcomes, stops_after_failure=stops)
 
 
 def investigation(
