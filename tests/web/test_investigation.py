@@ -197,3 +197,33 @@ async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: p
     await page.get_by_role("button", name="Ask", exact=True).click()
     await playwright.expect(page.locator("#ask-error")).to_contain_text("its object was deleted")
     await playwright.expect(field).to_have_value("Again?")
+
+
+async def test_ended_investigation_is_run_again_from_a_stage_on(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    await commit(writing, [*collection(), *joined("All agree [tool 0.0]."), *analysis("Limit of 64Mi [tool 0.0].")])
+    await page.goto(f"/investigations/{identity}")
+
+    await page.get_by_role("button", name="Retry").click()
+    dialog = page.get_by_role("dialog")
+    await playwright.expect(dialog).to_be_visible()
+    begin = dialog.get_by_label("Begin with")
+    assert await begin.locator("option").all_inner_texts() == [
+        "all stages, by the chain as it was",
+        "all stages, by the chain as it is now",
+        "stage 2: analysis",
+    ]
+    await browsers.look(page, "investigation-retry")
+    await begin.select_option(label="all stages, by the chain as it is now")
+    await dialog.get_by_role("button", name="Run it again").click()
+    await playwright.expect(dialog.get_by_role("alert")).to_contain_text("No chain is named 'pod-crash'")
+    await begin.select_option(label="stage 2: analysis")
+    await dialog.get_by_role("button", name="Run it again").click()
+
+    await playwright.expect(page.locator("#head")).to_contain_text("web-crash from stage analysis")
+    await playwright.expect(page.locator("#stage-data-collection-head")).to_contain_text("Copied")
+    await playwright.expect(page.locator("#agents-data-collection > article")).to_have_count(3)
+    await playwright.expect(page.locator("#head")).to_contain_text("1 of 2 stages completed")
+    await browsers.look(page, "investigation-retried")
+    await page.locator("#head").get_by_role("link", name="web-crash").click()
+    await playwright.expect(page.locator("#head")).to_contain_text("web-crash-retry-")

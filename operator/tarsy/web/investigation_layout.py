@@ -105,6 +105,8 @@ class Stage:
     waiting: list[str]
     """The names of the agents that have not started."""
     synthesis: list[Card]
+    is_copy: bool
+    """Whether its work is copied from the investigation that this one runs again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,6 +327,7 @@ def _stage(
         agents=running,
         waiting=[] if has_ended else [agent for index, agent in enumerate(agents) if index not in started],
         synthesis=[card for card in cards if card.execution.kind == "synthesis"],
+        is_copy=any(progress.copied for progress in shown.stage_progress if progress.name == name),
     )
 
 

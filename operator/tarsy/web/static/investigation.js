@@ -191,6 +191,7 @@ function shown() {
   const isEnded = head.ended === "true";
   byId("cancel").hidden = isEnded;
   byId("cancel").disabled = head.phase === "Cancelling";
+  byId("retry").hidden = !isEnded;
   followButton.hidden = isEnded && position().openQuestion !== "true";
   if (stream && isEnded && byId("live-state").textContent === "Live") state("");
   const takes = position().takesQuestions === "true";
@@ -228,6 +229,24 @@ byId("cancel-yes").addEventListener("click", (event) =>
     refresh();
   }),
 );
+
+const retryDialog = byId("retry-dialog");
+byId("retry").addEventListener("click", () => {
+  byId("retry-error").textContent = "";
+  retryDialog.showModal();
+});
+byId("retry-no").addEventListener("click", () => retryDialog.close());
+byId("retry-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act(byId("retry-yes"), "retry-error", async () => {
+    const chosen = byId("retry-from").value;
+    let request = {};
+    if (chosen === "current") request = { chain: "current" };
+    else if (chosen) request = { fromStage: chosen.slice("stage:".length) };
+    const answer = await send("POST", `${api}/retry`, request);
+    location.assign(`/investigations/${answer.id}`);
+  });
+});
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
