@@ -50,6 +50,11 @@ class _Shell:
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
 
+    @property
+    def api(self) -> str:
+        """The address of the API and the pages."""
+        return self._environment["TARSY_API"]
+
     def kubectl(self, *arguments: str) -> str:
         command = ["kubectl", *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
@@ -94,8 +99,12 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
     _report(shell, name, status)
     if keep:
         print(
-            "\nEverything goes on until 'make local-down'. To look around:\n\n  . .demo/env\n  kubectl get inv\n"
-            f"  tarsy open {name}        # the page of this investigation, in a browser"
+            f"\nEverything goes on until 'make local-down'. The pages are at {shell.api}/. To look around:\n\n"
+            "  . .demo/env\n"
+            "  tarsy open                # signs your browser in, and shows all investigations\n"
+            f"  tarsy open {name}\n"
+            "  tarsy open --no-browser   # prints an address that signs in a browser of this machine, once\n"
+            "  kubectl get inv"
         )
     return 0 if status["phase"] == "Completed" else 1
 

@@ -34,19 +34,20 @@ SCRIPTED_MODEL_KEY = "SCRIPTED_MODEL_KEY"  # the variable that its key is in
 _ACCOUNTS = """
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: tarsy-reader}
+metadata: {name: tarsy-user}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: tarsy-reader}
+metadata: {name: tarsy-user}
 rules:
-- {apiGroups: [tarsy.dev], resources: [alertinvestigations, agentchains], verbs: [get, list]}
+- {apiGroups: [tarsy.dev], resources: [agentchains], verbs: [get, list]}
+- {apiGroups: [tarsy.dev], resources: [alertinvestigations], verbs: [get, list, create, update]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: tarsy-reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tarsy-reader}
-subjects: [{kind: ServiceAccount, name: tarsy-reader, namespace: tarsy}]
+metadata: {name: tarsy-user}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tarsy-user}
+subjects: [{kind: ServiceAccount, name: tarsy-user, namespace: tarsy}]
 """
 
 
@@ -109,7 +110,7 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
             "DATABASE_URL": url,
             "TARSY_CONFIG": str(config),
             "TARSY_WEBHOOK_TOKEN": secrets.token_urlsafe(24),
-            "TARSY_TOKEN": _token(plane, "tarsy-reader"),
+            "TARSY_TOKEN": _token(plane, "tarsy-user"),
             "TARSY_API": API,
             SCRIPTED_MODEL_KEY: "any",
             "PATH": str(_link_programs(folder / "bin")),

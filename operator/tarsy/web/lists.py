@@ -28,6 +28,8 @@ CARDS_MAX = 10
 _STATE = ("namespace", "phase", "alert_type", "chain", "author", "fingerprint", "severity", "name", "grounded")
 _PARAMETERS = (*_STATE, "since", "until", "q", "sort", "limit")
 """The parameters of the list, but the cursor."""
+SUGGESTED_MAX = 50
+"""Values that a filter suggests."""
 SORTS = {
     "-admitted_at": "Newest first",
     "admitted_at": "Oldest first",
@@ -71,6 +73,11 @@ class ListPage:
     """The address of the next page."""
     first: str | None
     """The address of the first page; None if this is it."""
+
+    def suggested(self, field: str) -> list[str]:
+        """Return the values of a field in the rows of the page, which its filter suggests."""
+        values = {getattr(row, field) for row in [*self.active, *(self.history or [])]}
+        return sorted(filter(None, values))[:SUGGESTED_MAX]
 
     @property
     def is_empty(self) -> bool:

@@ -279,6 +279,18 @@ document.addEventListener("click", (event) => {
   location.hash = name;
 });
 
+// A link to an event leads into a stage that is folded.
+function reveal() {
+  const target = location.hash && byId(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let element = target.closest("details"); element; element = element.parentElement?.closest("details")) {
+    element.open = true;
+  }
+  target.scrollIntoView({ block: "nearest" });
+}
+addEventListener("hashchange", reveal);
+reveal();
+
 // More of a long timeline comes to this page.
 document.addEventListener("click", (event) => {
   if (!event.target.closest("#more a")) return;

@@ -39,6 +39,15 @@ export function notify(text) {
 
 const sources = new WeakMap();
 
+const FOCUSABLE = "a[href], button, summary, input, select, textarea, [tabindex]";
+
+/** Replaces an element; what has the keyboard's focus within it hands that to its like in the new one. */
+function replaceKeepingFocus(present, element) {
+  const index = [...present.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+  present.replaceWith(element);
+  if (index >= 0) element.querySelectorAll(FOCUSABLE)[index]?.focus({ preventScroll: true });
+}
+
 /** Replaces, or adds, the elements of `html` that have an id: what stands in the page under that id gives way, unless
  *  the new one is the same, or has `data-keep`. A new element goes to the end of the element that its `data-into`
  *  names. Returns the elements that were put in. */
@@ -54,7 +63,7 @@ export function merge(html) {
     elements.push(element);
     if (present) {
       const wasOpen = [...present.querySelectorAll("details[open][id]")].map((details) => details.id);
-      present.replaceWith(element);
+      replaceKeepingFocus(present, element);
       for (const id of wasOpen) document.getElementById(id)?.setAttribute("open", "");
     } else {
       document.getElementById(element.dataset.into)?.append(element);

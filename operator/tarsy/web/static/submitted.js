@@ -22,14 +22,24 @@ async function load() {
   isStale = false;
   try {
     const response = await fetch(`/submitted/${encodeURIComponent(id)}/state`);
-    if (response.ok) merge(await response.text());
-    else connection.textContent = `This page cannot be updated (${response.status}): load it again.`;
+    if (response.ok) {
+      merge(await response.text());
+      announce();
+    } else connection.textContent = `This page cannot be updated (${response.status}): load it again.`;
   } catch {
     connection.textContent = "Disconnected: trying again.";
   }
   isLoading = false;
   if (hasEnded()) stream?.end();
   else if (isStale) change();
+}
+
+/** Says the heading and the step to those who hear the page, when one of them is new. */
+function announce() {
+  const announcement = document.getElementById("announcement");
+  const texts = [...document.querySelectorAll("#state > h1, #state > p > strong")].map((element) => element.textContent);
+  const text = texts.join(" ");
+  if (announcement.textContent !== text) announcement.textContent = text;
 }
 
 function change() {
