@@ -96,7 +96,7 @@ class Rows:
         query = parse.urlencode(self.parameters | {name: str(value) for name, value in parameters.items()})
         return f"/investigations/{self.target.id}/trace" + (f"?{query}" if query else "")
 
-    def found(self, index: views.Index) -> views.IndexRow | None:
+    def named_row(self, index: views.Index) -> views.IndexRow | None:
         """Return the row that the request names, if the index has it."""
         names = ((row, (row.id, f"entry-{row.seq}", f"{row.execution}.{row.tool_call_id}")) for row in index.rows)
         return next((row for row, own in names if self.row in own), None)
@@ -146,7 +146,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             target=rows.target,
             rows=rows,
             index=index,
-            found=rows.found(index),
+            named_row=rows.named_row(index),
             shown=shown,
             phase=shown and _phase(shown, rows.run),
             parts=[
@@ -163,10 +163,10 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
         """Show the waterfall; with a row of another run, that run."""
         index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
-        if rows.row and rows.run == 0 and not rows.found(index):
+        if rows.row and rows.run == 0 and not rows.named_row(index):
             index_of_all = await traces.read_index(database, rows.target.id, row=rows.row, limit=1)
-            if found := rows.found(index_of_all):
-                rows = replace(rows, run=found.run)
+            if named_row := rows.named_row(index_of_all):
+                rows = replace(rows, run=named_row.run)
                 index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
         shown = await reads.read(database, rows.target.id, mask=services.mask)
         return await asyncio.to_thread(render, request, "trace.html", rows, index, shown)

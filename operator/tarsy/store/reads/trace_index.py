@@ -154,7 +154,8 @@ _INDEX = text(f"""
       END AS facts
     FROM entries WHERE investigation = :id AND seq <= :upto AND {visibility.VISIBLE_BY_ID}
   ), numbered AS (
-    SELECT *, sum(model_calls) OVER earlier - model_calls AS asked, sum(tool_calls) OVER earlier - tool_calls AS called,
+    SELECT *, sum(model_calls) OVER earlier - model_calls AS models_before,
+      sum(tool_calls) OVER earlier - tool_calls AS tools_before,
       min(seq) FILTER (WHERE kind IN ('StageStarted', 'StageEnded', 'ExecutionStarted'))
         OVER (PARTITION BY run, stage) AS stage_seq,
       max(at) FILTER (WHERE kind = 'Answered') OVER of_execution AS answered_at,
@@ -181,7 +182,7 @@ _INDEX = text(f"""
     GROUP BY of_run.run, of_run.stage, stage_seq
   ), call_rows AS (
     SELECT of_run.*, fact, ordinal, CASE WHEN model_calls > 0 THEN 'llm' ELSE 'tool' END AS type,
-      CASE WHEN model_calls > 0 THEN asked ELSE called END + ordinal AS n, agents.name AS execution_name,
+      CASE WHEN model_calls > 0 THEN models_before ELSE tools_before END + ordinal AS n, agents.name AS execution_name,
       agents.kind <> 'agent' AS is_late, agents.index, agents.seq AS execution_seq
     FROM of_run
     CROSS JOIN LATERAL json_array_elements(facts) WITH ORDINALITY AS listed(fact, ordinal)
@@ -196,68 +197,68 @@ _INDEX = text(f"""
     ) AS listed(fact)
     LEFT JOIN agents ON agents.id = of_run.execution
     WHERE fact IS NOT NULL
-  ), wanted_events AS (
+  ), filtered_events AS (
     SELECT * FROM event_rows
     WHERE (NOT CAST(:failed AS boolean) OR event NOT IN ('resumed', 'compaction'))
       AND strpos(lower(concat_ws(' ', event, fact ->> 'name', execution_name, stage, fact ->> 'code')),
         lower(CAST(:name AS text))) > 0
-  ), wanted_calls AS (
+  ), filtered_calls AS (
     SELECT * FROM call_rows
     WHERE (NOT CAST(:failed AS boolean) OR fact ->> 'failed' = 'true')
       AND strpos(lower(concat_ws(' ', fact ->> 'name', execution_name, stage, fact ->> 'failure', fact ->> 'code')),
         lower(CAST(:name AS text))) > 0
-  ), wanted_agents AS (
+  ), filtered_agents AS (
     SELECT * FROM agents
-    WHERE id IN (SELECT execution FROM wanted_calls UNION ALL SELECT execution FROM wanted_events) OR (
+    WHERE id IN (SELECT execution FROM filtered_calls UNION ALL SELECT execution FROM filtered_events) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
       AND strpos(lower(concat_ws(' ', name, stage)), lower(CAST(:name AS text))) > 0)
-  ), wanted_stages AS (
-    SELECT stage_rows.*, taken.* FROM stage_rows
+  ), filtered_stages AS (
+    SELECT stage_rows.*, usage.* FROM stage_rows
     LEFT JOIN LATERAL (
       SELECT sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
         sum(thinking_tokens) AS thinking_tokens, sum(total_tokens) AS total_tokens, sum(cost) AS cost
       FROM agents WHERE agents.run = stage_rows.run AND agents.stage = stage_rows.stage
-    ) AS taken ON true
-    WHERE (run, stage) IN (SELECT run, stage FROM wanted_agents UNION ALL SELECT run, stage FROM wanted_events) OR (
+    ) AS usage ON true
+    WHERE (run, stage) IN (SELECT run, stage FROM filtered_agents UNION ALL SELECT run, stage FROM filtered_events) OR (
       (NOT CAST(:failed AS boolean) OR (end_at IS NOT NULL AND outcome IN {_FAILED}))
       AND strpos(lower(stage), lower(CAST(:name AS text))) > 0)
-  ), wanted AS (
+  ), filtered AS (
     SELECT concat('stage-', stage) AS id, 'stage' AS type, CAST(NULL AS bigint) AS n, stage_seq AS seq, run, stage,
       '' AS execution, '' AS execution_name, at, end_at, CASE WHEN end_at IS NOT NULL THEN outcome END AS outcome,
       CAST(NULL AS timestamptz) AS answered_at,
       json_build_object('name', stage, 'input_tokens', input_tokens, 'output_tokens', output_tokens,
         'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost) AS fact, 0 AS call_count,
       stage_seq, false AS is_late, -1 AS index, 0 AS execution_seq, 0 AS level, 0 AS ordinal
-    FROM wanted_stages
+    FROM filtered_stages
     UNION ALL
     SELECT concat('execution-', id), 'execution', CAST(NULL AS bigint), seq, run, stage, id, name, at,
       end_at, CASE WHEN end_at IS NOT NULL THEN outcome END, CAST(NULL AS timestamptz),
       json_build_object('name', name, 'input_tokens', input_tokens, 'output_tokens', output_tokens,
         'thinking_tokens', thinking_tokens, 'total_tokens', total_tokens, 'cost', cost), iterations + tool_calls,
       stage_seq, kind <> 'agent', index, seq, 1, 0
-    FROM wanted_agents
+    FROM filtered_agents
     UNION ALL
     SELECT concat(type, '-', n), type, n, seq, run, stage, execution,
       coalesce(execution_name, ''), at, at, NULL, answered_at, fact, 0,
       stage_seq, is_late, index, execution_seq, 2, ordinal
-    FROM wanted_calls
+    FROM filtered_calls
     UNION ALL
     SELECT concat('event-', seq, '-', event), 'event', NULL, seq, run, stage, execution,
       coalesce(execution_name, ''), at, at, NULL, NULL, fact, 0,
       stage_seq, coalesce(is_late, stage = ''), coalesce(index, CASE stage WHEN '' THEN {_LAST} ELSE -1 END),
       coalesce(execution_seq, 0), 2, CASE event WHEN 'resumed' THEN 0 ELSE {_LAST} END
-    FROM wanted_events
+    FROM filtered_events
   ), ranked AS MATERIALIZED (
     SELECT *,
       row_number() OVER (ORDER BY run, stage_seq, is_late, index, execution_seq, level, seq, ordinal) - 1 AS place
-    FROM wanted
+    FROM filtered
   ), first_row AS (
     SELECT coalesce((
       SELECT min(place) / :align * :align FROM ranked
       WHERE :row <> '' AND :row IN (id, concat('entry-', seq), concat(execution, '.', fact ->> 'id'))
     ), :offset) AS first_place
   )
-  SELECT total, first_place, begins_at, ends_at, model_call_count, tool_call_count, failed_call_count, usage.*, page.*,
+  SELECT total, first_place, begins_at, ends_at, model_call_count, tool_call_count, failed_call_count, totals.*, page.*,
     (SELECT count(*) FROM runs WHERE runs.investigation = :id) AS run_count,
     (SELECT state = 'ended' FROM work WHERE work.investigation = :id) AS ended
   FROM (SELECT count(*) AS total FROM ranked) AS counted
@@ -270,7 +271,7 @@ _INDEX = text(f"""
   CROSS JOIN (SELECT count(*) AS failed_call_count FROM call_rows WHERE fact ->> 'failed' = 'true') AS failures
   CROSS JOIN (
     SELECT coalesce(sum(total_tokens), 0) AS all_tokens, sum(cost) AS whole_cost FROM agents
-  ) AS usage
+  ) AS totals
   LEFT JOIN LATERAL (
     SELECT id, type, n, seq, run, stage, execution, execution_name, at, end_at, outcome, answered_at,
       CAST(fact AS text) AS fact, call_count, place
@@ -308,9 +309,9 @@ async def page(
         row=row,
         align=align,
     )
-    listed = await asyncio.to_thread(lambda: [_from_row(row) for row in rows if row.type is not None])
+    index_rows = await asyncio.to_thread(lambda: [_from_row(row) for row in rows if row.type is not None])
     return Page(
-        rows=listed,
+        rows=index_rows,
         total=rows[0].total,
         offset=rows[0].first_place,
         upto=upto,
@@ -408,33 +409,33 @@ def _text(fact: Mapping[str, Any], name: str) -> str | None:
 
 _SEARCHED = text(f"""
   WITH following AS MATERIALIZED (
-    SELECT seq, model_calls, tool_calls, asked, called, sum(bytes) OVER (ORDER BY seq) AS bytes,
+    SELECT seq, model_calls, tool_calls, models_before, tools_before, sum(bytes) OVER (ORDER BY seq) AS bytes,
       row_number() OVER (ORDER BY seq) AS place
     FROM (
       SELECT seq, model_calls, tool_calls, pg_column_size(body) AS bytes,
-        sum(model_calls) OVER (ORDER BY seq) - model_calls AS asked,
-        sum(tool_calls) OVER (ORDER BY seq) - tool_calls AS called
+        sum(model_calls) OVER (ORDER BY seq) - model_calls AS models_before,
+        sum(tool_calls) OVER (ORDER BY seq) - tool_calls AS tools_before
       FROM entries WHERE investigation = :id AND {visibility.VISIBLE_BY_ID}
     ) AS sized
     WHERE seq > :after AND model_calls + tool_calls > 0
-  ), taken AS (
+  ), searched AS (
     SELECT * FROM following WHERE place = 1 OR (bytes <= :bytes AND place <= :rows)
   )
-  SELECT taken.seq, taken.model_calls, taken.tool_calls, taken.asked, taken.called,
-    EXISTS (SELECT FROM following WHERE seq > (SELECT max(seq) FROM taken)) AS more,
+  SELECT searched.seq, searched.model_calls, searched.tool_calls, searched.models_before, searched.tools_before,
+    EXISTS (SELECT FROM following WHERE seq > (SELECT max(seq) FROM searched)) AS more,
     CASE
-      WHEN taken.model_calls > 0
+      WHEN searched.model_calls > 0
         THEN ARRAY[CAST(strpos(lower(CAST(body AS text)), lower(CAST(:needle AS text))) > 0 AS boolean)]
       WHEN strpos(lower(CAST(body AS text)), lower(CAST(:needle AS text))) = 0 THEN ARRAY[]::boolean[]
       ELSE ARRAY(
         SELECT strpos(lower(CAST(tool_run AS text)), lower(CAST(:needle AS text))) > 0
         FROM json_array_elements(CASE json_typeof(body -> 'runs') WHEN 'array' THEN body -> 'runs' ELSE '[]' END)
-          WITH ORDINALITY AS listed(tool_run, ordinal)
+          WITH ORDINALITY AS runs(tool_run, ordinal)
         ORDER BY ordinal)
     END AS hits
-  FROM taken JOIN entries ON investigation = :id AND entries.seq = taken.seq
+  FROM searched JOIN entries ON investigation = :id AND entries.seq = searched.seq
   WHERE {visibility.VISIBLE_BY_ID}
-  ORDER BY taken.seq
+  ORDER BY searched.seq
 """)  # noqa: S608 - our own text
 
 SEARCHED_BYTES = 4 * 1024 * 1024
@@ -465,9 +466,9 @@ async def search(database: databases.Database, investigation: UUID, *, needle: s
         rows=SEARCHED_ENTRIES,
     )
     return Search(
-        model_call_numbers=[int(row.asked) + 1 for row in rows if row.model_calls and any(row.hits)],
+        model_call_numbers=[int(row.models_before) + 1 for row in rows if row.model_calls and any(row.hits)],
         tool_call_numbers=[
-            int(row.called) + place
+            int(row.tools_before) + place
             for row in rows
             if not row.model_calls
             for place, hit in enumerate(row.hits, 1)

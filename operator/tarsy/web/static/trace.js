@@ -23,20 +23,26 @@ if (trace) {
   enableCall(document);
 }
 
-/** Follows the log, and calls `refresh` within a second of a commit. */
+/** Follows the log, and calls `refresh` a second after a commit, one call at a time. */
 function follow(root, lastId, refresh, show = () => {}) {
-  let timer = null;
+  let isDue = false;
+  let isBusy = false;
+  const plan = async () => {
+    isDue = true;
+    if (isBusy) return;
+    isBusy = true;
+    while (isDue) {
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      isDue = false;
+      await refresh();
+    }
+    isBusy = false;
+  };
   new Stream(`${root.dataset.api}/events`, {
     lastId,
     on: {
-      event: (_, id) => {
-        if (!id || timer) return;
-        timer = setTimeout(async () => {
-          timer = null;
-          await refresh();
-        }, 1000);
-      },
-      "catchup.overflow": refresh,
+      event: (_, id) => id && plan(),
+      "catchup.overflow": plan,
       state: (state) => show({ connected: "live", disconnected: "disconnected, trying again", ended: "ended" }[state]),
     },
   });
