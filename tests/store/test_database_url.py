@@ -194,7 +194,7 @@ def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgre
         database=migrated_url.rpartition("/")[2],
     )
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": migrated_url})
-    told = "The database's schema is of a newer version, 9999, and serves this one, too: nothing was changed.\n"
+    told = "The database has the newer schema 9999, which supports this version: nothing was changed.\n"
     assert (result.exit_code, result.output) == (0, told)
 
 

@@ -1,4 +1,4 @@
-"""`tarsy chain`: chains in files. What it takes to read them is imported when they are read."""
+"""The command `tarsy chain`: chains in files. Subcommands import the modules that they need, to start quickly."""
 
 from __future__ import annotations
 
@@ -138,15 +138,15 @@ def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Probl
     type=FILES,
     envvar="TARSY_CONFIG",
     show_envvar=True,
-    help="The platform file that they refer to; what is built in where none is given.",
+    help="The platform file that they refer to; by default the built-in platform.",
 )
 def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
-    """Check the AgentChains in files: file, line, what is wrong, what there is. 1 if anything is wrong.
+    """Check the AgentChains in files. Print the file, the line, the problem and the valid names; exit with 1 if any.
 
-    No cluster is asked: whether another chain there has the same alert type is not known here. Nor are the variables
-    of the platform file looked at.
+    The cluster is not contacted, so a conflict with a chain in it is not detected. The variables of the platform file
+    need not be set.
     """
-    from tarsy.config.check import lint as linter
+    from tarsy.config.check import lint as chain_lint
     from tarsy.config.load import loader
 
     try:
@@ -154,42 +154,48 @@ def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
     except loader.ConfigError as error:
         raise click.ClickException(f"the platform file is wrong:\n{error}") from error
     documents, problems = _read(paths)
-    problems += linter.problems(documents, platform=platform)
+    problems += chain_lint.problems(documents, platform=platform)
     if problems:
         raise click.ClickException("\n".join(map(str, sorted(problems))))
     click.echo(f"{_counted(documents, 'document')} in {_counted(set(paths), 'file')}: nothing is wrong.")
 
 
-def _counted(things: Sized, noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+def _counted(members: Sized, noun: str) -> str:
+    return f"{len(members)} {noun}{'' if len(members) == 1 else 's'}"
 
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy chain convert tarsy.yaml -o converted")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILES)
-@click.option("-o", "--output", required=True, type=FILES, help="The directory to write to; nothing there is replaced.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=FILES,
+    help="The directory for the new files; existing files are not replaced.",
+)
 def convert(*, paths: tuple[Path, ...], output: Path) -> None:
-    """Turn TARSy's former agents.yaml, tarsy.yaml and llm-providers.yaml into manifests of chains and a platform file.
+    """Convert TARSy's former agents.yaml, tarsy.yaml and llm-providers.yaml into a platform file and chains.
 
-    What has no place in them is named. 1, and nothing written, if anything is wrong.
+    Settings without a counterpart are listed. If there is a problem, nothing is written, and the exit code is 1.
     """
-    from tarsy.cli.former import convert as converter
+    from tarsy.cli.former import convert as convert_former
     from tarsy.resources import files
 
     documents, problems = _read(paths)
     if problems:
         raise click.ClickException("\n".join(map(str, problems)))
     try:
-        made = converter.convert(documents)
+        converted = convert_former.convert(documents)
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
-    for note in made.notes:
+    for note in converted.notes:
         click.echo(note, err=True)
-    taken = [str(output / name) for name in made.texts if (output / name).exists()]
-    if taken:
-        raise click.ClickException(f"there already, and not replaced: {', '.join(taken)}")
+    existing = [str(output / name) for name in converted.texts if (output / name).exists()]
+    if existing:
+        raise click.ClickException(f"existing files are not replaced: {', '.join(existing)}")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        for name, text in made.texts.items():
+        for name, text in converted.texts.items():
             (output / name).write_text(text, encoding="utf-8")
             click.echo(output / name)
     except OSError as error:

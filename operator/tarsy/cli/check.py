@@ -18,7 +18,7 @@ def servers(platform_file: platforms.Platform) -> tuple[Sequence[server_check.Se
 
     Connects to the servers as an operator would, for as long as that takes.
     """
-    logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
+    logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports have all problems
     return asyncio.run(server_check.servers(platform_file))
 
 

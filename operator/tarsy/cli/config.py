@@ -1,4 +1,4 @@
-"""`tarsy config`: the platform file. What it takes to read it is imported when it is read."""
+"""The command `tarsy config`: the platform file. Subcommands import the modules that they need, to start quickly."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)
 
 
-@click.group(help="Check the platform file, and describe what may stand in it.")
+@click.group(help="Check the platform file, and print its JSON Schema.")
 def command() -> None:
-    """Do what a subcommand says."""
+    """Run a subcommand."""
 
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy config check platform.yaml")
 @click.argument("path", metavar="[FILE]", required=False, type=FILE, envvar="TARSY_CONFIG")
-@click.option("--servers", is_flag=True, help="Connect to each MCP server, list its tools, and those not offered.")
+@click.option("--servers", is_flag=True, help="Connect to each MCP server, and list its offered and excluded tools.")
 def check(*, path: Path | None, servers: bool) -> None:
-    """Check a platform file: file, line, what is wrong, what there is. 1 if anything is wrong.
+    """Check a platform file. Print the file, the line, the problem and the valid names; exit with 1 if any.
 
-    Without FILE, the one that TARSY_CONFIG names, as `tarsy operator` takes it.
+    FILE is TARSY_CONFIG by default, as for `tarsy operator`.
 
-    Its variables have to be set in the environment, as for `tarsy operator`.
+    Its variables must be set in the environment, as for `tarsy operator`.
     """
     from tarsy.config.load import loader
 
@@ -39,23 +39,23 @@ def check(*, path: Path | None, servers: bool) -> None:
     click.echo(f"{path}: nothing is wrong with it.")
     for warning in loaded.platform.runbooks.warnings:
         click.echo(f"{path}: warning: {warning}", err=True)
-    if servers and not _are_there(loaded.platform):
+    if servers and not _check_servers(loaded.platform):
         raise click.exceptions.Exit(1)
 
 
-def _are_there(platform_file: platforms.Platform) -> bool:
-    """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
+def _check_servers(platform_file: platforms.Platform) -> bool:
+    """Print the tools or the problem of each MCP server, and return whether all can be used."""
     from tarsy.cli.check import servers
     from tarsy.transcript import control_characters
 
     def echo(text: str, *, err: bool = False) -> None:
-        click.echo(control_characters.escape(text), err=err)  # servers name their tools as they like
+        click.echo(control_characters.escape(text), err=err)  # the names of tools come from the servers
 
     if platform_file.mcp_servers:
         click.echo(
-            f"Connecting to {', '.join(platform_file.mcp_servers)}, which takes half a minute where one is silent."
+            f"Connecting to {', '.join(platform_file.mcp_servers)}. This takes half a minute if one does not answer."
         )
-    reports, unfit = servers(platform_file)
+    reports, unmatched_patterns = servers(platform_file)
     for report in reports:
         if report.is_connected:
             noun = "tool" if len(report.tools) == 1 else "tools"
@@ -66,7 +66,7 @@ def _are_there(platform_file: platforms.Platform) -> bool:
             echo(f"{report.name}: {line}", err=True)
         if report.problem:
             echo(f"{report.name}: {report.problem}", err=True)
-    for line in unfit:
+    for line in unmatched_patterns:
         echo(line)
     return not any(report.problem for report in reports)
 

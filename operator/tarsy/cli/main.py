@@ -1,4 +1,4 @@
-"""`tarsy` and `kubectl tarsy`: the entry points, which import a command's module only when that command is run."""
+"""The entry points `tarsy` and `kubectl tarsy`. The module of a command is imported only when the command is run."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Lazy(click.Group):
     """A group whose commands are in the modules of `tarsy.cli`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Name the commands."""
+        """Return the names of the commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
-        """Import one command."""
+        """Import the command's module, and return the command."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        gc.disable()  # of what an import makes hardly anything is garbage: it takes a fifth less time
+        gc.disable()  # an import creates almost no garbage; without the collector it takes a fifth less time
         try:
             command: click.Command = getattr(importlib.import_module(f"tarsy.cli.{entry.module}"), entry.attribute)
         finally:
-            gc.freeze()  # nor is it looked through afterwards
+            gc.freeze()  # the collector never scans the imported objects
             gc.enable()
         return command
 

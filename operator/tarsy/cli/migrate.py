@@ -1,4 +1,4 @@
-"""`tarsy migrate`."""
+"""The command `tarsy migrate`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tarsy.config.model import fields
 from tarsy.process import errors, migration
 
 
-class _Patience(click.ParamType[float]):
-    """The wait in seconds; without a limit, for ever."""
+class _Wait(click.ParamType[float]):
+    """The maximum wait, in seconds; infinite if none is given."""
 
     name = "duration"
 
@@ -29,35 +29,33 @@ class _Patience(click.ParamType[float]):
 
 
 @click.command(
-    help="Bring the database that DATABASE_URL or DATABASE_URL_FILE names to the schema that this version needs. One "
-    "that is newer and serves this version, too, stays as it is.",
+    help="Migrate the database of DATABASE_URL or DATABASE_URL_FILE to the schema that this version needs. A newer "
+    "schema that this version supports stays as it is.",
     epilog="Examples:\n\n\b\n  tarsy migrate --wait=5m",
 )
 @click.option(
     "--wait",
-    type=_Patience(),
+    type=_Wait(),
     metavar="[=DURATION]",
     is_flag=False,
     flag_value=math.inf,
     default=0.0,
-    help="Wait for a database, or a file with its URL, that is not there or not open yet, and say for what: as long as "
-    "that takes, or for such as 5m at most.",
+    help="Wait until the database, or the file with its URL, is available: without a limit, or at most a duration such "
+    "as 5m.",
 )
 def command(*, wait: float) -> None:
-    """Migrate."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the first process of a container would not hear it
+    """Migrate the database."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # process 1 of a container ignores SIGTERM by default
 
-    def waits(what: str) -> None:
-        click.echo(f"Waiting: {what}", err=True)
+    def waits(reason: str) -> None:
+        click.echo(f"Waiting: {reason}", err=True)
 
     try:
         newer = asyncio.run(migration.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
     except (loader.ConfigError, errors.StartError) as error:
         raise click.ClickException(str(error)) from error
     if newer:
-        message = (
-            f"The database's schema is of a newer version, {newer}, and serves this one, too: nothing was changed."
-        )
+        message = f"The database has the newer schema {newer}, which supports this version: nothing was changed."
     else:
         message = "The database is at the newest schema."
     click.echo(message)

@@ -1,6 +1,6 @@
-"""`tarsy open`: the pages in a browser, with the rights of a token.
+"""The command `tarsy open`: the pages in a browser, with the rights of a token.
 
-The token is exchanged for a one-time code. The browser gets the code alone, and a cookie for it.
+The token is exchanged for a one-time code. The browser gets only the code, and a cookie in exchange for it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from tarsy.cli.client import session as sessions
     epilog="Examples:\n\n\b\n  tarsy open web-crash --no-browser",
 )
 @sessions.named
-@click.option("--no-browser", is_flag=True, help="Print the address; it signs one browser in, within 30 seconds.")
+@click.option(
+    "--no-browser", is_flag=True, help="Print the address instead. It signs one browser in, within 30 seconds."
+)
 @sessions.connected
 def command(*, session: sessions.Session, name: str | None, uid: str | None, no_browser: bool) -> None:
-    """Sign a browser in."""
+    """Open a page in a browser that is signed in."""
     page = f"/investigations/{session.find(name, uid, with_object=False).uid}" if name or uid else "/"
     address = session.api.ask("POST", "/api/v1/session-codes", {})["url"]
     needs_sign_in = bool(parse.urlsplit(address).query)

@@ -1,4 +1,4 @@
-"""`tarsy operator`."""
+"""The command `tarsy operator`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarsy.telemetry import logs
 
 
 @click.command(
-    help="Run an operator process. Needs DATABASE_URL or DATABASE_URL_FILE in the environment and, where it serves the "
+    help="Run an operator process. It needs DATABASE_URL or DATABASE_URL_FILE in the environment and, if it serves the "
     "API, TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE.",
     epilog="Examples:\n\n\b\n  tarsy operator --config platform.yaml --listen 127.0.0.1:8080",
 )
@@ -25,12 +25,12 @@ from tarsy.telemetry import logs
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="TARSY_CONFIG",
     show_envvar=True,
-    help="The platform file: providers, MCP servers, agents; laid over what is built in.",
+    help="The platform file: providers, MCP servers, agents. It is merged into the built-in platform.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The cluster; by default the one that this runs in, else $KUBECONFIG or ~/.kube/config.",
+    help="The kubeconfig of the cluster; by default this pod's cluster, or else $KUBECONFIG or ~/.kube/config.",
 )
 @click.option("--listen", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of the API.")
 @click.option(
@@ -38,12 +38,12 @@ from tarsy.telemetry import logs
     type=click.Choice(get_args(settings.Role)),
     default="all",
     show_default=True,
-    help="What this process does of what an operator does.",
+    help="The part of an operator's work that this process does.",
 )
 @click.option(
     "--insecure-dev",
     is_flag=True,
-    help="Serve without a token, JSON from this machine only, which runbooks may come from too.",
+    help="Serve without a token, and only to this machine. Runbooks may come from this machine, too.",
 )
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
 @click.option(
@@ -53,7 +53,7 @@ from tarsy.telemetry import logs
     envvar="TARSY_LOG_FORMAT",
     show_envvar=True,
     show_default=True,
-    help="text for people, json for what collects logs: the same lines and fields.",
+    help="text for people, json for log collectors; both have the same lines and fields.",
 )
 def command(
     *,

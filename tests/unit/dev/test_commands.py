@@ -171,7 +171,7 @@ def test_nothing_is_replaced_and_nothing_is_half_written(tmp_path: Path) -> None
     (out / "security-incident-chain.yaml").write_text("mine")
     ended = run("chain", "convert", file, "-o", out)
     assert ended.exit_code == 1
-    assert f"there already, and not replaced: {out}/security-incident-chain.yaml" in ended.stderr
+    assert f"existing files are not replaced: {out}/security-incident-chain.yaml" in ended.stderr
     assert [(path.name, path.read_text()) for path in out.iterdir()] == [("security-incident-chain.yaml", "mine")]
     ended = run("chain", "convert", FOUNDING / "strategy-chains.yaml", "-o", tmp_path / "new")
     assert (ended.exit_code, (tmp_path / "new").exists()) == (1, False)
