@@ -128,7 +128,7 @@ async def check_ours(url: str) -> None:
     rendered = charts.one(charts.render(), "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"]
     text = rendered.replace("http://tarsy-mcp:8080/mcp", url)
     assert url in text
-    loaded = loader.of_bytes(text.encode(), file="tarsy.yaml", environment={})
+    loaded = loader.from_bytes(text.encode(), file="tarsy.yaml", environment={})
     (report,), unfit = await server_check.servers(loaded.platform)
     assert (report.name, report.is_connected, report.problem, unfit) == ("kubernetes-server", True, "", [])
     assert {"pods_list", "pods_log", "resources_get", "events_list"} <= set(report.tools)

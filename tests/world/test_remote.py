@@ -157,7 +157,7 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
     async with served(kind, around=heads) as there:
         settings = {"type": kind, "url": there.url, "bearer_token_file": str(token)}
         file.write_text(json.dumps({"mcp_servers": {"tools": {"transport": settings}}}), encoding="utf-8")
-        watch = reload.Watch(file, environment={}, beside=platform_file.files_beside)
+        watch = reload.Watch(file, environment={}, other_files=platform_file.files_beside)
         now = platform_file.PlatformFile(watch, unusable=lambda _: {})
         servers = pool.Pool(
             platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}),

@@ -5,8 +5,8 @@ leaves one of three things: an answer that was not committed (the model is asked
 were not committed (the calls are made again), or a writing call with an unknown outcome (in doubt, never repeated).
 Cancellation has no code here: it ends the task.
 
-If a provider gives no answer, the execution goes on with its next fallback for good. The log says so, and a takeover
-asks that provider too. The failures of one provider do not count against the next.
+If a provider gives no answer, the execution continues with its next fallback permanently. The log says so, and a
+takeover asks that provider too. The failures of one provider do not count against the next.
 
 The last answer is committed together with everything that it ends: the execution, and possibly the stage and the run.
 """
@@ -91,13 +91,13 @@ class Loop:
     async def _commit(
         self,
         *added: entries.Answered | entries.Unanswered | entries.FellBack | entries.ToolsAnswered,
-        beside: Sequence[entries.ServersAway] = (),
+        first: Sequence[entries.ServersAway] = (),
     ) -> None:
         """Commit entries, and after them the end of the execution and all that ends with it, if they bring it."""
         log = [*self.execution.log, *(message for entry in added for message in registry.log_additions(entry))]
         ended = requests.end(self.execution, log)
         ends = (ended, *self.ends_with(replace(self.execution, log=log, ended=ended))) if ended else ()
-        await self.journal.commit(*beside, *added, *ends)
+        await self.journal.commit(*first, *added, *ends)
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
@@ -208,7 +208,7 @@ class Loop:
         return self._tool_run(call, output, seconds=time.monotonic() - started), output.away
 
     def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
-        """Return the record of a call, its result cut to what the provider that is asked now may read.
+        """Return the record of a call, with its result cut to the limit of the present provider.
 
         A fallback that is asked later reads the same.
         """
@@ -243,10 +243,10 @@ class Loop:
             servers = dict.fromkeys(tool_names.split(call.name)[0] for call in unreached)
             calls = tuple(call.id for call in unreached)
             away.append(entries.ServersAway(execution=self._id, servers=tuple(servers), calls=calls))
-        await self._commit(answered, beside=away)
+        await self._commit(answered, first=away)
 
     async def _summarise(self) -> None:
-        """Have models summarise the results that are due for it, side by side."""
+        """Summarise the results that need it, concurrently."""
         waits = concurrent_waits.ConcurrentWaits(self.pause_time)
         slots = asyncio.Semaphore(SUMMARIES_AT_ONCE)
 

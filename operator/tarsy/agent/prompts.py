@@ -170,7 +170,7 @@ def _time_text(now: datetime) -> str:
 
 
 def _is_url(text: str) -> bool:
-    """Whether `text` is an HTTP URL and nothing else."""
+    """Return whether the whole `text` is an HTTP URL."""
     if text.split() != [text]:
         return False
     try:

@@ -23,7 +23,7 @@ def next_step(execution: record.Execution, log: messages.Log | None = None) -> s
 
 
 def end(execution: record.Execution, log: messages.Log) -> entries.ExecutionEnded | None:
-    """Return the end of an execution whose log is now `log`; None while it goes on."""
+    """Return the end of an execution whose log is now `log`; None if it continues."""
     identity = execution.started.execution
     match next_step(execution, log):
         case steps.Done():
@@ -56,7 +56,7 @@ def strategy(execution: record.Execution) -> strategies.Strategy:
 def settings(execution: record.Execution) -> resolve.ResolvedAgent:
     """Return the settings that the execution was started with."""
     agent = execution.started.agent
-    assert agent  # noqa: S101 - one that has none has ended with its start
+    assert agent  # noqa: S101 - an execution without settings ends when it starts
     return agent
 
 

@@ -70,7 +70,7 @@ class Done:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """There will be no analysis; `text` says why."""
+    """The execution ends without an analysis; `text` is the reason."""
 
     text: str
 
@@ -229,7 +229,7 @@ def _call_number(call_id: str) -> str:
 
 
 def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
-    """Whether the calls just before `call` were the same, so that one more would show nothing new."""
+    """Return whether the calls just before `call` were the same, so that one more would show nothing new."""
     made = list(_calls(log))
     index = next(index for index, other in enumerate(made) if other.id == call.id)
     before = made[max(0, index - IDENTICAL_IN_A_ROW + 1) : index]

@@ -35,9 +35,11 @@ def due(platform_file: platforms.Platform, server: str, provider: str, length: i
     settings = server_settings.summarization
     if length <= settings.size_threshold_tokens * context_windows.CHARACTERS_A_TOKEN:
         return None
-    asked = settings.llm_provider or provider
+    summary_provider = settings.llm_provider or provider
     return entries.SummaryDue(
-        provider=asked, tokens=settings.summary_max_token_limit, reads=_characters(platform_file, asked)
+        provider=summary_provider,
+        tokens=settings.summary_max_token_limit,
+        reads=_characters(platform_file, summary_provider),
     )
 
 
@@ -63,7 +65,7 @@ def request(
 ) -> ports.Request:
     """Return the request for the summary of a call's result.
 
-    It shows the conversation up to the answer that asks for the call: results beside it may get summaries meanwhile.
+    It shows the conversation up to the answer that asks for the call: other results may get summaries meanwhile.
     """
     answers = [
         message for message in execution.log if isinstance(message, messages.Message) and message.role == "assistant"

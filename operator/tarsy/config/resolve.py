@@ -157,7 +157,7 @@ def agent_for(
 ) -> ResolvedAgent:
     """Return the settings of `member` of `stage`, with the tool selection `mcp` of an alert.
 
-    Raises an UnresolvedError that names what is missing and what is available.
+    Raises UnresolvedError with the unknown name and the available names.
     """
     where = location(chain_name, stage=stage.name)
     agent = _agent(member.name, platform, chain_name=chain_name, chain=chain, where=where)

@@ -88,13 +88,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_refused(result: messages.Message) -> bool:
-    """Whether the rules of the execution refused the call of a result."""
+    """Return whether the rules of the execution refused the call of a result."""
     refused = templates.text("refused").partition("{")[0]
     return result.failed and (result.text == templates.text("repeated") or result.text.startswith(refused))
 
 
 def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
-    """Yield the references in analyses to calls that their authors cannot know: nobody made them before."""
+    """Yield the references in analyses to tool calls that did not happen, or that the agent could not see."""
     seen: set[str] = set()
     for stage in run.stages.values():
         own = {execution.started.execution: _calls(execution) for execution in stage.agents}

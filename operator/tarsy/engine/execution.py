@@ -99,7 +99,7 @@ class Execution:
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
         with logs.fields(execution=self.id, agent=self.task.name):
-            log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
+            log.info("agent %s", "continues" if self.so_far else "started", extra={"action": "execution_started"})
             with nullcontext(started_with) if started_with else self.runtime.in_force() as runtime:
                 await self._run(runtime, pause_time)
             if self.so_far and (ended := self.so_far.ended):
@@ -189,7 +189,7 @@ class Execution:
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
     def _admits(self, agent: resolve.ResolvedAgent, tool: str) -> bool:
-        """Whether it gets a tool: after its start, exactly the tools of its start."""
+        """Return whether it gets a tool: after its start, exactly the tools of its start."""
         if self.so_far:
             return tool in {spec.name for spec in self.so_far.started.tools}
         return agent.admits(tool) and self.task.admits(tool)
@@ -209,11 +209,11 @@ class Execution:
         )
 
     def _stored(self, text: str) -> str:
-        """Return text that people wrote, without known secrets, as it is stored and sent."""
+        """Return a handwritten text without known secrets, as it is stored and sent."""
         return messages.storable(self.runtime.secrets.mask(text))
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
-        """End the execution early, started or not; its siblings go on."""
+        """End the execution early, started or not; its siblings continue."""
         ends, after = self.ends(error, outcome=outcome)
         await self.journal.commit(*self.opening(), *ends, *self.ends_with(after))
 

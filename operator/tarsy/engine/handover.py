@@ -185,7 +185,7 @@ def _thought_and_text(execution: record.Execution, message: messages.Message) ->
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:
-    """Yield the text beside tool calls; in ReAct the thoughts."""
+    """Yield the texts of answers with tool calls; in ReAct the thoughts."""
     for entry in execution.log:
         if isinstance(entry, messages.Message) and entry.role == "assistant":
             thought, text = _thought_and_text(execution, entry)

@@ -97,13 +97,13 @@ def ends_of_open(run: record.Run, outcome: entries.Outcome, *, message: str) -> 
 
 
 def is_done(spec: chains.Stage, stage: record.Stage) -> bool:
-    """Whether all agents of a stage have ended, and the synthesis of their results if there is to be one."""
+    """Return whether all agents of a stage have ended, and the synthesis of their results if there is to be one."""
     has_all = len(stage.agents) == len(spec.members)
     return has_all and all(run.ended for run in stage.executions.values()) and not synthesis_is_due(spec, stage)
 
 
 def synthesis_is_due(spec: chains.Stage, stage: record.Stage) -> bool:
-    """Whether the results of several agents, of a stage that completed, have still to be joined."""
+    """Return whether the results of several agents, of a stage that completed, have still to be joined."""
     agents = stage.agents
     if len(agents) < max(2, len(spec.members)) or not all(agent.ended for agent in agents):
         return False
@@ -159,8 +159,8 @@ def skipped_stages(chain: chains.Spec, run: record.Run) -> list[entries.StageEnd
 def run_end(chain: chains.Spec, run: record.Run) -> entries.RunEnded:
     """Return the end of an investigation whose stages have all ended: the second table above.
 
-    The result is the last analysis, whatever the outcome. Before it stand the MCP servers that could not be looked at
-    and, after a failure, an account of the stages.
+    The result is the last analysis, with any outcome. Before it is a notice about MCP servers that could not be looked
+    at and, after a failure, an account of the stages.
     """
     ends = _ends(run)
     failed = [end for end in ends if _has_failed(end)]
@@ -184,7 +184,7 @@ def run_end(chain: chains.Spec, run: record.Run) -> entries.RunEnded:
 
 
 def summary_is_due(chain: chains.Spec, run_ended: entries.RunEnded) -> bool:
-    """Whether an investigation that would end so gets an executive summary first: its chain wants one of a result."""
+    """Return whether an investigation gets an executive summary before `run_ended` is committed."""
     return chain.is_summarised and run_ended.grounds is not None
 
 

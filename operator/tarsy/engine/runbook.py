@@ -46,5 +46,5 @@ def text(so_far: record.Record) -> str:
 
 
 def builtin() -> str:
-    """The runbook for alerts that have none."""
+    """Return the runbook for alerts that have none."""
     return templates.text("runbook")

@@ -1,6 +1,6 @@
 """One stage: its agents side by side, and the synthesis of their results, within the stage's time.
 
-Each agent goes on by itself: no agent is stopped because another one has ended. If the stage completed with several
+Agents are independent: none is stopped because another one has ended. If the stage completed with several
 agents (`outcomes`), one more execution joins their results in the time that is left: none, if an agent timed out. If
 the synthesis fails, later stages read the results of the agents.
 """
@@ -52,7 +52,7 @@ class Stage:
     async def run(self) -> None:
         """Run the stage from where its record stands, until it ends or the run is suspended."""
         with logs.fields(stage=self.spec.name):
-            log.info("stage %s", "started" if self._start_is_due else "goes on", extra={"action": "stage_started"})
+            log.info("stage %s", "started" if self._start_is_due else "continues", extra={"action": "stage_started"})
             await self._run()
             if self._so_far and (ended := self._so_far.ended):
                 seconds = self.journal.clock() - self._start.clock

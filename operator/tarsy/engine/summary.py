@@ -1,6 +1,7 @@
 """The executive summary: one to four lines for the on-call engineer, once all stages have ended.
 
-It belongs to no stage, and fails open: without it the investigation ends as its stages ended, and an event says why.
+It belongs to no stage, and fails open: without it the investigation ends with the outcome of its stages, and an event
+has the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Summary:
         return (self._execution.start(agent=agent, prompt=self._messages(run_ended)),)
 
     async def run(self) -> None:
-        """Make the summary, or go on with it, and end the run with it; or return when the run is suspended."""
+        """Write the summary, or continue it, and end the run with it; or return when the run is suspended."""
         in_time = await timeouts.PausableTimeout(SECONDS).run(
             lambda timeout: self._execution.run(timeout.pause, started_with=self._started_with)
         )

@@ -1,4 +1,4 @@
-"""The decision on an object that asks for an investigation: a snapshot of what is run, or a refusal.
+"""The decision on an object that asks for an investigation: a snapshot that is run, or a refusal.
 
 Pure, and the same for objects that a webhook created and for those that kubectl created.
 """

@@ -84,7 +84,7 @@ class Draft:
         return investigations.digest(investigations.Spec.model_validate(self.manifest["spec"]))
 
     def is_same_request(self, spec: investigations.Spec) -> bool:
-        """Whether `spec` asks for the same: the same alert of the same type, with the same tools.
+        """Return whether `spec` asks for the same: the same alert of the same type, with the same tools.
 
         The alert's own type is compared: a chain for it may have been created or deleted since `spec` was written.
         """
@@ -97,7 +97,7 @@ class Draft:
 
 
 def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
-    """Return the parts of a posted alert's spec that tell it from another one."""
+    """Return the parts of a posted alert's spec that identify it."""
     own_type = (spec.labels or {}).get("alertname", spec.alert_type)
     return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp, spec.retry_of
 

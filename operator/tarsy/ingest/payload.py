@@ -1,4 +1,4 @@
-"""Parsing of request bodies into JSON that can be stored, and the wording of what is wrong with them."""
+"""Parsing of request bodies into JSON that can be stored, and messages about their problems."""
 
 from __future__ import annotations
 

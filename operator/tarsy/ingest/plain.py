@@ -27,20 +27,20 @@ class Alert(BaseModel):
         JsonValue,
         AfterValidator(_not_blank),
         WithJsonSchema({}),  # any JSON; the default schema is a reference that dangles in the API's description
-        Field(description="What is known, as text or as JSON; passed on as it is."),
+        Field(description="The alert, as text or as JSON; the agents get it unchanged."),
     ]
     runbook: Annotated[
         str | None,
         Field(
             max_length=2048,
             description="The URL of a runbook, whose text is fetched from there; else `runbook` of a JSON object in "
-            "`data`. What is none costs the runbook alone.",
+            "`data`. An invalid URL only loses the runbook.",
         ),
     ] = None
     severity: Annotated[str | None, Field(max_length=63)] = None
     mcp: Annotated[
         investigations.MCP | None,
-        Field(description="Narrows what tools the chain's agents have: `servers`, `tools`, `native_tools`."),
+        Field(description="Narrows the tools of the chain's agents: `servers`, `tools`, `native_tools`."),
     ] = None
 
     @property

@@ -37,7 +37,7 @@ def target(labels: Mapping[str, str]) -> str:
 
 
 def identifying_labels(labels: Mapping[str, str], *, mask: Callable[[str], str]) -> dict[str, str]:
-    """Return the labels that tell an alert from others, masked: alertname, namespace, and that of its subject."""
+    """Return the labels that identify an alert, masked: alertname, namespace, and that of its subject."""
     subject_label = next((name for name in (*WORKLOADS, *_OTHERS) if labels.get(name, "").strip()), "")
     values = {name: _one_line(mask(labels.get(name, ""))) for name in ("alertname", "namespace", subject_label)}
     return {name: value[: investigations.TARGET_MAX] for name, value in values.items() if value}

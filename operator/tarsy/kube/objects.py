@@ -43,7 +43,7 @@ class Unreadable:
 
 
 class UnreadableError(Exception):
-    """The object exists, and its spec cannot be read; `unreadable` is what is known of it."""
+    """The object exists, but its spec cannot be read; `unreadable` has its readable parts."""
 
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(unreadable.message)

@@ -1,4 +1,4 @@
-"""Token reviews and access reviews: the API server says who the user of a token is, and what a user may do.
+"""Token reviews and access reviews: the API server identifies the user of a token, and decides about rights.
 
 A missing answer is an error, on which the caller must refuse. The operator needs the right to create both reviews, as
 in the ClusterRole `system:auth-delegator`.
@@ -67,7 +67,7 @@ async def user_of(cluster: client.Cluster, token: str) -> User | None:
 
 
 async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
-    """Whether `user` has the right to `action`. Raises ClusterDownError or RefusedError without an answer."""
+    """Return whether `user` has the right to `action`. Raises ClusterDownError or RefusedError without an answer."""
     attributes = {
         "group": base.GROUP,
         "resource": action.plural,

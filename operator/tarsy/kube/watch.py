@@ -1,4 +1,4 @@
-"""kopf as a watcher, in a thread of its own with its own event loop: its handlers pass on a key and do nothing else.
+"""kopf as a watcher, in a thread of its own with its own event loop: its handlers only pass on a key.
 
 There are no finalizers, annotations, daemons or peering: kopf writes nothing to the cluster. The consumer of a key
 reads the object and the store, and decides. Every replica watches.
@@ -155,7 +155,7 @@ class Watcher:
         return self._open_watches.cut_for()
 
     def is_cut(self) -> bool:
-        """Whether the watch is interrupted, for longer than the pause between two watches."""
+        """Return whether the watch is interrupted, for longer than the pause between two watches."""
         return self.cut_for() >= CUT_SECONDS
 
     def facts(self) -> Iterator[component_states.ComponentState]:

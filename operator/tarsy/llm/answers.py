@@ -24,7 +24,7 @@ CHECK_EVERY = 250
 
 
 class RepetitionWatch:
-    """Checks the end of one stream at each 250th character, whatever pieces the stream comes in."""
+    """Checks the end of one stream at each 250th character, independently of its pieces."""
 
     def __init__(self) -> None:
         self._tail = ""
@@ -50,7 +50,7 @@ class RepetitionWatch:
 
 
 def passage_length(tail: str) -> int:
-    """The length of the shortest passage of which all of `tail` consists, the last repeat perhaps cut; or else 0.
+    """Return the length of the shortest passage whose repeats are all of `tail`; else 0. The last may be cut.
 
     One comparison is enough. If `tail`, of twice the longest passage at least, repeats any passage, then the shortest
     one that its beginning can repeat divides that passage (Fine and Wilf), so all of `tail` repeats it as well.
@@ -99,7 +99,7 @@ class Answer:
                 self.finish = event
 
     def message(self, provider_name: str, *, secrets: known_secrets.KnownSecrets) -> messages.Message:
-        """The answer as a message of the transcript, without known secrets: a gateway may have put our key into it."""
+        """Return the answer as a message of the transcript, without known secrets, which a gateway may repeat."""
         state, mask = self.finish and self.finish.state, secrets.mask
         return messages.Message(
             role="assistant",
@@ -117,7 +117,7 @@ class Answer:
 
 
 def native_result(event: provider.CodeExecution | provider.Grounding) -> messages.NativeResult:
-    """The result of a provider's own tool, as it is stored with the answer."""
+    """Return the result of a provider's own tool, as it is stored with the answer."""
     if isinstance(event, provider.CodeExecution):
         details = {"code": event.code, "language": event.language, "outcome": event.outcome}
         return messages.NativeResult(
@@ -144,7 +144,7 @@ def _refuse_repetition(passage: int, *, part: str) -> None:
 
 
 def _plausible(usage: messages.Usage) -> messages.Usage:
-    """Token counts within 0 and TOKENS_MAX, whatever the server reports."""
+    """Return the reported token counts, limited to 0 to TOKENS_MAX."""
     input_tokens, output_tokens, thinking_tokens, total_tokens = (
         min(max(count, 0), TOKENS_MAX)
         for count in (usage.input_tokens, usage.output_tokens, usage.thinking_tokens, usage.total_tokens)

@@ -31,7 +31,7 @@ JSON: TypeAlias = dict[str, Any]
 ADDRESS = "https://api.anthropic.com"
 """The SDK's own default, unless the environment says otherwise."""
 PAUSES = 10
-"""The limit of pauses of one answer for the provider's own tools, after each of which it is asked to go on."""
+"""The limit of pauses of one answer for the provider's own tools, after each of which it is asked to continue."""
 _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _CACHED = {"cache_control": {"type": "ephemeral"}}
 _THOUGHTS = ("thinking", "redacted_thinking")
@@ -66,7 +66,7 @@ class Events(anthropic.AsyncStream[object]):
     """The events of a stream, as LangChain reads them."""
 
     def parse(self) -> Events:
-        """The stream itself: LangChain asks for the raw response first, and then for this."""
+        """Return the stream itself: LangChain asks for the raw response first, and then for this."""
         return self
 
     async def __aiter__(self) -> AsyncIterator[object]:
@@ -82,7 +82,7 @@ class Event(JSON):
         return Event(value) if type(value) is dict else value
 
     def model_dump(self, **_: Any) -> JSON:
-        """The event as JSON."""
+        """Return the event as JSON."""
         return dict(self)
 
 
@@ -132,7 +132,7 @@ class Claude(langchain.ChatModel):
         self._thinking = settings.thinking
 
     async def chunks(self, conversation: list[JSON], request: ports.Request) -> AsyncGenerator[ChatGenerationChunk]:
-        """Stream one answer; after each pause for the provider's own tools, ask it to go on."""
+        """Stream one answer; after each pause for the provider's own tools, ask it to continue."""
         system, sent = _system_and_turns(conversation, cached=_is_continued(request))
         pieces: list[Any] = []
         spent: ai.UsageMetadata | None = None
@@ -162,11 +162,11 @@ class Claude(langchain.ChatModel):
         raise provider.RejectedError(f"the provider's own tools paused the answer {PAUSES} times")
 
     def options(self, request: ports.Request) -> dict[str, Any]:
-        """The options beside the conversation; tools even if empty: LangChain returns blocks only then."""
+        """Return the options of a request; with tools, even if there are none: only then LangChain returns blocks."""
         return {"tools": [*self.tools(request), *(_SEARCH for tool in request.native_tools if tool == "web_search")]}
 
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
-        """The declarations of the tools."""
+        """Return the declarations of the tools."""
         return [
             {
                 "name": tool_calls.accepted_name(tool_calls.wire_name(spec.name)),
@@ -177,7 +177,7 @@ class Claude(langchain.ChatModel):
         ]
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
-        """The reason why the model stopped, if `chunk` has it."""
+        """Return the reason why the model stopped, if `chunk` has it."""
         metadata = chunk.message.response_metadata
         if metadata.get("stop_reason") == "model_context_window_exceeded":
             raise provider.ContextOverflowError(f"the answer has filled the context of {self.model}")
@@ -199,7 +199,7 @@ class Claude(langchain.ChatModel):
         yield from langchain.web_search(pages, queries)
 
     def state(self, answer: Answer) -> Any:
-        """The blocks of the answer without unfinished ones, which the API would refuse."""
+        """Return the blocks of the answer without unfinished ones, which the API would refuse."""
         blocks = _blocks(answer)
         answered_ids = {block.get("tool_use_id") for block in blocks}
         complete = [block for block in blocks if not _is_unfinished(block, answered_ids, answer.finish)]
@@ -208,21 +208,21 @@ class Claude(langchain.ChatModel):
         return {"content": complete} if is_usable else None
 
     def system_message(self, text: str) -> JSON:
-        """The system prompt; `chunks` sends it beside the messages."""
+        """Return the system prompt; `chunks` sends it apart from the messages."""
         return {"role": "system", "content": [_text(text)]}
 
     def user_message(self, text: str) -> JSON:
-        """A user's message."""
+        """Return a user's message."""
         return {"role": "user", "content": [_text(text)]}
 
     def result_message(self, message: messages.Message, call_id: str) -> JSON:
-        """A tool's result."""
+        """Return a tool's result."""
         content = [_text(tool_calls.result_text(message))]
         result = {"type": "tool_result", "tool_use_id": call_id, "is_error": message.failed, "content": content}
         return {"role": "user", "content": [result]}
 
     def assistant_message(self, message: messages.Message, ids: Sequence[str]) -> JSON:
-        """An answer as its text, unless that is blank, and its calls."""
+        """Return an answer as its text, unless that is blank, and its calls."""
         text = message.text if message.text.strip() else ""
         calls = [
             {"type": "tool_use", "id": call_id, "name": name, "input": tool_calls.arguments(call.arguments) or {}}
@@ -231,7 +231,7 @@ class Claude(langchain.ChatModel):
         return {"role": "assistant", "content": [*([_text(text)] if text else ()), *calls] if calls else text}
 
     def own_message(self, message: messages.Message, state: Any) -> tuple[JSON, Sequence[str]] | None:
-        """An answer as it came, but with names of calls that the API accepts."""
+        """Return an answer unchanged, except names of calls that the API does not accept."""
         match state:
             case {"content": list(blocks)} if all(isinstance(block, dict) for block in blocks):
                 ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
@@ -242,7 +242,7 @@ class Claude(langchain.ChatModel):
         return {"role": "assistant", "content": _sent_blocks(blocks)}, ids
 
     def thinking_options(self, conversation: Sequence[JSON] = ()) -> dict[str, Any]:
-        """The options for thinking.
+        """Return the options for thinking.
 
         With a budget, Claude thinks from the beginning of a turn (a user's message, all calls and the conclusion) or
         not at all: a turn whose first answer called tools without thoughts ends without.
@@ -261,7 +261,7 @@ class Claude(langchain.ChatModel):
 
 
 def _first_answer(conversation: Sequence[JSON]) -> JSON | None:
-    """The first answer of the current turn; a user's text after tool results begins no new turn."""
+    """Return the first answer of the current turn; a user's text after tool results begins no new turn."""
     first: JSON | None = None
     for message in conversation:
         if message["role"] == "assistant":
@@ -276,14 +276,14 @@ def _is_blank(block: JSON) -> bool:
 
 
 def _is_continued(request: ports.Request) -> bool:
-    """Whether the next request will begin like this one: the first use of the cache costs more, each later one less."""
+    """Return whether the next request will begin like this one: only then does caching cost less."""
     answered = any(message.role == "assistant" for message in request.messages)
     called = any(message.role == "tool" for message in request.messages)
     return bool(request.tools) or (answered and not called)
 
 
 def _system_and_turns(conversation: Sequence[JSON], *, cached: bool) -> tuple[list[JSON] | None, list[JSON]]:
-    """The system prompt and the turns, without empty answers; with `cached`, marks for the cache."""
+    """Return the system prompt and the turns, without empty answers; with `cached`, marks for the cache."""
     system: list[JSON] | None = None
     turns: list[JSON] = []
     for message in conversation:
@@ -305,7 +305,7 @@ def _text(text: str) -> JSON:
 
 
 def _sent_blocks(blocks: Sequence[JSON]) -> list[JSON]:
-    """The blocks of an answer in the form in which they go back."""
+    """Return the blocks of an answer in the form in which they are sent back."""
     sent = []
     for block in blocks:
         if _is_blank(block):
@@ -318,7 +318,7 @@ def _sent_blocks(blocks: Sequence[JSON]) -> list[JSON]:
 
 
 def _unfinished(blocks: Sequence[JSON]) -> JSON:
-    """An answer that the model is to continue, which must not end with white space."""
+    """Return an answer that the model is to continue, which must not end with white space."""
     sent = _sent_blocks(blocks)
     if sent and sent[-1]["type"] == "text":
         sent[-1]["text"] = sent[-1]["text"].rstrip()
@@ -326,7 +326,7 @@ def _unfinished(blocks: Sequence[JSON]) -> JSON:
 
 
 def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The part of a tool's schema that the API accepts; the tool's server checks the rest."""
+    """Return the part of a tool's schema that the API accepts; the tool's server checks the rest."""
     schema = {key: value for key, value in parameters.items() if key not in _COMBINATIONS}
     properties = schema.get("properties")
     accepted = {key: value for key, value in properties.items() if _PROPERTY.fullmatch(key)} if properties else {}
@@ -336,7 +336,7 @@ def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(answer: Answer) -> list[Any]:
-    """The blocks of an answer, as they have to be sent back."""
+    """Return the blocks of an answer, as they have to be sent back."""
     blocks = []
     for block in answer.blocks.values():
         fields = block.to_json()
@@ -349,7 +349,7 @@ def _blocks(answer: Answer) -> list[Any]:
 
 
 def _is_unfinished(block: dict[str, Any], answered_ids: set[Any], finish: str | None) -> bool:
-    """Whether the answer ended before the block did."""
+    """Return whether the answer ended before the block did."""
     match block["type"]:
         case "thinking":
             return not block.get("signature")

@@ -21,7 +21,7 @@ _ACCOUNT_FIELDS = ("client_email", "private_key", "token_uri")
 
 
 def api_key(settings: providers.Provider, environment: Mapping[str, str]) -> str | None:
-    """The provider's API key; None if it needs none. An UnusableError says what is wrong with its credentials."""
+    """Return the provider's API key; None if it needs none. Raises UnusableError if its credentials are invalid."""
     if isinstance(settings, providers.VertexAIProvider):
         if settings.credentials_file is not None:
             service_account(settings.credentials_file)
@@ -47,13 +47,13 @@ def api_key(settings: providers.Provider, environment: Mapping[str, str]) -> str
 
 
 def key_files(settings: platforms.Platform, environment: Mapping[str, str]) -> set[Path]:
-    """The files with credentials of all providers."""
+    """Return the files with credentials of all providers."""
     paths = (key_file(provider_settings, environment) for provider_settings in settings.llm_providers.values())
     return {path for path in paths if path is not None}
 
 
 def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Path | None:
-    """The file with the provider's credentials, if there is one."""
+    """Return the file with the provider's credentials, if there is one."""
     if isinstance(settings, providers.VertexAIProvider):
         named = environment.get(GOOGLE_CREDENTIALS)
         return settings.credentials_file or (Path(named) if named else None)
@@ -61,7 +61,7 @@ def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Pa
 
 
 def key_digest(settings: providers.Provider, environment: Mapping[str, str]) -> bytes | None:
-    """A digest of the file with the provider's credentials: None without one, b"" if it cannot be read."""
+    """Return a digest of the file with the provider's credentials: None without one, b"" if it cannot be read."""
     path = key_file(settings, environment)
     if path is None:
         return None
@@ -72,7 +72,7 @@ def key_digest(settings: providers.Provider, environment: Mapping[str, str]) -> 
 
 
 def service_account(path: Path) -> dict[str, Any]:
-    """The service account in a key file; an UnusableError says what is wrong with it, without a quote."""
+    """Return the service account in a key file. Raises UnusableError, which does not quote the file."""
     account = _json_object(path, setting="credentials_file")
     if account.get("type") != "service_account":
         raise provider.UnusableError(

@@ -102,11 +102,11 @@ class GeminiModel:
         self._client.close()
 
     async def _path(self) -> str:
-        """The path of requests, once the credentials are there."""
+        """Return the path of requests; waits for credentials that have to be fetched."""
         raise NotImplementedError
 
     def _secrets(self) -> Sequence[str]:
-        """The secrets that the server knows, and errors must not show."""
+        """Return the secrets that the server may repeat in errors, which must not show them."""
         raise NotImplementedError
 
     def _translated(self, error: errors.APIError) -> provider.ProviderError:
@@ -134,7 +134,7 @@ class Gemini(GeminiModel):
     def __init__(
         self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
-        """`http` stays the caller's."""
+        """The caller closes `http`."""
         key = "api_key_env" if settings.api_key_file is None else "api_key_file"
         super().__init__(
             name,
@@ -152,7 +152,7 @@ class Gemini(GeminiModel):
 
 
 def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:
-    """The SDK's client over `session`; `access` supplies address and credentials.
+    """Return the SDK's client over `session`; `access` supplies address and credentials.
 
     The SDK's timeout is off, because it would be a deadline for each read. Its retries are off too: `attempts=1` also
     stops the hidden one after a refused connection.
@@ -171,7 +171,7 @@ def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: An
 
 
 def _connection_problem(error: Exception) -> str:
-    """The problem of a connection, without the memory address of its TLS settings."""
+    """Return the problem of a connection, without the memory address of its TLS settings."""
     below = error.__cause__
     if isinstance(below, aiohttp.ClientConnectorError):
         problem = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's text has the address too
@@ -180,7 +180,7 @@ def _connection_problem(error: Exception) -> str:
 
 
 def _retry_after(error: errors.APIError) -> float | None:
-    """The seconds that the provider asks us to wait: its Retry-After header, else its RetryInfo detail."""
+    """Return the seconds that the provider asks us to wait: its Retry-After header, else its RetryInfo detail."""
     headers = getattr(error.response, "headers", None) or {}
     if str(after := headers.get("Retry-After", "")).isdecimal():
         return float(after)

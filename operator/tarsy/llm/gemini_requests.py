@@ -1,7 +1,7 @@
 """Requests to Gemini in their wire format.
 
 The raw parts of each answer are its provider state: thought signatures are valid only if parts go back complete,
-unchanged and in one content. The text and calls that are stored beside them are for people, and for other providers.
+unchanged and in one content. The stored text and calls are for people and for other providers.
 
 Results of native tools are not passed to other providers: the text of an answer already contains their conclusion, and
 a note of ours within it, as if the model had written it, would teach the next model to write such notes itself.
@@ -28,14 +28,14 @@ _NATIVE: dict[chains.NativeTool, str] = {
     "url_context": "urlContext",
 }
 _MIXED_TOOLS = {"functionCallingConfig": {"mode": "VALIDATED"}, "includeServerSideToolInvocations": True}
-"""The settings for native tools beside functions: the server then shows its own calls, and needs them back."""
+"""The settings for native tools together with functions: the server then returns its own calls, and needs them back."""
 _THINKING_MAX = {"gemini-2.5-pro": 32_768}
 _THINKING_DEFAULT = 24_576
 """Tokens for thinking: the limit of Gemini 2.5 Flash, and the budget for unknown models."""
 
 
 def body(request: ports.Request, *, provider: str, model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
-    """The body of a request, as the SDK's models would write it; `thinking` is the platform file's."""
+    """Return the body of a request as the SDK's models would write it; `thinking` is a setting of the platform file."""
     declarations = [
         {
             "name": tool_calls.wire_name(spec.name),
@@ -59,7 +59,7 @@ def body(request: ports.Request, *, provider: str, model: str, thinking: provide
 
 
 def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
-    """The settings for thinking: Gemini 2.5 takes a budget, 3 and newer a level; earlier models do not think."""
+    """Return the settings for thinking: Gemini 2.5 takes a budget, 3 and newer a level; earlier models do not think."""
     generation = providers.gemini_generation(model)
     if generation is not None and generation < providers.THINKING_SINCE:
         return {}
@@ -102,7 +102,7 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
 
 
 def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
-    """An answer as parts: the provider's own if it gave them, else its text and its calls.
+    """Return an answer as parts: the provider's own if it gave them, else its text and its calls.
 
     A call of another provider has no signature. Gemini refuses calls without one, so it gets the documented stand-in.
     """
@@ -123,7 +123,7 @@ def _parts(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
 
 
 def _are_parts_of(message: messages.Message, state: Any) -> bool:
-    """Whether `state` are the parts of that answer: a provider of this name may have had another type before.
+    """Return whether `state` are the parts of that answer: a provider of this name may have had another type before.
 
     Blocks of other protocols are objects too, with a `type`.
     """

@@ -28,7 +28,7 @@ SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _ANSWER_MAX = 1024 * 1024  # bytes
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _METADATA = "metadata-flavor"
-"""The header of requests to the metadata server, which runs on the machine itself and behind no proxy."""
+"""The header of requests to the metadata server, which is on the machine itself, and not reached through a proxy."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _LONG_WORD = re.compile(r"\S{60,}")
 """A word that may be a quoted assertion, which is as good as the key for an hour."""
@@ -51,11 +51,11 @@ class Tokens:
 
     @property
     def quota_project(self) -> str | None:
-        """The project whose quota is used, if it is another than the requested one."""
+        """The project whose quota is used, if it differs from the requested one."""
         return None if self._source is None else self._source.quota_project_id
 
     async def fresh(self) -> str:
-        """A token that is valid for minutes, fetched if need be; a ProviderError says why there is none."""
+        """Return a token that is valid for minutes; fetches one if necessary. Raises ProviderError if there is none."""
         async with self._lock:
             source = self._source
             if source is None:
@@ -191,6 +191,6 @@ def _retryable(problem: str, *, after: str | None = None) -> provider.RetryableE
 
 
 def _first_line(error: exceptions.GoogleAuthError) -> str:
-    """The first line of google-auth's error, mostly the server's words, without words that may be secrets."""
+    """Return the first line of google-auth's error, without words that may be secrets."""
     line = str(error.args[0] if error.args else error).split("\n", 1)[0]
     return _LONG_WORD.sub("[...]", line)[:300]

@@ -55,7 +55,7 @@ _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
 
 
 def client(url: str, session: aiohttp.ClientSession, *, only_data: bool = False) -> httpx2.AsyncClient:
-    """A client for requests to `url`; it needs no closing, and `session` stays the caller's.
+    """Return a client for requests to `url`. It need not be closed; the caller closes `session`.
 
     With `only_data` it hands on nothing but the data of an answer's events.
     """
@@ -103,7 +103,7 @@ async def bounded(response: httpx2.Response) -> None:
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     filtered = bounded_events if response.status_code == 200 else functools.partial(_refusal_body, response)
     response.stream = transport.FilteredBody(response.stream, filtered)
-    response.encoding = "utf-8"  # whatever its header says: some of Python's encodings unpack compressed text
+    response.encoding = "utf-8"  # not the header's: some of Python's encodings unpack compressed text
     _responses.get([]).append(response)
     refuse_compressed(response)
 
@@ -128,7 +128,7 @@ def refuse_compressed(response: Any) -> None:
 
 
 def _unread_refusal(response: Any, problem: str) -> provider.ProviderError:
-    """The error for a refusal whose body cannot be read because of a `problem`; only the status tells about it."""
+    """Return the error for a refusal whose body cannot be read because of `problem`: only its status is known."""
     status, after = response.status_code, response.headers.get("Retry-After", "")
     text = f"{status} {response.reason_phrase}: {problem}"
     if status in RETRYABLE or status >= 500:

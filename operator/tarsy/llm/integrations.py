@@ -40,7 +40,7 @@ def build(
     key: str | None,
     session: aiohttp.ClientSession,  # noqa: ARG001 - integrations have HTTP of their own
 ) -> provider.Provider:
-    """Build the provider `name`; an UnusableError says what is wrong with its settings."""
+    """Build the provider `name`. Raises UnusableError if its settings are invalid."""
     options = settings.options | ({"api_key": key} if key else {})
     chat = _chat(settings, options)
     names = {name for field, about in type(chat).model_fields.items() for name in (field, about.alias)}
@@ -65,17 +65,20 @@ def _guard_clients(chat: core.BaseChatModel) -> None:
         hooks = client.event_hooks
         client.event_hooks = {
             **hooks,
-            "request": [*hooks["request"], functools.partial(_stay, client.base_url)],
-            "response": [*hooks["response"], http.bounded if isinstance(client, httpx2.AsyncClient) else _check_plain],
+            "request": [*hooks["request"], functools.partial(_refuse_redirect, client.base_url)],
+            "response": [
+                *hooks["response"],
+                http.bounded if isinstance(client, httpx2.AsyncClient) else _refuse_compressed,
+            ],
         }
 
 
-async def _stay(base: Any, request: Any) -> None:
+async def _refuse_redirect(base: Any, request: Any) -> None:
     if base.host:
         http.refuse_other_origin(request.url, base)
 
 
-async def _check_plain(response: Any) -> None:
+async def _refuse_compressed(response: Any) -> None:
     http.refuse_compressed(response)
 
 
@@ -92,20 +95,20 @@ class Integration(langchain.ChatModel):
         self, conversation: list[lc.BaseMessage], request: ports.Request
     ) -> AsyncGenerator[ChatGenerationChunk]:
         """Stream one answer, in one piece if the integration does not stream."""
-        asked: Any = self.chat
+        chat: Any = self.chat
         if request.tools:
             try:
-                asked = self.chat.bind_tools(self.tools(request))
+                chat = self.chat.bind_tools(self.tools(request))
             except NotImplementedError as error:
                 problem = (
                     f"{type(self.chat).__name__} takes no tools: give its agents no MCP servers, or strategy react"
                 )
                 raise provider.FatalError(problem, code="tools") from error
-        async for message in asked.astream(conversation):
+        async for message in chat.astream(conversation):
             yield ChatGenerationChunk(message=message)
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
-        """The reason why the model stopped; many have none, and LangChain then marks the last chunk."""
+        """Return the reason why the model stopped. Many integrations give none; then LangChain marks the last chunk."""
         last = getattr(chunk.message, "chunk_position", "last") == "last"
         return super().finish(chunk) or ("stop" if last else None)
 

@@ -60,12 +60,12 @@ class ChatModel:
         return chunks  # type: ignore[no-any-return]
 
     def options(self, request: ports.Request) -> dict[str, Any]:
-        """The options of a request beside the conversation."""
+        """Return the options of a request."""
         tools = self.tools(request)
         return {"tools": tools} if tools else {}
 
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
-        """The declarations of the tools."""
+        """Return the declarations of the tools."""
         return [
             {
                 "type": "function",
@@ -79,7 +79,7 @@ class ChatModel:
         ]
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
-        """The reason why the model stopped, if `chunk` has it."""
+        """Return the reason why the model stopped, if `chunk` has it."""
         for metadata in (chunk.generation_info, chunk.message.response_metadata):
             for key in ("finish_reason", "stop_reason", "done_reason"):
                 if metadata and (reason := metadata.get(key)):
@@ -91,15 +91,15 @@ class ChatModel:
         yield from ()
 
     def state(self, answer: Answer) -> Any:
-        """The state that the provider wants back with this answer, as JSON."""
+        """Return the state that the provider wants back with this answer, as JSON."""
         return {"calls": answer.call_ids} if tool_calls.are_ids(answer.call_ids) and answer.calls else None
 
     def system_message(self, text: str) -> Any:
-        """The system prompt as a message."""
+        """Return the system prompt as a message."""
         return lc.SystemMessage(text)
 
     def user_message(self, text: str) -> Any:
-        """A user's message."""
+        """Return a user's message."""
         return lc.HumanMessage(text)
 
     def own_message(self, message: messages.Message, state: Any) -> tuple[Any, Sequence[str]] | None:
@@ -111,7 +111,7 @@ class ChatModel:
                 return None
 
     def assistant_message(self, message: messages.Message, ids: Sequence[str]) -> Any:
-        """An answer as its text and its calls with these `ids`."""
+        """Return an answer as its text and its calls with these `ids`."""
         calls = [
             {"type": "tool_call", "name": name, "args": tool_calls.arguments(call.arguments) or {}, "id": call_id}
             for call, name, call_id in zip(message.calls, tool_calls.sent_names(message), ids, strict=True)
@@ -119,7 +119,7 @@ class ChatModel:
         return lc.AIMessage(message.text, tool_calls=calls)
 
     def result_message(self, message: messages.Message, call_id: str) -> Any:
-        """A tool's result."""
+        """Return a tool's result."""
         status: Any = "error" if message.failed else "success"
         return lc.ToolMessage(tool_calls.result_text(message), tool_call_id=call_id, status=status)
 

@@ -34,7 +34,7 @@ _FIRST = frozenset({"type"})
 
 
 def _parsed(s: str, *, strict: bool = False) -> Any:
-    """The value of complete JSON; None for anything else."""
+    """Return the value of complete JSON; None for anything else."""
     try:
         return json.loads(s, strict=strict)
     except ValueError:
@@ -75,7 +75,7 @@ class Block:
                 self.fields[key] = value
 
     def to_json(self) -> dict[str, Any]:
-        """The block as JSON, without the indexes of its parts."""
+        """Return the block as JSON, without the indexes of its parts."""
         parts = {
             key: [*self.fields.get(key, ()), *(part.to_json() for part in parts.values())]
             for key, parts in self._lists.items()
@@ -133,7 +133,7 @@ class Answer:
             raise provider.RejectedError(f"the answer's calls are longer than {_ARGUMENTS_MAX} characters")
 
     def is_complete(self) -> bool:
-        """Whether the model came to an end; raise RejectedError if it stopped without an answer."""
+        """Return whether the model came to an end; raise RejectedError if it stopped without an answer."""
         if self.finish is not None and self.finish.lower() in _REFUSED:
             raise provider.RejectedError(f"the model stopped with {self.finish}", code=self.finish)
         if self.finish == "tool_calls" and not self.calls:
@@ -147,7 +147,7 @@ class Answer:
 
 
 def call_chunks(message: Any) -> Sequence[Any]:
-    """The pieces of calls in a message, which is itself a piece or a complete one."""
+    """Return the pieces of calls in a message, which is itself a piece or a complete one."""
     if pieces := getattr(message, "tool_call_chunks", None):
         return pieces  # type: ignore[no-any-return]
     if isinstance(message, lc.AIMessageChunk) and not message.tool_calls:
@@ -157,7 +157,7 @@ def call_chunks(message: Any) -> Sequence[Any]:
 
 
 def content_event(block: Any) -> provider.StreamEvent:
-    """The text or thought in a piece of content; an empty text for any other piece."""
+    """Return the text or thought in a piece of content; an empty text for any other piece."""
     match block:
         case str(text) | {"type": "text", "text": str(text)}:
             return provider.Text(text)
@@ -170,20 +170,20 @@ def content_event(block: Any) -> provider.StreamEvent:
 
 
 def usage(reported: Any) -> messages.Usage:
-    """Token counts with the thinking apart: some providers count it as output, others beside it."""
+    """Return token counts with separate thinking tokens: some providers include them in the output, others do not."""
     details = reported.get("output_token_details") or {}
     thinking = sum(count or 0 for key, count in details.items() if key.endswith("reasoning"))
-    asked, output, total = (reported.get(f"{kind}_tokens") or 0 for kind in ("input", "output", "total"))
-    output = max(0, (total - asked if total > asked else output) - thinking)
+    input_tokens, output, total = (reported.get(f"{kind}_tokens") or 0 for kind in ("input", "output", "total"))
+    output = max(0, (total - input_tokens if total > input_tokens else output) - thinking)
     return messages.Usage(
-        input_tokens=asked,
+        input_tokens=input_tokens,
         output_tokens=output,
         thinking_tokens=thinking,
-        total_tokens=total or asked + output + thinking,
+        total_tokens=total or input_tokens + output + thinking,
     )
 
 
 def _characters(piece: dict[str, Any]) -> int:
-    """The characters of a piece of a block; lists and objects count as JSON."""
+    """Return the characters of a piece of a block; lists and objects count as JSON."""
     strings = sum(len(value) for value in piece.values() if isinstance(value, str))
     return strings + sum(len(json.dumps(value)) for value in piece.values() if isinstance(value, list | dict))

@@ -104,7 +104,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status of an error; None for an error within a stream, whose response has status 200."""
+    """Return the HTTP status of an error; None for an error within a stream, whose response has status 200."""
     response = getattr(error, "response", None)
     for code in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
         if isinstance(code, int) and code >= 300:
@@ -113,7 +113,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """The seconds that the provider asks us to wait: a number of them, or until a date."""
+    """Return the seconds that the provider asks us to wait: a number of them, or until a date."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     if _is_number(milliseconds := str(headers.get("retry-after-ms", ""))):
         return float(milliseconds) / 1000

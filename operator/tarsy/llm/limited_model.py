@@ -73,7 +73,7 @@ class _Attempts:
             self.seconds_left -= time.monotonic() - started
 
     def call(self, usage: messages.Usage) -> entries.ModelCall:
-        """The entry of the call; `usage` belongs to its last request."""
+        """Return the entry of the call; `usage` belongs to its last request."""
         usages = (usage, *(attempt.usage for attempt in self.failed))
         cost = None
         if (price := self.price) is not None:  # of a million tokens
@@ -95,7 +95,7 @@ class _Attempts:
     def error(
         self, text: str, *, kind: messages.FailureKind, code: str = "", usage: messages.Usage | None = None
     ) -> ports.ModelError:
-        """The error of the call; `usage` belongs to a last request that is not among the failed attempts."""
+        """Return the error of the call; `usage` belongs to a last request that is not among the failed attempts."""
         return ports.ModelError(text, kind=kind, code=_storable(code), call=self.call(usage or messages.Usage()))
 
     def wait_after(self, error: provider.RetryableError, usage: messages.Usage) -> float:
@@ -171,7 +171,7 @@ class LimitedModel:
         self.state: CallState = before.state if before and before._source is source else CallState("usable")
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """Return an answer, after retries if need be; a ModelError says why there is none."""
+        """Return an answer, after retries if necessary. Raises ModelError if there is none."""
         try:
             answer = await self._ask(request, scope)
         except ports.ModelError as error:
@@ -183,7 +183,7 @@ class LimitedModel:
         return answer
 
     async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """The work of `ask`.
+        """Do the work of `ask`.
 
         The iteration's limit counts from the first request, without the waits for a slot, the throttle or the lease.
         """
@@ -290,5 +290,5 @@ def _storable(code: str) -> str:
 
 
 def _attempts_text(failed: Sequence[entries.Attempt]) -> str:
-    """The number of failed attempts and the error of the last one; "" without any."""
+    """Return the number of failed attempts and the error of the last one; "" without any."""
     return f" (failed attempts: {len(failed)}; the last one: {failed[-1].error})" if failed else ""

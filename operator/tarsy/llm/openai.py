@@ -56,7 +56,7 @@ class CompletionsClient:
     """
 
     def __init__(self, client: openai.AsyncOpenAI) -> None:
-        """`client` stays the caller's."""
+        """The caller closes `client`."""
         self._client = client
 
     async def create(self, **body: Any) -> CompletionChunks:
@@ -87,9 +87,9 @@ class ResponsesAPI(langchain_openai.ChatOpenAI):
 
 
 def as_extra_body(payload: dict[str, Any]) -> dict[str, Any]:
-    """A request with its long parts as `extra_body`, which the SDK does not search for fields to rename.
+    """Return a request with its long parts as `extra_body`, which the SDK does not search for fields to rename.
 
-    Elsewhere it would look at every value of every schema and message each time, and find nothing.
+    In the body the SDK would search every value of every schema and message each time, without any result.
     """
     long = {key: payload[key] for key in ("input", "tools") if key in payload}
     for element in long.get("input", ()):
@@ -152,7 +152,7 @@ async def _without_repetition(stream: Any) -> AsyncIterator[AsyncIterator[Any]]:
 
 
 def connection_options(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict[str, Any]:
-    """The options of LangChain's class for the connection, without its own retries and timeouts."""
+    """Return the options of LangChain's class for the connection, without its own retries and timeouts."""
     return {
         "api_key": key or NO_KEY,
         "base_url": url,
@@ -167,10 +167,10 @@ def connection_options(url: str, *, key: str | None, session: aiohttp.ClientSess
 
 
 class Chat(langchain.ChatModel):
-    """A model behind chat completions."""
+    """A model with the chat completions API."""
 
     def assistant_message(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
-        """An answer as its text and its calls; LangChain leaves the text of arguments alone only in invalid calls."""
+        """Return an answer as its text and its calls. Only in invalid calls LangChain keeps the text of arguments."""
         calls = [
             {"name": name, "args": _arguments_text(call), "id": call_id, "error": None}
             for call, name, call_id in zip(message.calls, tool_calls.sent_names(message), ids, strict=True)
@@ -179,22 +179,22 @@ class Chat(langchain.ChatModel):
 
 
 class Responses(langchain.ChatModel):
-    """A model behind the responses API."""
+    """A model with the responses API."""
 
     keeps_blocks = True
 
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
-        """The declarations of the tools; without `strict: false` the API would change their schemas."""
+        """Return the declarations of the tools; without `strict: false` the API would change their schemas."""
         functions = [{"type": "function", **tool["function"], "strict": False} for tool in super().tools(request)]
         return [*functions, *({"type": tool} for tool in request.native_tools)]
 
     def result_message(self, message: messages.Message, call_id: str) -> lc.ToolMessage:
-        """A tool's result as a block: LangChain would look at each character of a plain text."""
+        """Return a tool's result as a block, because LangChain inspects each character of a plain text."""
         content: list[str | dict[Any, Any]] = [{"type": "input_text", "text": tool_calls.result_text(message)}]
         return lc.ToolMessage(content, tool_call_id=call_id)
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
-        """The reason why the model stopped, if `chunk` has it."""
+        """Return the reason why the model stopped, if `chunk` has it."""
         metadata = chunk.message.response_metadata
         reason = (metadata.get("incomplete_details") or {}).get("reason")
         return reason or metadata.get("status")
@@ -208,13 +208,13 @@ class Responses(langchain.ChatModel):
         yield from langchain.web_search(pages, [search.get("query") for search in searches])
 
     def state(self, answer: Answer) -> Any:
-        """The items of the answer, as LangChain has them."""
+        """Return the items of the answer in LangChain's form."""
         items = [block.to_json() for block in answer.blocks.values()]
         ids = [element.get("call_id") for element in items if element.get("type") == "function_call"]
         return {"items": items} if tool_calls.are_ids(ids) and ids == answer.call_ids else None
 
     def own_message(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
-        """An answer as it came, but with names and arguments of calls that the server accepts."""
+        """Return an answer unchanged, except names and arguments of calls that the server does not accept."""
         match state:
             case {"items": list(items)} if all(isinstance(block, dict) for block in items):
                 calls = [block for block in items if block.get("type") == "function_call"]
@@ -242,5 +242,5 @@ class Responses(langchain.ChatModel):
 
 
 def _arguments_text(call: messages.ToolCall, received: Any = None) -> str:
-    """The arguments of a call as they were `received`, or as they are stored; `{}` if they are no object."""
+    """Return the arguments of a call as they were `received`, or as they are stored; `{}` if they are no object."""
     return str(received or call.arguments or "{}") if tool_calls.arguments(call.arguments) is not None else "{}"

@@ -137,7 +137,7 @@ class Provider(Protocol):
 
 
 def without(secret: str | None, text: str) -> str:
-    """`text` without the key, which servers may repeat in errors."""
+    """Return `text` without the key, which servers may repeat in errors."""
     return text.replace(secret, "***") if secret and len(secret) >= SHORTEST_KEY else text
 
 

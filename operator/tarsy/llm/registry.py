@@ -58,7 +58,7 @@ INTEGRATIONS = {
 
 
 def session() -> aiohttp.ClientSession:
-    """The HTTP session of all SDKs; a session of their own would read ~/.netrc for each request."""
+    """Return the HTTP session of all SDKs; a session of their own would read ~/.netrc for each request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
@@ -120,7 +120,7 @@ class Models:
             limited.slots.set_limit(self._limits.provider_calls)
 
     def __getitem__(self, name: str) -> limited_model.LimitedModel:
-        """The model of provider `name`; if the platform file no longer has it, a model that fails each call."""
+        """Return the model of provider `name`; if the platform file no longer has it, a model that fails each call."""
         if name in self._models:
             return self._models[name]
         removed = provider.Unusable("", "the platform file has it no longer")
@@ -135,7 +135,7 @@ class Models:
         }
 
     def facts(self, problems: Mapping[str, str]) -> Iterator[component_states.ComponentState]:
-        """The states of the providers; `problems` are those of unusable providers, found when the file was read."""
+        """Yield the states of the providers; `problems` has the reasons why providers cannot be used."""
         problems = self.unusable(problems)
         for name, limited in self._models.items():
             problem = problems.get(name, "")
@@ -154,7 +154,7 @@ class Models:
 
 
 def unusable(settings: platforms.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
-    """The problems of the providers that cannot be used, by name; finds them without heavy imports."""
+    """Return the problems of the providers that cannot be used, by name; finds them without heavy imports."""
     problems = {}
     for name, provider_settings in settings.llm_providers.items():
         try:
@@ -166,7 +166,7 @@ def unusable(settings: platforms.Platform, *, environment: Mapping[str, str]) ->
 
 
 def is_configured(name: str, settings: platforms.Platform) -> bool:
-    """Whether the platform file changes provider `name` or refers to it; the others are only built in."""
+    """Return whether the platform file defines provider `name` or refers to it; others are only built in."""
     defaults = settings.defaults
     agents = (agent.llm_provider for agent in settings.agents.values())
     summaries = (server.summarization.llm_provider for server in settings.mcp_servers.values())
@@ -230,7 +230,7 @@ class _LazyProvider:
 def _provider(
     name: str, settings: providers.Provider, environment: Mapping[str, str], http: aiohttp.ClientSession
 ) -> provider.Provider:
-    """Build a provider; a log line and the provider itself tell what is wrong with its settings."""
+    """Build a provider. If its settings are invalid, log why, and return a provider that fails with that reason."""
     key = None
     try:
         _check_packages(settings)
@@ -248,7 +248,7 @@ def _provider(
 
 
 def _problem(error: Exception) -> str:
-    """The message of an error, without the values of settings."""
+    """Return the message of an error, without the values of settings."""
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

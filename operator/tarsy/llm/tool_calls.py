@@ -20,18 +20,18 @@ _DIGITS = 8
 
 
 def wire_name(name: str) -> str:
-    """`server__tool` for `server.tool`."""
+    """Return `server__tool` for `server.tool`."""
     return name.replace(".", "__", 1)
 
 
 def tool_name(sent: str) -> str:
-    """`server.tool` for a sent name that was not declared; the sent name itself if it would not be sent so again."""
+    """Return `server.tool` for a sent name that was not declared, if it maps back to that; else the sent name."""
     name = sent.replace("__", ".", 1)
     return name if wire_name(name) == sent else sent
 
 
 def accepted_name(name: str) -> str:
-    """A name that every provider takes: `name` if it is one; else its accepted characters with a hash.
+    """Return a name that every provider accepts: `name`, or else its accepted characters with a hash.
 
     The same name always gives the same result, so former calls need no table.
     """
@@ -42,12 +42,12 @@ def accepted_name(name: str) -> str:
 
 
 def tools_by_sent_name(names: Iterable[str]) -> Mapping[str, str]:
-    """The tools, by the names that they are declared with."""
+    """Return the tools, by their declared names."""
     return {accepted_name(wire_name(name)): name for name in names}
 
 
 def sent_names(message: messages.Message) -> list[str]:
-    """The names of a message's calls as they are sent; a model may have called a tool that does not exist."""
+    """Return the names of a message's calls as they are sent; a model may have called a tool that does not exist."""
     return [accepted_name(wire_name(call.name)) for call in message.calls]
 
 
@@ -57,12 +57,12 @@ def sent_id(call: messages.ToolCall) -> str:
 
 
 def are_ids(ids: Sequence[object]) -> bool:
-    """Whether `ids` are different and acceptable, so that results can refer to calls by them."""
+    """Return whether `ids` are different and acceptable, so that results can refer to calls by them."""
     return len(set(map(str, ids))) == len(ids) and all(isinstance(i, str) and accepted_name(i) == i for i in ids)
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The object in a call's JSON; None if it has none, as the call's result says."""
+    """Return the object in a call's JSON; None if it has none, as the call's result says."""
     try:
         loaded = json.loads(text or "{}")
     except (ValueError, RecursionError):
@@ -71,7 +71,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def arguments(text: str) -> dict[str, Any] | None:
-    """The object in a call's JSON, in a form that every SDK can send; None if it has none that can be sent."""
+    """Return the object in a call's JSON, in a form that every SDK can send; None if it has none that can be sent."""
     loaded = json_object(text)
     if loaded is None or not messages.is_plain_json(loaded):
         return None
@@ -79,5 +79,5 @@ def arguments(text: str) -> dict[str, Any] | None:
 
 
 def result_text(message: messages.Message) -> str:
-    """A tool's result with the reference by which the model may name it; providers have no field for that."""
+    """Return a tool's result with the reference by which the model may name it; providers have no field for that."""
     return f"[tool {message.call_id}]{' failed' if message.failed else ''}\n{message.text}"

@@ -1,6 +1,6 @@
 """Assignments of secrets: a secret's name and its value, `DB_PASSWORD=...`, `"token": "..."`, `--api-key ...`.
 
-One rule finds all candidate names. The functions here decide step by step whether a name stands for a secret and where
+One rule finds all candidate names. The functions here decide step by step whether a name has a secret value, and where
 its value ends. They read a value only as far as needed, and no text twice, which keeps the time linear.
 """
 
@@ -213,12 +213,12 @@ def _indent(doc: bytes, at: int) -> int:
 
 
 def _is_tag(doc: bytes, start: int) -> bool:
-    """Whether the name at `start` is the name of an element, or in its attribute."""
+    """Return whether the name at `start` is the name of an element, or in its attribute."""
     return doc[start - 1 : start] == b"<" or doc[max(0, start - 6) : start - 1] in {b"name=", b" key="}
 
 
 def _rest(doc: bytes, at: int, marked: int, *, kind: secret_names.Kind | None) -> edits.Edit | None:
-    """Return the edit for the rest of a value behind a marker that covers only a part."""
+    """Return the edit for the rest of a value after a marker that covers only a part of it."""
     rest = _REST.match(doc, marked) if kind else None
     end = marked + len(rest[0].rstrip(b".")) if rest else marked
     return edits.Edit(at, end, markers.marker(kind)) if kind and end - marked >= _REST_MIN else None
@@ -274,7 +274,7 @@ def _bare(
 
 
 def _is_random(value: bytes, mention: secret_names.Kind | None) -> bool:
-    """Whether a value is a secret although its name is no secret's."""
+    """Return whether a value is a secret, although its name is not that of a secret."""
     return secret_names.is_blob(value) or (
         mention is not None and secret_names.looks_random(value) and not secret_names.is_harmless(value)
     )
@@ -312,7 +312,7 @@ def _otherwise(_doc: bytes, _start: int, match: rules.Match, _budget: budgets.Bu
 
 
 def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
-    """Whether the flag at `start` and its value up to `end` are alone on lines that begin with `indent`."""
+    """Return whether the flag at `start` and its value up to `end` are alone on lines that begin with `indent`."""
     before = doc[max(0, start - len(indent) - 2) : start]
     return before.endswith((b"\n" + indent, b"\\n" + indent)) and doc[end : end + 1] in {b"", b"\r", b"\n", b"\\"}
 
@@ -336,7 +336,7 @@ def _authorization(doc: bytes, at: int) -> edits.Edit | None:
 
 
 def _begins_line(doc: bytes, at: int) -> bool:
-    """Whether a name begins its line, which may be in a JSON string, apart from indent, quotes and keywords."""
+    """Return whether a name begins its line, which may be in a JSON string, apart from indent, quotes and keywords."""
     before = b"\n" * (at <= _LEAD) + doc[max(0, at - _LEAD) : at]
     newline = max(before.rfind(b"\n"), before.rfind(b"\\n") + 1)
     return newline >= 0 and before[newline + 1 :].strip(b" \t-+>|\"'\\") in _LEADS
@@ -385,7 +385,7 @@ def _block(doc: bytes, block: rules.Match, kind: str, budget: budgets.Budget) ->
 
 
 def _is_other(value: bytes, *, kind: str | None, in_prose: bool) -> bool:
-    """Whether an unquoted value is no secret but an expression, a count of tokens or a word of prose."""
+    """Return whether an unquoted value is no secret but an expression, a count of tokens or a word of prose."""
     is_count = kind == "token" and value.isdigit() and len(value) <= _COUNT_DIGITS
     return (
         is_count

@@ -31,7 +31,7 @@ _QUOTED_MAX = 8
 
 
 class CustomPatternError(ValueError):
-    """A pattern or its replacement cannot be used; `field` says which of the two, the message why."""
+    """A pattern or its replacement, which is in `field`, cannot be used; the message says why."""
 
     def __init__(self, field: Field, why: str) -> None:
         super().__init__(why)
@@ -81,17 +81,18 @@ def compile_pattern(*, name: str, pattern: str, replacement: str | None) -> Cust
             problem += f": {quote}"
         raise CustomPatternError("pattern", f"RE2 refuses it: {problem}") from None
     except UnicodeEncodeError:
-        raise CustomPatternError("pattern", "not a text that UTF-8 has") from None
+        raise CustomPatternError("pattern", "not a text that UTF-8 can encode") from None
     if rules.program_size(rule) > SIZE_MAX:
         raise CustomPatternError(
-            "pattern", f"too large: RE2 makes {rules.program_size(rule)} instructions of it, {SIZE_MAX} may be"
+            "pattern",
+            f"too large: RE2 compiles it to {rules.program_size(rule)} instructions, and {SIZE_MAX} are allowed",
         )
     if any(match.start() == match.end() for sample in _SAMPLES for match in rule.finditer(sample)):
-        raise CustomPatternError("pattern", "it finds the empty text, which is everywhere")
+        raise CustomPatternError("pattern", "it matches the empty text")
     pieces = (markers.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
     custom_pattern = CustomPattern(rule=rule, pieces=pieces)
     if not _is_idempotent(custom_pattern):
-        raise CustomPatternError("replacement", "the pattern finds it and changes it again: masking would never end")
+        raise CustomPatternError("replacement", "the pattern matches and changes it again: masking would never end")
     return custom_pattern
 
 
@@ -109,11 +110,11 @@ def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
 def _group_number(reference: str, rule: rules.Rule) -> int:
     """Return the number of the group that a reference names, by number or by name."""
     if not reference:
-        raise CustomPatternError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
+        raise CustomPatternError("replacement", "a dollar without a group after it: write $$ for a dollar")
     groups = rules.group_numbers(rule)
     number = groups.get(reference, int(reference) if re.fullmatch("[0-9]{1,3}", reference) else -1)
     if number == 0:
-        raise CustomPatternError("replacement", "$0 is all that was found: nothing would be masked")
+        raise CustomPatternError("replacement", "$0 is the whole match: nothing would be masked")
     if not 0 < number <= rule.groups:
         available = ", ".join(f"${{{group}}}" for group in (*range(1, rule.groups + 1), *sorted(groups)))
         raise CustomPatternError("replacement", f"an unknown group of the pattern. Available: {available or 'none'}")
@@ -121,7 +122,7 @@ def _group_number(reference: str, rule: rules.Rule) -> int:
 
 
 def _is_idempotent(pattern: CustomPattern) -> bool:
-    """Whether the pattern leaves its replacements unchanged, tested with samples."""
+    """Return whether the pattern leaves its replacements unchanged, tested with samples."""
     for filling in (b"", b"0", b"a", b"A1b2"):
         written = b"".join(piece if isinstance(piece, bytes) else filling for piece in pattern.pieces)
         for sample in (written, b" " + written + b" "):

@@ -1,8 +1,8 @@
 """A reader of JSON and similar texts: YAML in braces, prints of Python and Go, parts of a document.
 
 A document may be a string inside another document's string, where each quote has backslashes. Each level of this
-nesting is read in the text as it is, by its own form of a quote. That needs no unescaping, so all that is not masked
-stays as it was. It needs no outer quotes either, so a line without its beginning is read as well.
+nesting is read in the text as it is, by its own form of a quote. That needs no unescaping, so unmasked text stays
+unchanged. It needs no outer quotes either, so a line without its beginning is read as well.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
 
 
 def may_find(doc: bytes, *, level: int) -> bool:
-    """Whether `doc` may have findings at this level: whether a relevant name stands in its quotes."""
+    """Return whether `doc` may have findings at this level: whether it has a relevant name in quotes."""
     if level == 0:
         return b"{" in doc or b"}" in doc
     if level == 1 and b"{" in doc and _UNQUOTED.search(doc) is not None:

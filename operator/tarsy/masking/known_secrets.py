@@ -1,13 +1,13 @@
 """Known secrets: the values that this process was given, masked by value in all that it stores, sends and shows.
 
 They are keys of providers, tokens, the database's password, and the settings that MCP servers are started with. They
-are masked whatever name stands before them. One automaton (Aho-Corasick) finds all of them at once, plain and as JSON,
+are masked, even without a name before them. One automaton (Aho-Corasick) finds all of them at once, plain and as JSON,
 URLs, HTML, hex and base64 write them, also within a longer text in base64.
 
 `process` builds one KnownSecrets and hands it to the log, the maskers, the clients and the views. A reload of the
 platform file adds values to it. Former values stay known as long as there is space, because a run may still hold them.
 
-A value is masked if it can be told from common text: from 8 characters on, and from 16 on if it is only words or only
+A value is masked if it differs from common text: from 8 characters on, and from 16 on if it is only words or only
 digits. `postgres` as a password would take that word out of every text.
 """
 
@@ -42,7 +42,7 @@ _MARKER = markers.marker("secret")
 
 
 _HEAD = 4
-"""The first bytes of a spelling, which tell whether one may begin at a position; each spelling is longer."""
+"""The first bytes of a spelling, which show whether one may begin at a position; each spelling is longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class _Search:
 
     @classmethod
     def build(cls, forms: Mapping[bytes, bool]) -> _Search:
-        """Build the search; `forms` says of each spelling whether it is base64."""
+        """Build the search; `forms` has the spellings, each with whether it is base64."""
         return cls(
             automaton=ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest),
             are_base64=list(forms.values()),
@@ -85,7 +85,7 @@ class _Search:
         return next(across, at)
 
     def _may_begin(self, doc: bytes, at: int) -> bool:
-        """Whether the rest of `doc` from `at` on is the beginning of a longer spelling."""
+        """Return whether the rest of `doc` from `at` on is the beginning of a longer spelling."""
         if len(doc) - at >= _HEAD and doc[at : at + _HEAD] not in self.heads:
             return False
         rest = doc[at:]
@@ -175,7 +175,7 @@ def _is_distinct(value: str) -> bool:
 
 
 def _forms(value: str) -> Iterator[tuple[bytes, bool]]:
-    """Yield the spellings of a value, each with whether it is base64, whose last group may go on after it."""
+    """Yield the spellings of a value, each with whether it is base64, whose last group may continue after it."""
     doc = value.encode("utf-8", "surrogatepass")
     for spelling in dict.fromkeys((value, *_escaped(value))):
         yield spelling.encode("utf-8", "surrogatepass"), False

@@ -1,7 +1,7 @@
 """Documents that a log splits: each line of a Secret in a record of its own, or after a prefix of its own.
 
 `mappings.LOGGED` matches the prefixes that most tools write. This module handles JSON and logfmt records, whose strings
-are the lines, and other prefixes that stand before a Secret's lines (a pod's name, as stern writes it). It joins the
+are the lines, and other prefixes of a Secret's lines (a pod's name, as stern writes it). It joins the
 lines, so that they can be read like any text, and translates the edits back.
 """
 

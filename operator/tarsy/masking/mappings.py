@@ -24,7 +24,7 @@ TYPE_WORDS = b"opaque|kubernetes.io/|helm.sh/release.v1"
 _TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
 _NAMES = frozenset({b"name", b"Name", b"key", b"Key", b"path"})
-"""The keys beside a value that name it: a variable, a parameter, a tag, the path of a patch."""
+"""The keys whose values name a value in the same mapping: a variable, a parameter, a tag, the path of a patch."""
 _VALUES = frozenset({b"value", b"Value"})
 _PATCH = b"/stringData/"
 RELEVANT = (
@@ -97,14 +97,14 @@ class Mapping:
         self.seen |= frozenset(keys)
 
     def is_relevant_key(self, key: bytes) -> bool:
-        """Whether an entry with this key is relevant for this mapping."""
+        """Return whether an entry with this key is relevant for this mapping."""
         return key in READ or (
             self.is_env and _VARIABLE.fullmatch(key) is not None and secret_names.is_secret_variable(key)
         )
 
 
 def _is_secret(name: bytes, *, is_variable: bool) -> bool:
-    """Whether the value beside this name is a secret."""
+    """Return whether the value with this name is a secret."""
     if is_variable or name.isupper():
         return secret_names.is_secret_variable(name)
     return name.startswith(_PATCH) or secret_names.kind_of(name) is not None

@@ -1,10 +1,10 @@
-"""Markers, which stand in the place of secrets: `[MASKED:password]`, with a fingerprint `[MASKED:token:7f3a]`.
+"""Markers, which replace secrets: `[MASKED:password]`, with a fingerprint `[MASKED:token:7f3a]`.
 
 A fingerprint is four digits that are equal for equal secrets. They come from an HMAC whose key belongs to one
-investigation, so they say nothing beside another's. Four hex digits are 16 bits: two secrets of one investigation look
-alike once in 65,536 times. A person who can have texts masked with that key, and reads the result, can test guesses: a
-guess with the right fingerprint is the secret in all but one of 65,536 cases. So fingerprints are off unless they are
-asked for, and alerts never have them.
+investigation, so they cannot be compared with another's. Four hex digits are 16 bits: two secrets of one investigation
+look alike once in 65,536 times. A person who can have texts masked with that key, and reads the result, can test
+guesses: a guess with the right fingerprint is the secret in all but one of 65,536 cases. So fingerprints are off unless
+they are asked for, and alerts never have them.
 """
 
 from __future__ import annotations

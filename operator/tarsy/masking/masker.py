@@ -93,7 +93,7 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
     """Return the masked `text`, or WITHHELD if masking fails: a text that is not masked is not passed on."""
     try:
         return mask(text)
-    except Exception as error:  # noqa: BLE001 - a defect of ours, of whatever kind, must not let a secret through
+    except Exception as error:  # noqa: BLE001 - no defect of ours may let a secret through
         # Not the error itself, nor its traceback: they may quote the text.
         log.error("a text could not be masked: %s", type(error).__name__, extra={"action": "masking_failed"})  # noqa: TRY400
         return WITHHELD
@@ -105,5 +105,5 @@ def withheld(size: int) -> str:
 
 
 def is_withheld(masked: str, text: str) -> bool:
-    """Whether `masked` is the replacement of a `text` that was not masked within its budget."""
+    """Return whether `masked` is the replacement of a `text` that was not masked within its budget."""
     return masked == withheld(len(text.encode("utf-8", "surrogatepass")))

@@ -1,4 +1,4 @@
-"""Names that stand for secrets, and values that are none.
+"""Names of secrets, and values that are no secrets.
 
 Lists alone mask too much: `tokenExpirationSeconds`, `passwordPolicy` and `secretName` hold no secret. The last word of
 a name says what its value is, so names are split into words and judged by their last one.
@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["api_key", "aws_secret_key", "password", "private_key"
 _T = TypeVar("_T")
 
 NEAR = 512
-"""The bytes of a value that are examined; a longer value is a secret, whatever it looks like."""
+"""The bytes of a value that are examined; a longer value is always a secret."""
 
 _LONGEST = 128
 """The last bytes of a name, by which it is judged; they bound the caches."""
@@ -151,7 +151,7 @@ def kind_of(name: bytes) -> Kind | None:
 
 @_cached
 def is_secret_variable(name: bytes) -> bool:
-    """Whether an environment variable of this name holds a secret.
+    """Return whether an environment variable of this name holds a secret.
 
     It accepts more than `kind_of`: names of variables are descriptive, so each KEY counts that is no known other key.
     """
@@ -166,7 +166,7 @@ def is_secret_variable(name: bytes) -> bool:
 
 @_cached
 def may_name_blob(name: bytes) -> bool:
-    """Whether a key of this name holds a secret if its value looks like one."""
+    """Return whether a key of this name holds a secret if its value looks like one."""
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
 
@@ -188,7 +188,7 @@ def mentioned_kind(name: bytes) -> Kind | None:
 
 
 def looks_random(value: bytes) -> bool:
-    """Whether a value looks random: 8 characters or more, with letters and digits, and no name or number."""
+    """Return whether a value looks random: 8 characters or more, with letters and digits, and no name or number."""
     if len(value) < _RANDOM_MIN or _MIXED.fullmatch(value) is None:
         return False
     return _NAMED.fullmatch(value) is None or _IDENTIFIER.fullmatch(value) is not None
@@ -204,14 +204,14 @@ _NAMED = rules.rule(
 
 
 def is_empty(value: bytes) -> bool:
-    """Whether a value is empty, null or a marker."""
+    """Return whether a value is empty, null or a marker."""
     value = value.strip()
     bare = value.strip(b"\\\"'")
     return value in _EMPTY or not bare or markers.marker_end(bare, 0) == len(bare)
 
 
 def is_harmless(value: bytes) -> bool:
-    """Whether the value of a secret's name is no secret: it is short, and empty, a reference, a path or a flag."""
+    """Return whether the value of a secret's name is harmless: short, and empty, a reference, a path or a flag."""
     return len(value) <= NEAR and _is_harmless(value)
 
 
@@ -224,12 +224,12 @@ def _is_harmless(value: bytes) -> bool:
 
 
 def is_prose(value: bytes) -> bool:
-    """Whether a value is a plain word, as after a colon in an error message."""
+    """Return whether a value is a plain word, as after a colon in an error message."""
     return len(value) <= _LONGEST_WORD and _PROSE.fullmatch(value) is not None
 
 
 def is_blob(value: bytes) -> bool:
-    """Whether a value looks like a key: 20 characters or more of base64 or 32 of hex, and no name."""
+    """Return whether a value looks like a key: 20 characters or more of base64 or 32 of hex, and no name."""
     if len(value) < 20 or _BASE64.fullmatch(value) is None:
         return False
     if len(value) >= 32 and _HEX.fullmatch(value):
@@ -238,7 +238,7 @@ def is_blob(value: bytes) -> bool:
 
 
 def may_be_blob(head: bytes) -> bool:
-    """Whether a value that begins with `head` may look like a key."""
+    """Return whether a value that begins with `head` may look like a key."""
     return _BASE64.fullmatch(head) is not None
 
 

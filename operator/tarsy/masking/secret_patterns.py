@@ -44,7 +44,7 @@ GROUPS: Mapping[Group, tuple[Name, ...]] = MappingProxyType(
         "security": NAMES,
     }
 )
-"""The groups that the platform file names. Kubernetes' Secrets are masked by structure, whatever the groups."""
+"""The groups that the platform file names. Kubernetes' Secrets are masked by structure, independently of the groups."""
 _NARROWER: Mapping[str, tuple[Name, ...]] = {
     "api_key": ("aws_access_key",),
     "secret_key": ("aws_secret_key",),
@@ -52,7 +52,7 @@ _NARROWER: Mapping[str, tuple[Name, ...]] = {
 }
 """The narrower patterns that a name includes."""
 RESERVED = frozenset({*NAMES, "kubernetes_secret", "secret", "withheld"})
-"""Names that no custom pattern may have: a marker says which pattern matched."""
+"""Names that no custom pattern may have: a marker has the name of the pattern that matched."""
 
 _PEM = rules.rule(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _PEM_BODY = rules.rule(
@@ -86,14 +86,14 @@ class _Pattern(NamedTuple):
 
 
 def _is_random(value: bytes) -> bool:
-    """Whether a value looks random; paths have slashes like base64, and `name=value` is no value."""
+    """Return whether a value looks random; paths have slashes like base64, and `name=value` is no value."""
     if _NAMED_VALUE.match(value):
         return False
     return secret_names.looks_random(value) or (secret_names.is_blob(value) and not value.startswith(b"/"))
 
 
 def _is_value(value: bytes) -> bool:
-    """Whether it is a value, and no variable or place-holder."""
+    """Return whether it is a value, and no variable or place-holder."""
     return not secret_names.is_harmless(value)
 
 
@@ -132,7 +132,7 @@ _URL = (
     rb"|[a-z0-9+]://[^\s/@:\"'\\<>]+:(\d*[^\s/@:\"'\\<>\[\]\d][^\s/@:\"'\\<>\[\]]*/[^\s@:\"'\\<>\[\]]*)@[\w.-]"
     rb"|jdbc:oracle:\w+:[^\s/@:\"'\\]+/([^\s@\"'\\]+)@"
 )
-"""A password in a URL; one with a slash in it is none of a path, because no port stands before that."""
+"""A password in a URL. It may have a slash if no port is before it; after a port a path begins."""
 _SIDE_BY_SIDE = b"|".join(
     word + space for word in (b"pass", b"password", b"passwd", b"secret", b"token", b"key") for space in (b" ", b"\t")
 )
@@ -285,7 +285,7 @@ _CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
 
 
 def _diffs(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
-    """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind stands only in the heading."""
+    """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind is only in the heading."""
     for diff in budget.metered(_DIFF.finditer(doc), cost=_COST):
         for line in budget.metered(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
             if line[1].endswith(b"=") or _is_random(line[1]):

@@ -29,7 +29,7 @@ from tarsy.masking import (
 )
 
 _LEVELS = 5
-"""The levels of JSON strings in JSON strings that are read: five times what a log line in an alert needs."""
+"""The levels of JSON strings in JSON strings that are read: five times the need of a log line in an alert."""
 _NEEDED = rules.rule(
     rb"apiVersion|stringData|%b|(?i:pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt)" % mappings.TYPE
 )

@@ -33,7 +33,7 @@ _ALNUM, _UPPER, _HEX, _UUID, _WORD, _DOTTED, _BASE64, _ENCODED, _PATH = _ALPHABE
 
 
 class Token(NamedTuple):
-    """The form of a vendor's tokens: a prefix, and a minimum of characters from an alphabet behind it."""
+    """The form of a vendor's tokens: a prefix, and then a minimum number of characters from an alphabet."""
 
     vendor: str
     prefixes: str
@@ -252,7 +252,7 @@ _SHAPES = rules.rule(
     rb"|(?:^|[\\'\"`\s>=:(,])([\w~.]{3}\dQ~[\w~.-]{31,34})"
 )
 """1Password, Airtable, Authress, ClickUp, Discord, Fly.io, LaunchDarkly, Mailchimp, Mailgun, Mapbox, MaxMind,
-New Relic, Terraform; Telegram and Facebook, behind a number; Entra ID."""
+New Relic, Terraform; Telegram and Facebook, after a number; Entra ID."""
 _NUMBERED = 2
 """The group of tokens after a number."""
 _NUMBER = re.compile(rb"\d++[:|]")
@@ -300,7 +300,7 @@ def find(doc: bytes, budget: budgets.Budget) -> Iterator[edits.Edit]:
 
 
 def _is_token(text: bytes, token_format: Token, *, prefix: bytes) -> bool:
-    """Whether the text after a prefix is the rest of a token, and no name or dummy."""
+    """Return whether the text after a prefix is the rest of a token, and no name or dummy."""
     if len(text) < token_format.length or _is_dummy(text):
         return False
     if len(prefix) >= _SURE and prefix not in _WORDS:
@@ -316,7 +316,7 @@ def _is_dummy(text: bytes) -> bool:
 
 
 def _looks_random(text: bytes) -> bool:
-    """Whether a text looks random: no words with separators or in camel case, and no digest."""
+    """Return whether a text looks random: no words with separators or in camel case, and no digest."""
     separators = sum(text.count(separator) for separator in (b"-", b"_", b"."))
     if separators > len(text) // _SPARSE + 2 or _DIGEST.fullmatch(text) or _NAME.fullmatch(text):
         return False

@@ -41,7 +41,7 @@ _TEXT = re.compile(rb"[^\r\n]++")
 
 
 def may_find(doc: bytes, *, level: int) -> bool:
-    """Whether `doc` may have findings at this level: whether it has lines there, and a relevant name."""
+    """Return whether `doc` may have findings at this level: whether it has lines there, and a relevant name."""
     newline = b"\\" * (1 << (level - 1)) + b"n" if level else b""
     return newline in doc and _NAME.search(doc) is not None
 
@@ -106,7 +106,7 @@ class _Reader:
         if self._begin is None:
             self._begin = start
             if key and key not in mappings.READ:
-                self._leftmost = _FAR  # the line may have lost its head, so it says nothing of columns
+                self._leftmost = _FAR  # the beginning of the line may be missing, so its columns are unknown
                 self._end_line(end)
                 return
         if key is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):

@@ -37,7 +37,7 @@ async def operator(process: settings.Settings, secrets: known_secrets.KnownSecre
     `secrets` are masked in the log; the process adds to them. Raises StartError if the process cannot start.
     """
     with startup.start_errors():
-        watched = reload.Watch(process.platform_file, environment=os.environ, beside=platform_file.files_beside)
+        watched = reload.Watch(process.platform_file, environment=os.environ, other_files=platform_file.files_beside)
     running = asyncio.create_task(_run(process, watched, masking.Masking(secrets)))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -271,7 +271,7 @@ class ToolRun:
     length: int | None = None
     """The length of the whole result, if `result` has less. The whole is stored beside the log (`Journal.whole`)."""
     whole: str | None = field(default=None, compare=False, repr=False)
-    """The whole result on its way to the journal; None in what is read from the log."""
+    """The whole result on its way to the journal; None in an entry from the log."""
     summary: SummaryDue | None = None
     """The summary that it gets; None if the model reads it as it is."""
 
@@ -370,7 +370,7 @@ Entry: TypeAlias = OfRun | OfStage | ExecutionStarted | OfExecution
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An entry as it is stored; its run, stage and execution are columns beside it."""
+    """An entry as it is stored; its run, stage and execution are separate columns."""
 
     kind: str
     version: int
@@ -405,14 +405,14 @@ class Logged:
 
 
 _COLUMNS = ("run", "stage", "execution", "final_analysis")
-"""The fields that are stored beside the body."""
+"""The fields that are stored in columns, not in the body."""
 _KINDS: dict[str, type[Any]] = {shape.__name__: shape for shape in get_args(Entry)}
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 4,  # kinds beside agent; strategies; fallbacks, native tools; filters of tools, budget
+    "ExecutionStarted": 4,  # kinds besides agent; strategies; fallbacks, native tools; filters of tools, budget
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
-    "ToolsAnswered": 3,  # the same, of messages; what is kept beside the log, and what is to be summed up
+    "ToolsAnswered": 3,  # the same, of messages; the length of a whole result, and its summary
     "ExecutionEnded": 2,  # ungrounded
     "StageEnded": 2,  # CompletedWithErrors
     "RunEnded": 3,  # summary, gaps, grounds; ServersAway among the grounds
@@ -458,7 +458,7 @@ def decode(stored: Stored, *, run: int, stage: str, execution: str) -> Entry | U
         problem = f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         problem = f"{type(error).__name__}: {error}"
-    problem = messages.storable(f"it is not what it should be: {problem}")
+    problem = messages.storable(f"it does not have its shape: {problem}")
     return Unreadable(kind=stored.kind, version=stored.version, problem=problem)
 
 

@@ -1,7 +1,7 @@
 """The conversation of one execution, as its model reads it.
 
 A model call without a usable answer is a `Failure` in the log, not a message. A request has exactly the messages, so
-that user and assistant alternate, and the transcript equals what the provider got.
+that user and assistant alternate, and the transcript equals the provider's requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderState:
-    """Signatures or encrypted reasoning that a provider wants back unchanged with one of its answers."""
+    """Signatures or encrypted reasoning that a provider needs back unchanged with one of its answers."""
 
     provider: str
     """The provider that gave it; no other provider gets it."""
@@ -42,7 +42,7 @@ class NativeResult:
 
     tool: chains.NativeTool
     content: str
-    """For people: what the code printed, or the sources, a line each."""
+    """For people: the output of the code, or the sources, one per line."""
     details: dict[str, Any] = field(default_factory=dict)
     """JSON: `code`, `language` and `outcome` of code; else `queries` and `sources` (title, url, and the problem of one
     that could not be read)."""
@@ -88,7 +88,7 @@ CONTEXT_OVERFLOW = "context_overflow"
 EMPTY = "empty"
 """The code of an answer with neither text nor calls."""
 RETRIES = "retries"
-"""The code of a failure because the run may repeat no more requests: no fault of the provider."""
+"""The code of a failure because the run may repeat no more requests; the provider did not cause it."""
 
 Log: TypeAlias = list[Message | Failure]
 """The events of one execution, in order."""
@@ -165,7 +165,7 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def is_plain_json(value: Any, *, deepest: int = 100) -> bool:
-    """Whether JSON can hold `value`, with at most `deepest` levels, which all programs can read."""
+    """Return whether JSON can hold `value`, with at most `deepest` levels, which all programs can read."""
     match value:
         case dict() | list() if deepest == 0:
             return False

@@ -235,7 +235,7 @@ class Journal(Protocol):
         ...
 
     def suspended(self) -> bool:
-        """Whether the run is suspended: checked before each step, because a step that is paid for is finished."""
+        """Return whether the run is suspended. It is checked before each step: a started step is finished."""
         ...
 
     async def commit(self, *added: entries.Entry) -> None:

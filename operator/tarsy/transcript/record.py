@@ -210,7 +210,7 @@ def begun(entry: entries.ExecutionStarted) -> Execution:
 
 
 def is_react(strategy: str) -> bool:
-    """Whether answers of this strategy are in the ReAct dialect (`agent.strategies`)."""
+    """Return whether answers of this strategy are in the ReAct dialect (`agent.strategies`)."""
     return strategy in ("react", "react-stage")
 
 

@@ -75,11 +75,11 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, write_tools: ['*', s.delete]}}",
-            "mcp_servers.s.write_tools.1: a tool's own name is meant here, without 's.'",
+            "mcp_servers.s.write_tools.1: write the tool's name without 's.'",
         ),
         (
             "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {allow: [s.get]}}}",
-            "mcp_servers.s.tools.allow.0: a tool's own name is meant here, without 's.'",
+            "mcp_servers.s.tools.allow.0: write the tool's name without 's.'",
         ),
         (
             "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {deny: ['pods_l[*']}}}",
@@ -95,7 +95,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agents: {A: {tools: {deny: ['*_log', 'kube*.*', 'pods.*']}}}",
-            "agents.A.tools.deny.2: it fits no tool: patterns are over server.tool, such as kubernetes-server.pods_log. Available MCP servers: kubernetes-server",  # noqa: E501
+            "agents.A.tools.deny.2: no tool can match it: patterns are over server.tool, such as kubernetes-server.pods_log. Available MCP servers: kubernetes-server",  # noqa: E501
         ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
         ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),
@@ -116,7 +116,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "llm_providers: {g: {type: xai, model: m, base_url: 'http://me:S3cret@host/v1'}}",
-            "llm_providers.g.base_url: no user or password belongs there: the key comes by api_key_env or api_key_file",
+            "llm_providers.g.base_url: a URL with a user or a password is refused: set api_key_env or api_key_file",
         ),
         (
             "defaults: {fallback_providers: [google-default, x]}",
@@ -129,7 +129,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         *(
             (
                 f"defaults: {{runbook: '{address}'}}",
-                "defaults.runbook: this is an address: a text is wanted; addresses come with alerts",
+                "defaults.runbook: this is a URL: write the text of a runbook; URLs come with alerts",
             )
             for address in ("https://github.com/o/r/blob/main/a.md", " HTTP://wiki/a ")
         ),
@@ -425,11 +425,11 @@ def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("10.0.0.5/8", "not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0"),
+        ("10.0.0.5/8", "not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, with all host bits 0"),
         ("proxy.example", "not an address or a network"),
         ("10", "not an address or a network"),
-        ("0.0.0.0/0", "all addresses there are"),
-        ("'::/0'", "all addresses there are"),
+        ("0.0.0.0/0", "this network has all addresses"),
+        ("'::/0'", "this network has all addresses"),
     ],
 )
 def test_a_proxy_that_is_no_address_or_everybody_is_refused(file: Path, value: str, problem: str) -> None:
@@ -444,14 +444,14 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
     ("keys", "problem"),
     [
         ("headers: {'X Key': v}", "headers: one of the names is no header's, such as X-Api-Key"),
-        ("headers: {mcp-session-id: v}", "headers: mcp-session-id is not to be chosen: the protocol says it"),
-        ("headers: {Host: v}", "headers: Host is not to be chosen: the protocol says it"),
+        ("headers: {mcp-session-id: v}", "headers: mcp-session-id cannot be set: the protocol decides it"),
+        ("headers: {Host: v}", "headers: Host cannot be set: the protocol decides it"),
         ("headers: {X-A: v, x-a: w}", "headers: x-a appears twice"),
         (
             'headers: {X-A: "s3cret\\r\\nHost: x"}',
-            "headers: the value of X-A is none that a header may have: printable ASCII on one line",
+            "headers: the value of X-A is not valid in a header: write printable ASCII on one line",
         ),
-        ("headers: {X-A: ''}", "headers: the value of X-A is none that a header may have: printable ASCII on one line"),
+        ("headers: {X-A: ''}", "headers: the value of X-A is not valid in a header: write printable ASCII on one line"),
         ("bearer_token_env: s3cret-itself", "bearer_token_env: not an environment variable's name, such as"),
         ("bearer_token: s3cret", "unknown: bearer_token. Available: url, headers, bearer_token_env"),
         ("certificate_file: /c", "key_file: missing: a certificate and its key go together"),
@@ -459,12 +459,12 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
         ("ca_file: /c, verify: false", "ca_file: of no use without verify"),
         (
             "bearer_token_file: /t, headers: {authorization: Basic s3cret}",
-            "headers: Authorization is what the bearer token is sent as: give one of them",
+            "headers: the bearer token is sent as Authorization: set only one of them",
         ),
         ("timeout: 0s", "timeout: must be from 1ms to 1d"),
         (
             "url: 'http://u:s3cret@h/mcp', bearer_token_env: TOKEN",
-            "url: a user in it is sent as Authorization, and so is what stands beside it: give one of them",
+            "url: its user is sent as Authorization, as is another setting: set only one of them",
         ),
     ],
 )

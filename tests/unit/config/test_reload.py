@@ -23,7 +23,7 @@ def text(iterations: int = 5, *, more: str = "") -> str:
 
 def watching(path: Path, **environment: str) -> reload.Watch:
     beside: Callable[[platforms.Platform], set[Path]] = lambda found: credentials.key_files(found, environment)  # noqa: E731
-    return reload.Watch(path, environment=environment, beside=beside)
+    return reload.Watch(path, environment=environment, other_files=beside)
 
 
 def iterations(watch: reload.Watch) -> int:

@@ -62,7 +62,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
     def read() -> None:
         told.update(registry.unusable(found, environment={}))
         credentials.key_digest(found.llm_providers["google"], {})
-        reload.Watch(None, environment={}, beside=lambda _: [path])
+        reload.Watch(None, environment={}, other_files=lambda _: [path])
         secret_values.collect(found, environment)
         secret_values.pepper(environment)
         try:

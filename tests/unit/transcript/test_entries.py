@@ -470,7 +470,7 @@ def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
     found = decoded(stored, SAMPLES[name])
     assert isinstance(found, entries.Unreadable)
     assert (found.kind, found.version) == (stored.kind, stored.version)
-    assert found.problem.startswith(f"it is not what it should be: {problem}")
+    assert found.problem.startswith(f"it does not have its shape: {problem}")
 
 
 def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -622,7 +622,7 @@ def test_an_answer_that_holds_no_message_is_unreadable() -> None:
     body = {**json.loads(stored.body), "messages": []}
     found = decoded(replace(stored, body=json.dumps(body), opaque=None), SAMPLES["Answered"])
     assert isinstance(found, entries.Unreadable)
-    assert found.problem.startswith("it is not what it should be: messages: ")
+    assert found.problem.startswith("it does not have its shape: messages: ")
 
 
 @pytest.mark.parametrize("body", ['{"clock": 1, "a\\u0000b": 2}'])

@@ -113,4 +113,4 @@ async def test_what_goes_on_after_a_takeover_says_so(
     models[0] = memory.ScriptedModel(messages.Message(role="assistant", text="It is out of memory."))
     await investigation.run(runtime=runtime, journal=journal.taken_over())
     first = log_lines()[0]
-    assert (first["message"], first["action"], first["stage"]) == ("stage goes on", "stage_started", "look")
+    assert (first["message"], first["action"], first["stage"]) == ("stage continues", "stage_started", "look")

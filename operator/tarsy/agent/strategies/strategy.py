@@ -14,7 +14,7 @@ Reads = Literal["results", "data", "everything"]
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """How a conversation opens, what a request carries, and how an answer is read."""
+    """The first messages of a conversation, the tools of its requests, and the dialect of its answers."""
 
     name: chains.IterationStrategy
     dialect: dialects.Dialect
@@ -22,6 +22,6 @@ class Strategy:
     """Without, the first answer is the conclusion."""
     reads: Reads
     instructions: str
-    """The template that says how to work."""
+    """The template with the instructions."""
     conclude: str
     """The template that asks for a conclusion when the iterations are used up."""

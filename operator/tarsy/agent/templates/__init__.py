@@ -1,4 +1,4 @@
-"""The templates of prompts: Markdown files beside this module, with blanks such as `{name}`."""
+"""The templates of prompts: Markdown files in this directory, with placeholders such as `{name}`."""
 
 from __future__ import annotations
 

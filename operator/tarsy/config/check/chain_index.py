@@ -116,7 +116,7 @@ class ChainIndex:
         raise self._not_found(alert_type)
 
     def takes(self, alert_type: str, *, default: str | None) -> bool:
-        """Whether an accepted chain, ready or not, takes alerts of a type: as its own, or as the `default` type."""
+        """Return whether an accepted chain, ready or not, takes alerts of a type, by its name or as `default`."""
         return alert_type in self._takers or default in self._takers
 
     def chain_named(self, name: str) -> chains.AgentChain:

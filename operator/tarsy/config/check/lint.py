@@ -1,6 +1,6 @@
 """Problems of chains in files, with file and line, without a cluster.
 
-They are what the API server would refuse, and what the chain's conditions would say, in the same words.
+They are the problems for which the API server would refuse a chain, and those in a chain's conditions.
 """
 
 from __future__ import annotations

@@ -49,4 +49,4 @@ CHAINS: dict[str, list[str]] = {
     "kubernetes-agent-chain": ["kubernetes", "NamespaceTerminating"],
     "kubernetes-troubleshooting-chain": ["KubernetesIssue", "PodFailure"],
 }
-"""The built-in chains and their alert types, for those whose chains are to stand beside them."""
+"""The built-in chains and their alert types, which other chains must not take."""

@@ -1,9 +1,9 @@
-"""Loads the platform file; each problem has its file, line, place and, for a choice, the alternatives.
+"""Loading of the platform file. Each problem has its file, line, path and, for a choice, the alternatives.
 
-No problem quotes the wrong value: it may be a key in the wrong field, and errors are logged.
+No problem quotes the wrong value: it may be a misplaced key, and errors are logged.
 
-Strings of the file may name variables of the environment, `{{.NAME}}`. `${NAME}` stays text: shells, queries and
-instructions are full of it.
+Strings of the file may contain environment variables, `{{.NAME}}`. `${NAME}` stays text, because shells, queries and
+instructions often contain it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tarsy.config.tool_selection import ineffective
 from tarsy.resources import files, tool_patterns
 
 _VARIABLE = re.compile(r'\{\{"(\{\{[^"{}]*\}\})"\}\}|\{\{\s*\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}')
-"""A variable, `{{.NAME}}`, or the quotation of another program's template, as in Go: `{{"{{.Names}}"}}`."""
+"""A variable, `{{.NAME}}`, or a quoted template of another program, as in Go: `{{"{{.Names}}"}}`."""
 _NOWHERE = files.Document(file="the built-in platform", value=None, node=None)
 _MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the message says where and why, one problem a line."""
+    """The configuration cannot be used; the message has one problem per line, with its location."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +46,24 @@ class Loaded:
 
 
 def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platforms.Platform:
-    """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
+    """Load and check the platform file at `path`, merged into the built-in platform; None loads only the latter.
 
-    Of agents, servers and providers the same name replaces the built-in one whole, and null takes the built-in server
-    out. A ConfigError lists everything that is wrong. Without an environment, what its variables stand for is not
-    looked at, and missing where it would count.
+    An agent, server or provider replaces a built-in one of the same name entirely; null removes a built-in server.
+    Raises ConfigError with all problems. Without an environment, the values of variables are unknown, and not checked.
     """
     return as_written(path, environment=environment).platform
 
 
 def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
-    """Return the result of `platform_file` together with the content of the file."""
+    """Load the platform file (see `platform_file`), and return it with the content of the file."""
     try:
-        return of_bytes(contents(path), file=str(path), environment=environment) if path else builtin_alone()
+        return from_bytes(contents(path), file=str(path), environment=environment) if path else builtin_only()
     except files.FileError as error:
         raise ConfigError(str(error)) from error
 
 
 def contents(path: Path) -> bytes:
-    """Read the platform file at `path`; a FileError says why it cannot be read, and what to do where it is missing."""
+    """Return the bytes of the platform file at `path`. Raises FileError, with advice if it is missing."""
     try:
         return files.contents(path)
     except files.FileError as error:
@@ -74,28 +73,28 @@ def contents(path: Path) -> bytes:
 
 
 def unreadable(error: OSError) -> str:
-    """Return why the platform file cannot be read, and what to do where it is missing."""
+    """Return why the platform file cannot be read, with advice if it is missing."""
     reason = error.strerror or "cannot be read"
     return f"{reason}: {_MISSING}" if isinstance(error, FileNotFoundError) else reason
 
 
-def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
-    """A platform file in which that stands; a FileError lists everything that is wrong (see `platform_file`)."""
+def from_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
+    """Return the platform file in these bytes (see `platform_file`). Raises FileError with all problems."""
     first, *more = files.parse_bytes(read, file=file)
     if more:
         raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
     return loaded(first, environment=environment)
 
 
-def builtin_alone() -> Loaded:
+def builtin_only() -> Loaded:
     """Return the built-in configuration, without a file."""
     return loaded(_NOWHERE, environment=None)
 
 
 def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -> Loaded:
-    """A platform file that stands in a document; a FileError lists everything that is wrong.
+    """Return the platform file in a document. Raises FileError with all problems.
 
-    Without an environment, what its variables stand for is not looked at.
+    Without an environment, the values of its variables are unknown, and not checked.
     """
     written = {} if document.value is None else document.value
     if not isinstance(written, dict):
@@ -104,8 +103,8 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
         )
     problems = [] if environment is None else list(_variable_problems(document, environment))
     used = _filled(written, environment or {})
-    unset = {at for at, text in _variable_places(written) if set(_variables(text)) - (environment or {}).keys()}
-    checked = _checked(_laid_over_builtin(used), document, unset=unset, problems=problems)
+    unset = {at for at, text in _strings_with_variables(written) if set(_variables(text)) - (environment or {}).keys()}
+    checked = _checked(_merged_with_builtin(used), document, unset=unset, problems=problems)
     if problems:
         raise files.FileError(sorted(problems))
     return Loaded(platform=checked, written=written, used=used)
@@ -127,22 +126,22 @@ def _filled(node: Any, environment: Mapping[str, str]) -> Any:
     return node
 
 
-def _variable_places(node: Any, at: validation.KeyPath = ()) -> Iterator[tuple[validation.KeyPath, str]]:
-    """Yield the place and the text of each string that names variables."""
+def _strings_with_variables(node: Any, at: validation.KeyPath = ()) -> Iterator[tuple[validation.KeyPath, str]]:
+    """Yield the path and the text of each string with variables."""
     if isinstance(node, str):
         if _variables(node):
             yield at, node
     elif isinstance(node, dict):
         for key, value in node.items():
-            yield from _variable_places(value, (*at, key))
+            yield from _strings_with_variables(value, (*at, key))
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _variable_places(value, (*at, index))
+            yield from _strings_with_variables(value, (*at, index))
 
 
 def _variable_problems(document: files.Document, environment: Mapping[str, str]) -> Iterator[files.Problem]:
     """Yield the problems of variables: unset variables, and variables in keys."""
-    for at, text in _variable_places(document.value):
+    for at, text in _strings_with_variables(document.value):
         for name in dict.fromkeys(_variables(text)):
             if name not in environment:
                 message = f"{files.path_text(at)}: the variable {name} is not set: set it in the environment"
@@ -162,14 +161,14 @@ def _variable_keys(node: Any, at: validation.KeyPath = ()) -> Iterator[validatio
 def _checked(
     values: dict[str, Any], document: files.Document, *, unset: set[validation.KeyPath], problems: list[files.Problem]
 ) -> platforms.Platform:
-    """The platform that `values` says, as far as it can be had; what is wrong is added to `problems`.
+    """Return the platform of the valid parts of `values`, and add all problems to `problems`.
 
-    What is wrong is taken out, so that the rest can be looked at, too. What is then found wrong may be so because
-    something is missing: that is not told.
+    Invalid parts are removed, and the rest is validated again. A problem that is found only then is not reported,
+    because a removed part may have caused it.
     """
     section_names = {section: list(faults) for section, faults in values.items() if isinstance(faults, dict)}
     broken: list[validation.KeyPath] = []
-    is_told = False
+    is_reported = False
     rounds: list[list[validation.KeyPath]] = []
     left = copy.deepcopy(values)
     while True:
@@ -179,46 +178,50 @@ def _checked(
         except pydantic.ValidationError as error:
             faults = list(validation.problems(error, document, model=platforms.Platform))
             unknown = [fault for fault in faults if fault.is_unknown]
-            if unknown or not is_told:
+            if unknown or not is_reported:
                 problems += [fault.problem for fault in unknown or faults if fault.path not in unset]
-            is_told = is_told or not unknown
+            is_reported = is_reported or not unknown
             broken += [fault.path for fault in unknown or faults]
-            rounds.append(_take_out(left, [fault.path for fault in unknown or faults]))
+            rounds.append(_remove(left, [fault.path for fault in unknown or faults]))
     servers = {*checked.mcp_servers, *section_names.get("mcp_servers", ())}
-    misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
-    rest = itertools.chain(_dangling(checked, section_names, broken), _misnamed_tools(checked), misfits)
-    located = [(_place_in_file(location, rounds), message) for location, message in rest]
+    ineffective_patterns = () if ("mcp_servers",) in broken else _ineffective_patterns(checked, servers)
+    rest = itertools.chain(
+        _unknown_names(checked, section_names, broken), _invalid_tool_patterns(checked), ineffective_patterns
+    )
+    located = [(_path_in_file(location, rounds), message) for location, message in rest]
     problems += [document.problem(location, f"{files.path_text(location)}: {message}") for location, message in located]
     return checked
 
 
-def _take_out(values: dict[str, Any], places: Iterable[validation.KeyPath]) -> list[validation.KeyPath]:
-    """Take out what stands at `places`, or the innermost thing around it that is there; return the places of that."""
+def _remove(values: dict[str, Any], paths: Iterable[validation.KeyPath]) -> list[validation.KeyPath]:
+    """Remove the values at these paths, or their nearest existing parents; return the paths of the removed values."""
     targets: dict[validation.KeyPath, Any] = {}
-    for location in places:
-        holder: Any = None
+    for location in paths:
+        parent: Any = None
         inner: Any = values
         depth = 0
         for step in location:
-            there: Iterable[int | str] = (
+            keys: Iterable[int | str] = (
                 inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
             )
-            if step not in there:
+            if step not in keys:
                 break
-            holder, inner, depth = inner, inner[step], depth + 1
-        targets[location[:depth]] = holder
+            parent, inner, depth = inner, inner[step], depth + 1
+        targets[location[:depth]] = parent
     for location in reversed(targets):  # of a list, the last one first
         if location[-1] in targets[location] or isinstance(targets[location], list):
             del targets[location][location[-1]]
     return list(targets)
 
 
-def _place_in_file(location: validation.KeyPath, rounds: Sequence[Iterable[validation.KeyPath]]) -> validation.KeyPath:
-    """Return where something stands in the file: elements taken out of a list have moved those behind them."""
-    for taken_out in reversed(rounds):
+def _path_in_file(location: validation.KeyPath, rounds: Sequence[Iterable[validation.KeyPath]]) -> validation.KeyPath:
+    """Return the path in the file: elements that were removed from a list have moved those after them."""
+    for removed_paths in reversed(rounds):
         original: validation.KeyPath = ()
         for step in location:
-            removed = sorted(index for *holder, index in taken_out if (*holder,) == original and isinstance(index, int))
+            removed = sorted(
+                index for *parent, index in removed_paths if (*parent,) == original and isinstance(index, int)
+            )
             if isinstance(step, int):
                 for index in removed:
                     step = step + 1 if index <= step else step
@@ -227,37 +230,39 @@ def _place_in_file(location: validation.KeyPath, rounds: Sequence[Iterable[valid
     return location
 
 
-def _laid_over_builtin(values: dict[str, Any]) -> dict[str, Any]:
-    laid = values | {
+def _merged_with_builtin(values: dict[str, Any]) -> dict[str, Any]:
+    merged = values | {
         section: builtin.PLATFORM[section] | values[section]
         if isinstance(values.get(section), dict)
         else values.get(section, builtin.PLATFORM[section])
         for section in builtin.PLATFORM
     }
     return (
-        _without_unwanted(laid) if isinstance(laid["mcp_servers"], dict) and isinstance(laid["agents"], dict) else laid
+        _without_removed_servers(merged)
+        if isinstance(merged["mcp_servers"], dict) and isinstance(merged["agents"], dict)
+        else merged
     )
 
 
-def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
-    """The same without those of the built-in servers that the file has taken out, and built-in agents without them."""
-    unwanted = {name for name in builtin.PLATFORM["mcp_servers"] if laid["mcp_servers"][name] is None}
+def _without_removed_servers(merged: dict[str, Any]) -> dict[str, Any]:
+    """Return `merged` without the built-in servers that the file removes, also in the built-in agents."""
+    removed = {name for name in builtin.PLATFORM["mcp_servers"] if merged["mcp_servers"][name] is None}
     agents = {
         name: agent
-        | {"mcp_servers": [server_name for server_name in agent.get("mcp_servers", ()) if server_name not in unwanted]}
+        | {"mcp_servers": [server_name for server_name in agent.get("mcp_servers", ()) if server_name not in removed]}
         for name, agent in builtin.PLATFORM["agents"].items()
-        if laid["agents"][name] is agent and unwanted & set(agent.get("mcp_servers", ()))
+        if merged["agents"][name] is agent and removed & set(agent.get("mcp_servers", ()))
     }
-    return laid | {
-        "mcp_servers": {name: server for name, server in laid["mcp_servers"].items() if name not in unwanted},
-        "agents": laid["agents"] | agents,
+    return merged | {
+        "mcp_servers": {name: server for name, server in merged["mcp_servers"].items() if name not in removed},
+        "agents": merged["agents"] | agents,
     }
 
 
-def _dangling(
+def _unknown_names(
     loaded: platforms.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.KeyPath]
 ) -> Iterator[tuple[validation.KeyPath, str]]:
-    """The names that nothing answers to, but for `section_names` ones and where a section is `broken`."""
+    """Yield unknown names, unless `section_names` has them, or the section that should have them is `broken`."""
 
     def missing(
         location: validation.KeyPath, name: str | None, *, of: str, kind: str
@@ -271,9 +276,9 @@ def _dangling(
         yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
     at: validation.KeyPath
     for name, server_settings in loaded.mcp_servers.items():
-        asked = server_settings.summarization.llm_provider
+        summary_provider = server_settings.summarization.llm_provider
         at = ("mcp_servers", name, "summarization", "llm_provider")
-        yield from missing(at, asked, of="llm_providers", kind="provider")
+        yield from missing(at, summary_provider, of="llm_providers", kind="provider")
     for name, agent in loaded.agents.items():
         at = ("agents", name)
         yield from missing((*at, "llm_provider"), agent.llm_provider, of="llm_providers", kind="provider")
@@ -290,8 +295,8 @@ def _dangling(
                 yield tool_location, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
 
 
-def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.KeyPath, str]]:
-    """The patterns over a server's own tools that match none: with the server's name in front, or an open `[`."""
+def _invalid_tool_patterns(loaded: platforms.Platform) -> Iterator[tuple[validation.KeyPath, str]]:
+    """Yield the invalid patterns over a server's tools: with the server's name as a prefix, or an unclosed `[`."""
     for name, server in loaded.mcp_servers.items():
         for key, own_names in (
             (("tools", "allow"), server.tools.allow or ()),
@@ -301,18 +306,20 @@ def _misnamed_tools(loaded: platforms.Platform) -> Iterator[tuple[validation.Key
             for index, pattern in enumerate(own_names):
                 location = ("mcp_servers", name, *key, index)
                 if pattern.startswith(f"{name}."):
-                    yield location, f"a tool's own name is meant here, without '{name}.'"
+                    yield location, f"write the tool's name without '{name}.'"
                 elif why := tool_patterns.own_misfit(pattern):
                     yield location, why
 
 
-def _misfits(loaded: platforms.Platform, servers: Collection[str]) -> Iterator[tuple[validation.KeyPath, str]]:
-    """The patterns that no tool of any of these servers can match."""
+def _ineffective_patterns(
+    loaded: platforms.Platform, servers: Collection[str]
+) -> Iterator[tuple[validation.KeyPath, str]]:
+    """Yield the patterns that no tool of any of these servers can match."""
     available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
     for name, agent in loaded.agents.items():
         for location, pattern in ineffective.selection_patterns(agent.tools, at=("agents", name, "tools")):
             if ineffective.never_matches(pattern, servers):
-                yield location, f"it fits no tool: {ineffective.example(servers)}. {available}"
+                yield location, f"no tool can match it: {ineffective.example(servers)}. {available}"
 
 
 def _unknown(kind: str, names: Iterable[str]) -> str:

@@ -45,16 +45,16 @@ class Watch:
         path: Path | None,
         *,
         environment: Mapping[str, str],
-        beside: Callable[[platforms.Platform], Iterable[Path]] = lambda _: (),
+        other_files: Callable[[platforms.Platform], Iterable[Path]] = lambda _: (),
     ) -> None:
         """Load the file; raises a ConfigError that lists all problems.
 
-        Without a `path` the built-in platform is loaded. `beside` returns the other files that a platform names. A pipe
-        is read once.
+        Without a `path` the built-in platform is loaded. `other_files` returns the other files that a platform names. A
+        pipe is read once.
         """
         self._path = path
         self._environment = environment
-        self._beside = beside
+        self._other_files = other_files
         try:
             is_file = path is not None and path.is_file()
             content: bytes | _Unreadable = loader.contents(path) if path else b""
@@ -92,10 +92,10 @@ class Watch:
 
     def _load(self, content: bytes | _Unreadable) -> loader.Loaded:
         if self._path is None:
-            return loader.builtin_alone()
+            return loader.builtin_only()
         if isinstance(content, _Unreadable):
             raise files.FileError([files.Problem(file=str(self._path), line=0, message=content.problem)])
-        return loader.of_bytes(content, file=str(self._path), environment=self._environment)
+        return loader.from_bytes(content, file=str(self._path), environment=self._environment)
 
     def _content(self) -> bytes | _Unreadable | None:
         if self._path is None or not self._is_looked_at:
@@ -113,7 +113,7 @@ class Watch:
         return content if _moment(before) == _moment(after) else None
 
     def _keys(self) -> secret_files.Digests:
-        return {path: secret_files.digest(path) for path in self._beside(self.loaded.platform)}
+        return {path: secret_files.digest(path) for path in self._other_files(self.loaded.platform)}
 
 
 def _moment(state: os.stat_result) -> tuple[int, ...]:

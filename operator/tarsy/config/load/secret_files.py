@@ -1,4 +1,4 @@
-"""Small files that hold secrets, and the files of MCP servers: read without waiting, whatever stands at their paths.
+"""Reading of small files with secrets, and of the files of MCP servers, without waiting, even for a pipe.
 
 Opening a pipe waits for a writer, a device may never end, and each file is read again with each reload. So only regular
 files are read, and no more of one than a secret may have.

@@ -79,7 +79,7 @@ class Settings:
         return ("api", "controller", "worker") if self.role == "all" else (self.role,)
 
     def serves(self, role: Role) -> bool:
-        """Whether this process has `role`."""
+        """Return whether this process has `role`."""
         return role in self.roles
 
 
@@ -147,7 +147,7 @@ def _checked(url: str) -> str:
 
 
 def _is_postgres(url: str) -> bool:
-    """Whether asyncpg can parse `url`: its own errors quote parts of a password as a host or a port."""
+    """Return whether asyncpg can parse `url`: its own errors quote parts of a password as a host or a port."""
     try:
         parsed = urllib.parse.urlsplit(url)
         urllib.parse.parse_qs(parsed.query, strict_parsing=bool(parsed.query))

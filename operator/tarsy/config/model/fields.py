@@ -107,7 +107,7 @@ def origin_of(value: str) -> str | None:
 
 def _origin(value: str) -> str:
     if (origin := origin_of(value)) is None:
-        raise ValueError("not an origin: write scheme and host, such as https://tarsy.example:8443, and nothing behind")
+        raise ValueError("not an origin: write scheme and host, such as https://tarsy.example:8443, without a path")
     return origin
 
 
@@ -123,9 +123,9 @@ def _network(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     except ValueError:  # its message contains the value
         network = None
     if network is None:
-        raise ValueError("not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0")
+        raise ValueError("not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, with all host bits 0")
     if network.prefixlen == 0:
-        raise ValueError("all addresses there are: write those that are meant")
+        raise ValueError("this network has all addresses: write a smaller one")
     return network
 
 

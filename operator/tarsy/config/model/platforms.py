@@ -49,11 +49,11 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
         if not _HEADER.fullmatch(name):
             raise ValueError("one of the names is no header's, such as X-Api-Key")
         if _OUR_HEADERS.fullmatch(name):
-            raise ValueError(f"{name} is not to be chosen: the protocol says it")
+            raise ValueError(f"{name} cannot be set: the protocol decides it")
         if name.lower() in names:
             raise ValueError(f"{name} appears twice")
         if not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"the value of {name} is none that a header may have: printable ASCII on one line")
+            raise ValueError(f"the value of {name} is not valid in a header: write printable ASCII on one line")
         names.add(name.lower())
     return headers
 
@@ -94,11 +94,9 @@ class _Remote(Part):
         has_user = "@" in urllib.parse.urlsplit(self.url).netloc
         has_token = self.bearer_token_env is not None or self.bearer_token_file is not None
         if has_token and any(name.lower() == "authorization" for name in self.headers):
-            raise ValueError("headers: Authorization is what the bearer token is sent as: give one of them")
+            raise ValueError("headers: the bearer token is sent as Authorization: set only one of them")
         if has_user and (has_token or any(name.lower() == "authorization" for name in self.headers)):
-            raise ValueError(
-                "url: a user in it is sent as Authorization, and so is what stands beside it: give one of them"
-            )
+            raise ValueError("url: its user is sent as Authorization, as is another setting: set only one of them")
         return self
 
 
@@ -253,7 +251,7 @@ class MCPServer(Part):
 
 
 class Agent(Part):
-    """An agent: its tools, its instructions and what it overrides of the defaults."""
+    """An agent: its tools, its instructions, and the defaults that it overrides."""
 
     mcp_servers: list[str] = []
     """The servers whose tools the agent may get."""
@@ -318,7 +316,7 @@ class Limits(Part):
     execution_calls: Annotated[int, Field(ge=1)] = 8
     """The maximum of concurrent tool calls of an execution; further calls of an answer wait for their results."""
     tool_calls: Annotated[int, Field(ge=1)] = 200
-    """The maximum of tool calls of an execution; afterwards its model is told so, and may only conclude."""
+    """The maximum number of tool calls of an execution; then its model must conclude."""
     one_tool_calls: Annotated[int, Field(ge=1)] = 50
     """The maximum of calls of the same tool by an execution; with one more it may only conclude."""
     failed_calls: Annotated[int, Field(ge=1)] = 5

@@ -90,7 +90,7 @@ class Common(Part):
 
 def _without_user(value: str) -> str:
     if "@" in urllib.parse.urlsplit(value).netloc:
-        raise ValueError("no user or password belongs there: the key comes by api_key_env or api_key_file")
+        raise ValueError("a URL with a user or a password is refused: set api_key_env or api_key_file")
     return value
 
 
@@ -130,7 +130,7 @@ def gemini_generation(model: str) -> tuple[int, int] | None:
 
 
 class _Gemini(Common):
-    """The settings of Gemini, whatever the endpoint."""
+    """The settings of Gemini, for both endpoints."""
 
     thinking: Thinking | None = None
     """The amount of thinking; None is a default that suits the model."""

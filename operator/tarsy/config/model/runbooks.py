@@ -40,7 +40,7 @@ def _domain(value: str) -> str:
 
 def _no_address(value: str) -> str:
     if is_url(value.strip()):
-        raise ValueError("this is an address: a text is wanted; addresses come with alerts")
+        raise ValueError("this is a URL: write the text of a runbook; URLs come with alerts")
     return value
 
 

@@ -2,7 +2,7 @@
 
 Every level can only remove tools: the platform file by server; the platform file and the chain by agent, stage and
 agent of the stage; and the alert. A tool that is not marked as read-only counts as writing, because some writing tools
-have no annotation at all. A writing tool is offered only if the platform file names it, whatever a chain allows.
+have no annotation at all. A writing tool is offered only if the platform file names it, even if a chain allows it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def matches(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> boo
 
 
 def may_fit(pattern: str, server: str) -> bool:
-    """Return whether a pattern over `server.tool` could match a tool of that server, whatever the tool's name."""
+    """Return whether a pattern over `server.tool` could match any tool's name of that server."""
     literal, prefix = _WILDCARD.split(pattern, maxsplit=1)[0], f"{server}."
     return literal.startswith(prefix) or prefix.startswith(literal)
 

@@ -1,7 +1,7 @@
 """The known secrets of a process: from its environment, its platform file, and the files that these two name.
 
 The name of a value decides whether it is a secret, as in the masker; a value that is declared to hold one
-(`api_key_env`, `bearer_token_file`, the password in a URL) is a secret whatever it looks like. The result is for
+(`api_key_env`, `bearer_token_file`, the password in a URL) is always a secret. The result is for
 `masking.known_secrets` alone.
 """
 
@@ -29,7 +29,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 def collect(loaded: platforms.Platform, environment: Mapping[str, str]) -> list[str]:
     """Return the secrets of a process with this environment and platform file, as they can be read now."""
     secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
-    hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
+    hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, even if a tool's name looks like one
     secrets += _Reader(environment).secrets_in(loaded.model_dump(mode="python", exclude=hashes))
     return [value for value in dict.fromkeys(secrets) if value]
 
@@ -50,7 +50,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[str]:
     yield from _of_variables(environment)
     for name, value in environment.items():
         held = name.removesuffix(settings.FILE)
-        if name == _CREDENTIALS or (held != name and (held == settings.DATABASE_URL or _promises(held))):
+        if name == _CREDENTIALS or (held != name and (held == settings.DATABASE_URL or _is_secret_name(held))):
             for read in _of_file(Path(value)):
                 yield from _of_url(read)
                 yield read
@@ -97,17 +97,17 @@ def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield values of secrets' names, values that look like secrets, and secrets in URLs."""
     for name, text in variables.items():
         value = str(text)
-        if _promises(name):
+        if _is_secret_name(name):
             if not secret_names.is_harmless(value.encode("utf-8", "replace")):
                 yield value
-                yield value.rpartition(" ")[2]  # behind Bearer or Basic
+                yield value.rpartition(" ")[2]  # after Bearer or Basic
         elif _looks_secret(name, value):
             yield value.rpartition(" ")[2]
         yield from _of_url(value)
 
 
 def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the secrets of headers, also of cookies, whose names say nothing of their values."""
+    """Yield the secrets of headers, and the values of all cookies, because their names are arbitrary."""
     yield from _of_variables(headers)
     for name, value in headers.items():
         if _SESSION.search(name):
@@ -115,12 +115,12 @@ def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
             yield from (part.partition("=")[2].strip() for part in value.split(";"))
 
 
-def _promises(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return secret_names.is_secret_variable(name.encode("utf-8", "replace"))
 
 
 def _looks_secret(name: str, value: str) -> bool:
-    """Whether the masker would take the whole value, but for the scheme before it."""
+    """Return whether the masker would mask the whole value, except a scheme before it."""
     masked = _MASKER.text(f"{name}: {value}") if len(value) < secret_files.LARGEST else ""
     return _ONLY_MASKED.fullmatch(masked.removeprefix(f"{name}: ")) is not None
 
@@ -141,7 +141,7 @@ def _of_url(value: str) -> Iterator[str]:
     try:
         parts = urllib.parse.urlsplit(value)
         candidates = [parts.password or ""]
-        candidates += [candidate for name, candidate in urllib.parse.parse_qsl(parts.query) if _promises(name)]
+        candidates += [candidate for name, candidate in urllib.parse.parse_qsl(parts.query) if _is_secret_name(name)]
     except ValueError:
         return
     for candidate in candidates:

@@ -1,9 +1,9 @@
 """The redacted view of the platform file: its content without possible secrets.
 
-Hidden are the values of variables; arguments, except flags and plain words after a flag that is known to hold no secret
-(`--toolsets core`); of URLs, everything except host and path, and parts of these two that look like keys; and every
-text in which the masker finds a secret. The names of variables and files stay. Hidden values are also removed from
-other texts: the error of an unreachable server may contain its arguments.
+These values are hidden: the values of variables; arguments, except flags and plain words after a flag without a secret
+(`--toolsets core`); all parts of URLs except host and path, and parts of these two that look like keys; and each text
+in which the masker finds a secret. The names of variables and files stay. Hidden values are also removed from other
+texts: the error of an unreachable server may contain its arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tarsy.masking import masker
 
 MASKED = "[MASKED]"
 VALUES_MAX = 20_000
-"""The maximum of values in the view: YAML aliases can expand a short file to a huge one."""
+"""The maximum number of values in the view: YAML aliases can expand a short file to a huge one."""
 DEEPEST = 20
 """The maximum depth of the view."""
 _LIKE_A_KEY = 16
@@ -65,13 +65,13 @@ class View:
     """The redacted view of a platform file."""
 
     written: Any
-    """The content, as JSON has it."""
+    """The content, as JSON."""
     hidden: tuple[str, ...] = field(repr=False)
     """The hidden values, the longest first, without common words."""
 
     @property
     def digest(self) -> str:
-        """16 hex digits that change with the view. A digest of hidden values would allow to guess them."""
+        """16 hex digits that change with the view, but not with hidden values, which could then be guessed."""
         return hashlib.sha256(json.dumps(self.written, sort_keys=True).encode()).hexdigest()[:16]
 
     def redact_text(self, text: str) -> str:

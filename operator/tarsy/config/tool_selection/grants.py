@@ -16,7 +16,7 @@ from tarsy.resources import chains, investigations, tool_patterns
 def agents(
     platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, mcp: investigations.MCP | None = None
 ) -> list[resolve.ResolvedAgent]:
-    """Return the agents of all stages. Raises an UnresolvedError that names what is missing."""
+    """Return the agents of all stages. Raises UnresolvedError with the missing name."""
     return [
         resolve.agent_for(platform, chain_name=chain_name, chain=chain, stage=stage, member=member, mcp=mcp)
         for stage in chain.stages

@@ -45,7 +45,7 @@ def misfits(chain: chains.Spec) -> Iterator[str]:
 
 
 def never_matches(pattern: str, servers: Collection[str]) -> bool:
-    """Return whether the pattern can match no tool of these servers, whatever tools they have."""
+    """Return whether the pattern can match no tool of these servers, even a future one."""
     return not any(tool_filters.may_fit(pattern, server) for server in servers)
 
 
