@@ -189,7 +189,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
 ) -> None:
     identity = await world.ended()
     said = (await api.send("DELETE", str(identity)))[1]
-    assert said == "query.purge: this deletes the object and its transcript for good: say so with ?purge=true"
+    assert said == "query.purge: this deletes the object and its transcript for good: confirm it with ?purge=true"
     for not_said in ("", "?purge=false", "?purge=maybe"):
         assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
     assert (await api.send("DELETE", f"{identity}?purge=maybe"))[1] == "query.purge: give true or false"

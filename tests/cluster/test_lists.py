@@ -62,7 +62,7 @@ REFUSED: list[tuple[Parameters, str]] = [
     ([("q", "x" * 257)], "query.q: give 256 characters at most"),
     ([("grounded", "yes")], "query.grounded: give true or false"),
     ([("grounded", "1")], "query.grounded: give true or false"),
-    ([("cursor", "x")], "query.cursor: this is no cursor"),
+    ([("cursor", "x")], "query.cursor: this is not a cursor"),
     ([("cursor", "x" * 8193)], "query.cursor: give 8192 characters at most"),
     *(
         ([(name, value)], f"query.{name}: give ")
@@ -89,7 +89,7 @@ async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be
         assert (await api.list(("grounded", grounded)))["items"] == [], "they have no result"
     assert {item["grounded"] for item in first["items"]} == {None}
     status, problem = await api.ask([("cursor", first["next"]), ("author", "ann")])
-    assert (status, "it is of another query" in problem["detail"]) == (422, True)
+    assert (status, "it belongs to another query" in problem["detail"]) == (422, True)
     for parameters, detail in REFUSED:
         status, problem = await api.ask(parameters)
         assert (status, problem["detail"].startswith(detail)) == (422, True), (parameters, problem)

@@ -116,7 +116,7 @@ async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
         assert status == 404
     await told(database, "a", get=B)
     await told(database, "b", get=C)
-    either = f"get is {B} or {C}, as different processes see it: say in `tools` which to accept"
+    either = f"get is {B} or {C} in different processes: name the one to accept in `tools`"
     assert await accept(session, {}) == (409, either)
     assert (await accept(session, {"tools": {"get": C}}))[0] == 200
     wrong: list[Any] = [{"tools": {}}, {"tools": {"get": "sha256:1"}}, {"tool": {"get": B}}, [], {"x": 1}]
@@ -153,7 +153,7 @@ async def test_what_the_platform_file_says_is_changed_there(
     found = parts.platform().model_copy(update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}})
     object.__setattr__(parts, "platform", lambda: found)
     async with apis.served(parts, headers=JSON | apis.bearer(editor)) as session:
-        there = "the platform file says what get has to be (mcp_servers.kube.tool_hashes): change it there"
+        there = "the platform file has the hash of get (mcp_servers.kube.tool_hashes): change it there"
         assert await accept(session, {"tools": {"get": B}}) == (409, there)
         status, done = await accept(session)
         assert (status, [one["tool"] for one in done["tools"]]) == (200, ["list"])

@@ -150,7 +150,7 @@ async def test_what_cannot_be_asked_about_is_told_apart(
     assert await api.refused(nobody) == unknown
     assert (await api.ask("x"))[0] == 404
     open_one = await world.admitted("open")
-    assert await api.refused(open_one) == (409, "it has not ended yet: ask when it has")
+    assert await api.refused(open_one) == (409, "it has not ended yet: ask after its end")
     await work.cancel(database, open_one, why="user")
     assert (await api.ask(open_one))[0] == 202, "whatever its end was"
     refused = await world.admitted("refused", admission.Refusal(reason="ChainNotFound", message="No chain"))
@@ -212,7 +212,7 @@ async def test_a_question_is_cancelled_while_it_is_open_and_not_before_or_after(
 async def test_nothing_is_asked_about_an_object_that_is_gone_or_was_made_again(
     api: API, world: World, database: databases.Database
 ) -> None:
-    gone = (410, "its object was deleted: nothing more can be asked about it")
+    gone = (410, "its object was deleted: no question about it is possible")
     identity = await world.ended()
     await world.kubectl("delete", "inv", "web-crash")
     assert await api.refused(identity) == gone, "asked of the cluster: nobody has told the store"

@@ -179,7 +179,7 @@ async def test_a_trace_and_an_export_tell_what_model_and_tools_saw(
     assert [one["n"] for one in asked] == list(range(1, len(asked) + 1))
     assert [one["n"] for one in called] == list(range(1, len(called) + 1))
     status, problem = await process.request("GET", f"{path}/trace/llm/{len(asked) + 1}")
-    assert (status, problem["detail"]) == (404, f"the trace has no llm call {len(asked) + 1}, so far")
+    assert (status, problem["detail"]) == (404, f"the trace has no llm call {len(asked) + 1} yet")
 
     check_model_calls(asked, [*first.requests, *llm.requests], recorder)
     check_tool_calls(called, asked, toolbox)

@@ -96,7 +96,7 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
         assert shown.tool_call_id in [call.id for call in by.answer.tool_calls]
         assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
     for find, kind in ((traces.read_model_call, "llm"), (traces.read_tool_call, "tool")):
-        with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99, so far"):
+        with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99 yet"):
             await find(database, identity, number=99)
 
 

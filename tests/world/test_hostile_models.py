@@ -65,7 +65,7 @@ LONG = 6 * 2**20
 BZIP = bz2.compress(BOMB)
 LISTS = b"[" * 90_000
 MANY = b"{}," * 2_000_000
-COMPRESSED = "the server sent a compressed answer, which was not asked for"
+COMPRESSED = "the server sent a compressed answer, which was not requested"
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (packed("gzip", GZIP), "it sent a compressed answer, which was not asked for"),
+        (packed("gzip", GZIP), "it sent a compressed answer, which was not requested"),
         (lambda: itertools.chain([head(kind="application/json")], endless(MEGABYTE)), "its answer is longer than"),
     ],
     ids=["compressed", "endless"],

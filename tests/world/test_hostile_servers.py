@@ -204,7 +204,7 @@ async def test_a_list_of_tools_that_grows_beyond_its_bounds_leaves_the_former_to
     async with remote("json") as (there, transport), owned(transport) as (server, box):
         there.offer = "pages"
         server.relist()
-        await waiting.until(lambda: "odd was not looked at: its list of tools has more than 16 MiB" in caplog.text)
+        await waiting.until(lambda: "tools of odd not listed: its list of tools has more than 16 MiB" in caplog.text)
         there.offer = "plain"
         assert (await say(box, "fine")).text == "fine"
 
@@ -348,7 +348,7 @@ async def test_why_a_server_cannot_be_reached_is_masked() -> None:
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
     """60 MB are 60 KB on the wire."""
     async with remote("gzip") as (_, transport), owned(transport) as (server, _):
-        assert "it sent a compressed answer, which was not asked for" in server.problem
+        assert "it sent a compressed answer, which was not requested" in server.problem
 
 
 @pytest.mark.parametrize("protocol", ["stdio", *WIRES])

@@ -100,8 +100,8 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
                 output = await say(box)
                 assert output.failed
                 assert output.text == (
-                    "'odd.say' was not called: it has changed since it was pinned, and is stopped until somebody "
-                    f"confirms it (pinned {pinned['odd', 'say']}, now {now})"
+                    "'odd.say' was not called: it has changed since it was pinned, and is stopped until an admin "
+                    f"accepts it (pinned {pinned['odd', 'say']}, now {now})"
                 )
             assert remote.calls == 1
             assert (list(box.specs), keep.pins) == ([], pinned)
@@ -199,7 +199,7 @@ async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_af
         async with owned(transport, keep=keep) as (server, box):
             assert list(box.specs) == []
             (problem,) = box.problems
-            waits = "MCP server 'odd' is connected, and its tools wait to be held against what was pinned"
+            waits = "MCP server 'odd' is connected, but its tools cannot be compared with their pins yet"
             assert problem == f"{waits}: the database cannot be reached"
             calling = asyncio.create_task(say(box))
             asked = keep.asked

@@ -227,7 +227,7 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
             pid = int((tmp_path / "pid").read_text())
             os.kill(pid, signal.SIGSTOP)
         await waiting.until(lambda: server.state.state == "unreachable")
-        assert server.problem == "cannot be reached: it does not answer any more"
+        assert server.problem == "cannot be reached: it no longer answers"
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.client(), 0.2)
         if kind == "http":

@@ -272,7 +272,7 @@ async def test_a_server_that_wants_messages_elsewhere_gets_none() -> None:
     stranger = Heads()
     async with served("sse", around=stranger) as elsewhere, served("sse", around=Endpoint(elsewhere.url)) as there:
         async with owned(transport("sse", there.url, headers={"X-Key": TOKEN})) as (server, _):
-            assert server.problem == "cannot be reached: it wants messages to go to another origin"
+            assert server.problem == "cannot be reached: its address for messages has another origin"
         assert stranger.seen == []
 
 
@@ -307,7 +307,7 @@ async def test_what_is_wrong_with_a_file_of_tls_is_told_by_its_key(tmp_path: Pat
         ({"certificate_file": certificate, "key_file": "/nowhere"}, "key_file: No such file or directory"),
         (
             {"certificate_file": str(other.certificate), "key_file": str(other.key)},
-            "key_file: it wants a passphrase, and there is none for it",
+            "key_file: it needs a passphrase, and no setting has one",
         ),
         (
             {"certificate_file": str(other.certificate), "key_file": key},

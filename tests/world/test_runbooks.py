@@ -368,7 +368,7 @@ async def test_a_redirection_out_of_the_list_is_not_followed(site: Site, locatio
     names = Names([(loopback.HOST, site.port)])
     async with reading(site, names, token=client.Token(value=TOKEN)) as found:
         told = await problem(found)
-    assert told.startswith("it redirects where nobody is asked: ")
+    assert told.startswith("it redirects to an address that is not allowed: ")
     assert (names.asked, site.connections) == ([RAW], 1)
 
 
@@ -427,17 +427,17 @@ async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "body", "told"),
     [
-        (("Content-Type: text/html; charset=utf-8",), b"<p>", "it is 'text/html', and no plain text"),
-        (("Content-Type: image/png",), b"\x89PNG", "it is 'image/png', and no plain text"),
-        (("Content-Type: application/octet-stream",), b"a", "it is 'application/octet-stream', and no plain text"),
-        (("X: y",), b"a", "it is 'application/octet-stream', and no plain text"),
-        (("Content-Type: text/plain; charset=utf-16",), b"a\0", "it is written in 'utf-16', and not in UTF-8"),
-        (("Content-Type: text/plain; charset=unicode_escape",), b"a", "it is written in 'unicode_escape'"),
+        (("Content-Type: text/html; charset=utf-8",), b"<p>", "it is 'text/html', not plain text"),
+        (("Content-Type: image/png",), b"\x89PNG", "it is 'image/png', not plain text"),
+        (("Content-Type: application/octet-stream",), b"a", "it is 'application/octet-stream', not plain text"),
+        (("X: y",), b"a", "it is 'application/octet-stream', not plain text"),
+        (("Content-Type: text/plain; charset=utf-16",), b"a\0", "it is encoded in 'utf-16', not in UTF-8"),
+        (("Content-Type: text/plain; charset=unicode_escape",), b"a", "it is encoded in 'unicode_escape'"),
         (("Content-Type: text/plain",), b"\xff\xfea", "it is not UTF-8"),
-        (("Content-Type: text/plain",), b"a\0b", "it is no text"),
+        (("Content-Type: text/plain",), b"a\0b", "it is not a text"),
         (("Content-Type: text/plain",), b" \n", "it is empty"),
-        (("Content-Type: text/plain", "Content-Encoding: gzip"), gzip.compress(b"a" * 10**7), "it came compressed"),
-        (("Content-Type: text/plain", "Content-Encoding: br"), b"a", "it came compressed"),
+        (("Content-Type: text/plain", "Content-Encoding: gzip"), gzip.compress(b"a" * 10**7), "it was sent compressed"),
+        (("Content-Type: text/plain", "Content-Encoding: br"), b"a", "it was sent compressed"),
         (("Content-Type: text/plain",), b"a" * (client.SIZE_MAX + 1), "it has more than 1024 KiB"),
     ],
 )
@@ -515,7 +515,7 @@ async def test_what_takes_too_long_is_not_waited_for(
     monkeypatch.setattr(client, "SECONDS", 0.2)
     site.answers[FILE] = slow
     async with reading(site) as found:
-        assert await problem(found) == "it was not there after 0.2 s"
+        assert await problem(found) == "it was not received within 0.2 s"
 
 
 async def test_time_is_for_all_redirections_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,7 +526,7 @@ async def test_time_is_for_all_redirections_together(site: Site, monkeypatch: py
     monkeypatch.setattr(client, "SECONDS", 0.4)
     site.answers[FILE] = later
     async with reading(site) as found:
-        assert await problem(found) == "it was not there after 0.4 s"
+        assert await problem(found) == "it was not received within 0.4 s"
 
 
 async def test_what_came_of_an_address_is_remembered_for_a_minute(site: Site) -> None:

@@ -20,7 +20,7 @@ from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
 
-AWAY = "cannot be reached: it does not answer any more"
+AWAY = "cannot be reached: it no longer answers"
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 
@@ -168,7 +168,7 @@ async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the
                 calling = asyncio.create_task(call(others, "hang"))
                 await waiting.until(lambda: others._servers["one"].calls.in_flight == 1)
                 os.kill(pid, signal.SIGSTOP)
-                await waiting.until(lambda: "does not answer any more" in own.problem)
+                await waiting.until(lambda: "no longer answers" in own.problem)
                 os.kill(pid, signal.SIGCONT)
                 await asyncio.wait_for(own.client(), 60)
                 assert await call(mine) == "fine"

@@ -170,7 +170,7 @@ class Duties:
     async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[open_investigations.Reference]]:
         """Reconcile new investigations; return the number that are open in the store, and those that are not listed."""
         # The store is read first, so that an investigation that is admitted between the two reads counts as new.
-        known = await open_investigations.list_open(self._database, namespace=namespace)
+        open_in_store = await open_investigations.list_open(self._database, namespace=namespace)
         listed = await objects.list_investigations(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
         settled = await open_investigations.ended_uids(self._database, generations) if everything else set()
@@ -181,7 +181,9 @@ class Duties:
                         namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation
                     )
                 )
-        return len(known), [investigation for investigation in known if str(investigation.id) not in generations]
+        return len(open_in_store), [
+            investigation for investigation in open_in_store if str(investigation.id) not in generations
+        ]
 
 
 @contextmanager

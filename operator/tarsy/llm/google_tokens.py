@@ -177,7 +177,7 @@ class _Response(NamedTuple):
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
     if answer.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise ValueError("it sent a compressed answer, which was not asked for")
+        raise ValueError("it sent a compressed answer, which was not requested")
     body = b""
     async for piece in answer.content.iter_any():
         body += piece

@@ -121,7 +121,7 @@ async def _keep_only_data(response: httpx2.Response) -> None:
 def refuse_compressed(response: Any) -> None:
     """Raise a ProviderError for a compressed response of httpx or httpx2."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        problem = "the server sent a compressed answer, which was not asked for"
+        problem = "the server sent a compressed answer, which was not requested"
         raise (
             _unread_refusal(response, problem) if response.is_error else provider.FatalError(problem, code="compressed")
         )

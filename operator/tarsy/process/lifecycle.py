@@ -39,18 +39,18 @@ async def operator(process: settings.Settings, secrets: known_secrets.KnownSecre
     with startup.start_errors():
         watched = reload.Watch(process.platform_file, environment=os.environ, other_files=platform_file.files_beside)
     running = asyncio.create_task(_run(process, watched, masking.Masking(secrets)))
+
+    def stop() -> None:
+        if running.cancelling():
+            os._exit(1)
+        running.cancel()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, running)
+        loop.add_signal_handler(number, stop)
     with suppress(asyncio.CancelledError):
         await running
     log.info("stopped", extra={"action": "stopped"})
-
-
-def _stop(running: asyncio.Task[None]) -> None:
-    if running.cancelling():
-        os._exit(1)
-    running.cancel()
 
 
 async def _run(process: settings.Settings, watched: reload.Watch, process_masking: masking.Masking) -> None:

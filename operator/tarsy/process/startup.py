@@ -70,14 +70,14 @@ async def answer(
     serving = asyncio.create_task(
         http_server.serve(answers, bound, websockets=web_socket_protocol.websockets(), stopping=readiness.stop)
     )
-    stack.push_async_callback(_end, serving)
+
+    async def end_serving() -> None:
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    stack.push_async_callback(end_serving)
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
     return Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 async def wait(

@@ -1,1 +1,1 @@
-"""Tools, through MCP servers: the connections, what of them an agent gets, and what their results come to."""
+"""Tools of MCP servers: connections, the selection for an agent, calls and results; and runbooks."""

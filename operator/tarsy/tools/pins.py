@@ -1,8 +1,8 @@
 """Pins: the hash of a tool's description, taken when the tool is first seen, and the comparison with it (drift).
 
-Agents trust a tool by its server's description, and a server may change that later, after it was reviewed. So
-a hash of the description is stored for all processes and past their ends (`PinStore`). A tool that differs from its pin
-is stopped until a person accepts the change: in the platform file, or by the API.
+Agents trust a tool's description, and a server may change it after it was reviewed. So a hash of the description is
+stored permanently, for all processes (`PinStore`). A tool that differs from its pin is stopped until an admin accepts
+the change: in the platform file, or by the API.
 
 The hash covers the server's own text, before masking and cutting: everything that the model reads of a tool, and the
 hints by which it counts as read-only. The order of an object's keys does not count.
@@ -46,7 +46,7 @@ class PinStore(Protocol):
     """A store of pins."""
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """The pins of the tools in `seen`, which pins those without one at their hash.
+        """Pin the tools in `seen` that have no pin at their hash; return the pins of all tools in `seen`.
 
         A `confirmed` hash replaces the pin. A tool that has no pin afterwards is beyond the limit of pins. Raises
         TemporaryError if the pins cannot be read now.
@@ -56,7 +56,7 @@ class PinStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """A tool that differs from its pin, and is not called."""
+    """A tool that differs from its pin, and so is not called."""
 
     tool: str
     pinned: str
@@ -64,16 +64,16 @@ class Stopped:
     offered: str
     """The hash of the server's present description."""
     written: str = ""
-    """The setting of the platform file that has the pin, and that alone can change it; "" without one."""
+    """The setting of the platform file that pins the tool, so that only it can change the pin; "" if there is none."""
 
     @property
     def reason(self) -> str:
-        """The reason why it is not called, with both hashes."""
+        """The reason why the tool is not called, with both hashes."""
         problem = self._drift_text(self.pinned, self.offered)
         if self.written:
             return f"it is stopped: {problem}"
         cause = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
-        return f"it {cause}, and is stopped until somebody confirms it ({problem})"
+        return f"it {cause}, and is stopped until an admin accepts it ({problem})"
 
     @property
     def short(self) -> str:
@@ -96,7 +96,7 @@ class ServerPins:
         self._configured = configured
 
     async def stopped(self, seen: Mapping[str, str]) -> Mapping[str, Stopped]:
-        """The tools that differ from their pins, from the hashes of all; new tools are pinned.
+        """The tools that differ from their pins; `seen` has the hashes of all tools. New tools are pinned.
 
         Raises TemporaryError if the pins cannot be read now.
         """
@@ -121,7 +121,7 @@ def stopped_text(stopped: Mapping[str, Stopped]) -> str:
     count, is_configured = len(stopped), any(tool.written for tool in stopped.values())
     they, them, are, have = ("it", "it", "is", "has") if count == 1 else ("they", "them", "are", "have")
     expected = f"what {they} {have} to be" if is_configured else "what was pinned"
-    until = "" if is_configured else f" until somebody confirms {them}"
+    until = "" if is_configured else f" until an admin accepts {them}"
     tools = "1 tool that is" if count == 1 else f"{count} tools that are"
     problem = f"has {tools} stopped{until}, because {they} {are} not {expected}"
     named = list(stopped.values())[:NAMED_MAX]

@@ -16,11 +16,11 @@ from tarsy.transcript import messages
 
 Mask: TypeAlias = Callable[[str], str]
 MASK: Mask = masker.Masker(groups=["security"]).text
-"""The masking of texts of authors of chains and instructions, without known secrets; the API adds those."""
+"""The masking of instructions and other texts of chains, without known secrets; the API adds those."""
 
 
 class View(BaseModel):
-    """A model of an answer, or of a part of one; its values are read from the store's objects by their names."""
+    """A model of an answer, or of a part of one; its values are read from attributes of the store's objects."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
@@ -52,13 +52,13 @@ def masked(value: Any, mask: Mask) -> Any:
 
 
 def plain_json(part: object) -> dict[str, Any]:
-    """Return a dataclass as JSON that every client can read: a tool's schema may hold half a character."""
+    """Return a dataclass as JSON that every client can read, although a tool's schema may have half a character."""
     plain: dict[str, Any] = messages.storable_json(pydantic_core.to_jsonable_python(part))
     return plain
 
 
 def parsed_json(text: str) -> Any:
-    """Return a text as JSON that every client can read; None if it is none."""
+    """Return the JSON in a text, if every client can read it; else None."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

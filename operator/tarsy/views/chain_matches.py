@@ -1,4 +1,4 @@
-"""The chain that would take an alert type, and what an alert may choose of its tools."""
+"""The chain that would take an alert type, and the MCP servers that such an alert may select."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarsy.views import base, system_warnings
 
 SERVERS_MAX = 100
 TOOLS_MAX = 1000
-"""The tools of one server at most."""
+"""The maximal number of tools of one server."""
 
 
 class SelectableServer(base.View):
@@ -19,7 +19,7 @@ class SelectableServer(base.View):
 
     name: str
     is_own: bool
-    """Whether an agent of the chain has it without a selection."""
+    """Whether an agent of the chain has the server without a selection."""
     tool_names: list[str] | None
     """The tools that an agent gets if the alert selects the server; null if no worker has connected to it yet."""
 
@@ -36,7 +36,7 @@ class ChainMatch(base.View):
     ready: bool
     """Whether an alert of the type would be investigated."""
     reason: str
-    """The reason why it would be refused, in a word, or ""."""
+    """The reason why it would be refused, in one word, or ""."""
     message: str
     """The reason why it would be refused, with the alert types that chains take, or ""."""
     selectable_servers: list[SelectableServer]

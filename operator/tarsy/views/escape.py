@@ -1,11 +1,11 @@
 """Outside text within a Markdown document: it cannot end its block, change the document around it or load anything.
 
-Documents are read in terminals, too, so control characters are always escaped (`control_characters`).
+Documents are also read in terminals, so control characters are always escaped (`control_characters`).
 
 Text is shown literally, in a code block (`code_block`) or within a line (`span`), whose marks are longer than any run
-of backticks in it. Or it is shown as the Markdown that models write (`markdown`); but HTML, images and definitions of
-links become text, and headings move below the text's own. That needs no parser: ambiguous markup is written in a form
-that all parsers read alike, at worst as text.
+of backticks in it. Or it is shown as the Markdown that models write (`markdown`): HTML, images and definitions of links
+become text, and headings move below the heading of the place. That needs no parser: ambiguous markup is written in a
+form that all parsers read alike, at worst as text.
 
 Source: CommonMark 0.31, and GitHub's tables and bare links.
 """
@@ -27,12 +27,12 @@ _RULE = re.compile(r"([ \t>]*)(?:-[ \t]*){3,}")
 _UNDERLINE = re.compile(rf"{_CONTAINERS}(=+|-+)[ \t]*")
 _TILDES = re.compile("~{3,}")
 _LABEL = re.compile(rf"{_CONTAINERS}\[(?![^\]\\]*\](?!:))")
-"""The possible beginning of a link definition: a label that does not end in its line as in a text."""
+"""The possible beginning of a link definition: a label that may continue, or that a colon follows."""
 _MARKS = re.compile(r"\\[\\`<!\[\]]|`+|<|!(?=\[)|\]\(")
 """The possible beginnings of an escape, a code span, HTML, an image, the target of a link."""
 _LINKED = re.compile(r"\]\([^\s()<>`\"'\\]+\)")
 _ALONE = re.compile(r"(?:^|\s)[(*_\"']{0,3}$")
-"""The end of a text after which no bare link goes on."""
+"""The end of a text after which no bare link continues."""
 _RISKY = re.compile(r"<|!\[")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 _CELL_MAX = 300
@@ -55,7 +55,7 @@ def span(text: str) -> str:
 
 
 def table_cell(text: str) -> str:
-    """Return `text` as a table cell, in which a | ends even a code span; a long text is cut, with a note."""
+    """Return `text` as a table cell, in which even a code span ends at a |; a long text is cut, with a note."""
     line = control_characters.escape(" ".join(text.split()))
     if len(line) > _CELL_MAX:
         line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
@@ -80,7 +80,7 @@ def markdown(text: str, *, below: int) -> str:
     code: list[str] | None = None
     indent, opened, language = 0, "", ""
     dedent = 0
-    """Text after a code block in a list goes to the margin together with it."""
+    """The indentation that is removed from text after a code block in a list, which moves to the margin with it."""
     for written in control_characters.escape(text).split("\n"):
         line = written.expandtabs(4)
         if code is not None:
@@ -129,9 +129,9 @@ def _line(line: str, *, below: int) -> str:
 
 
 def _inline(line: str, *, holds_code: bool) -> str | None:
-    """Return a line without refused markup; None if its code spans may be read as none.
+    """Return a line without refused markup; None if a parser may not read its code spans as such.
 
-    `holds_code`: text between backticks is a code span, else backticks are text.
+    With `holds_code`, text between backticks is a code span; otherwise backticks are text.
     """
     parts: list[str] = []
     position = 0

@@ -14,17 +14,17 @@ from tarsy.views import base
 
 
 class Native(base.View):
-    """The tools of a provider's own."""
+    """The native tools of a provider."""
 
     offered: list[chains.NativeTool]
     left_out: list[chains.NativeTool]
-    """Requested, but not offered: the provider does not take them beside tools of MCP servers."""
+    """Requested, but not offered, because the provider does not accept them together with tools of MCP servers."""
     mixes: bool
-    """Whether the provider takes both."""
+    """Whether the provider accepts both together."""
 
 
 class Fallback(base.View):
-    """A provider that is asked when those before it give no answer."""
+    """A provider that is asked if those before it give no answer."""
 
     provider: str
     native: Native
@@ -42,14 +42,14 @@ class Agent(base.View):
     server_instructions: list[tuple[str, str]]
     """(server, instructions) of each server that has instructions."""
     problems: list[str]
-    """The things that it lacked, a sentence each, such as servers that were unreachable when it started."""
+    """The problems at its start, a sentence each, such as unreachable servers."""
     native: Native
     fallbacks: list[Fallback]
     """In the order in which they are asked."""
 
 
 class OfferedTool(base.View):
-    """A tool as a model was shown it."""
+    """A tool as the model received it."""
 
     name: str
     """`server.tool`."""
@@ -57,7 +57,7 @@ class OfferedTool(base.View):
     parameters: dict[str, Any]
     """A JSON Schema of the arguments."""
     idempotent: bool
-    """Read-only or idempotent: a call in flight at a crash may be sent once more."""
+    """Whether it is read-only or idempotent, so that a call in flight at a crash may be sent once more."""
 
 
 class _Execution(base.View):
@@ -72,13 +72,13 @@ class _Execution(base.View):
     name: str
     """The name among its siblings; other answers call it `execution_name`."""
     provider: str
-    """The provider that is asked now, or was asked last: its agent's, or a fallback."""
+    """The provider of the latest request: its agent's, or a fallback."""
     started_at: datetime
     ended_at: datetime | None = None
     outcome: str | None = None
     error: str = ""
     ungrounded: bool = False
-    """It concluded without having inspected anything, although it had tools."""
+    """Whether it concluded without any inspection although it had tools."""
 
 
 class Execution(_Execution):
@@ -98,7 +98,7 @@ class Execution(_Execution):
 
 
 class WholeExecution(_Execution):
-    """An execution with its settings; its calls are among the others, by its id."""
+    """An execution with its settings; the lists of calls have its calls, by its id."""
 
     agent: Agent | None
     """None if it ended before it could begin."""
@@ -131,7 +131,7 @@ def agent(settings: resolve.ResolvedAgent | None, *, mask: base.Mask) -> Agent |
 
 
 def offered_tool(tool: messages.ToolSpec) -> OfferedTool:
-    """Return a tool as a model was shown it."""
+    """Return a tool as the model received it."""
     return OfferedTool.model_validate(base.plain_json(tool))
 
 

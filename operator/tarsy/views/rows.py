@@ -118,7 +118,7 @@ class Page(base.View):
 def page(listed: listing.Page, *, cursor: str | None) -> Page:
     """Return a page of a list; `cursor` is the next page's."""
     return Page(
-        items=[row(item) for item in listed.items],
+        items=[row(investigation) for investigation in listed.items],
         counts=dict(listed.counts),
         counts_exact=listed.exact,
         next=cursor,

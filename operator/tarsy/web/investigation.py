@@ -28,9 +28,10 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     async def read(target: permissions.Target, after: int) -> dict[str, Any]:
         services.responder.hold(HELD_BYTES)
         timeline = await reads.read_timeline(database, target.id, after=after, limit=EVENTS)
-        shown = await reads.read(database, target.id, mask=services.mask)  # after its events: it knows their authors
-        laid_out = await asyncio.to_thread(investigation_layout.layout, shown, timeline.events)
-        return {"page": laid_out, "shown": shown, "after": after, "last": timeline.last, "more": timeline.more}
+        # It is read after its events, so that it has their authors.
+        investigation = await reads.read(database, target.id, mask=services.mask)
+        laid_out = await asyncio.to_thread(investigation_layout.layout, investigation, timeline.events)
+        return {"page": laid_out, "shown": investigation, "after": after, "last": timeline.last, "more": timeline.more}
 
     @router.get("", include_in_schema=False)
     async def page(
@@ -68,9 +69,9 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         """Show one event with its whole content; that of a tool call with its result."""
         services.responder.hold(HELD_BYTES)
         events = await reads.read_event(database, target.id, id, after=after)
-        shown = await reads.read(database, target.id, mask=services.mask)
+        investigation = await reads.read(database, target.id, mask=services.mask)
         services.responder.hold(sum(len(each.content) for each in events))
-        lines = [investigation_layout.line(shown, each, limit=None) for each in events]
+        lines = [investigation_layout.line(investigation, each, limit=None) for each in events]
         return await asyncio.to_thread(
             renderer.page,
             request,
@@ -78,9 +79,9 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             section=None,
             user=target.caller,
             title=target.name,
-            shown=shown,
+            shown=investigation,
             lines=lines,
-            execution=next((each for each in shown.executions if each.id == events[0].execution), None),
+            execution=next((each for each in investigation.executions if each.id == events[0].execution), None),
         )
 
     return router

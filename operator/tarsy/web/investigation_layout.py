@@ -160,31 +160,31 @@ class Layout:
             yield from card.lines
 
 
-def layout(shown: investigations.Investigation, events: Iterable[timelines.Event]) -> Layout:
+def layout(investigation: investigations.Investigation, events: Iterable[timelines.Event]) -> Layout:
     """Return the layout of an investigation with these events of its timeline."""
-    lines = _lines(shown, events)
+    lines = _lines(investigation, events)
     cards: dict[tuple[int, str], list[Card]] = defaultdict(list)
-    stages = set(shown.stage_names)
-    for execution in shown.executions:
-        place = execution.stage if execution.run == 0 and execution.stage in stages else ""
-        cards[execution.run, place].append(
+    stages = set(investigation.stage_names)
+    for execution in investigation.executions:
+        stage_name = execution.stage if execution.run == 0 and execution.stage in stages else ""
+        cards[execution.run, stage_name].append(
             Card(
                 execution=execution,
-                phase=_execution_phase(shown, execution),
+                phase=execution.outcome or ("Running" if execution.run else _open_phase(investigation)),
                 seconds=base.seconds(execution.started_at, execution.ended_at),
                 into=_into(execution, stages),
                 lines=lines.pop(execution.id, []),
             )
         )
-    summaries = {stage.name: stage for stage in shown.stages}
-    agents = {stage.name: stage.agents for stage in shown.stage_progress}
-    analysis = shown.final_analysis
+    summaries = {stage.name: stage for stage in investigation.stages}
+    agents = {stage.name: stage.agents for stage in investigation.stage_progress}
+    analysis = investigation.final_analysis
     return Layout(
-        investigation=shown,
+        investigation=investigation,
         lines=[line for key in list(lines) if not _is_question(key) for line in lines.pop(key)],
         stages=[
-            _stage(shown, number, name, summaries.get(name), cards[0, name], agents.get(name, []))
-            for number, name in enumerate(shown.stage_names, 1)
+            _stage(investigation, number, name, summaries.get(name), cards[0, name], agents.get(name, []))
+            for number, name in enumerate(investigation.stage_names, 1)
         ],
         others=cards[0, ""],
         questions=[
@@ -194,30 +194,34 @@ def layout(shown: investigations.Investigation, events: Iterable[timelines.Event
                 seconds=base.seconds(run.started_at, run.ended_at),
                 cards=cards[run.number, ""],
                 lines=[line for line in lines.get(f"run-{run.number}", []) if line.event.type != "user_question"],
-                references=references(shown, None),
+                references=references(investigation, None),
             )
-            for run in shown.runs
+            for run in investigation.runs
             if run.number
         ],
         analysis=analysis[:ANALYSIS_MAX],
         analysis_left_out=max(0, len(analysis) - ANALYSIS_MAX),
-        references=references(shown, _author(shown)),
-        current=progress(shown),
-        open_question=any(run.number and run.ended_at is None for run in shown.runs),
-        takes_questions=shown.ended_at is not None and shown.chain is not None and _takes_questions(shown),
+        references=references(investigation, _author(investigation)),
+        current=progress(investigation),
+        open_question=any(run.number and run.ended_at is None for run in investigation.runs),
+        takes_questions=investigation.ended_at is not None
+        and investigation.chain is not None
+        and _takes_questions(investigation),
     )
 
 
-def progress(shown: investigations.Investigation) -> str:
+def progress(investigation: investigations.Investigation) -> str:
     """Return the progress in words, such as `1 of 3 stages completed • Currently: analysis`."""
-    done, _, of_all = shown.progress.partition("/")
+    done, _, of_all = investigation.progress.partition("/")
     words = f"{done} of {of_all} stage{'s' * (of_all != '1')} completed"
-    return f"{words} • Currently: {shown.current_stage}" if shown.current_stage else words
+    return f"{words} • Currently: {investigation.current_stage}" if investigation.current_stage else words
 
 
-def line(shown: investigations.Investigation, event: timelines.Event, *, limit: int | None = EXCERPT_MAX) -> Line:
+def line(
+    investigation: investigations.Investigation, event: timelines.Event, *, limit: int | None = EXCERPT_MAX
+) -> Line:
     """Return an event as it is shown, with at most `limit` characters of its texts."""
-    execution = next((each for each in shown.executions if each.id == event.execution), None)
+    execution = next((each for each in investigation.executions if each.id == event.execution), None)
     arguments = event.metadata.get("arguments")
     arguments = arguments if isinstance(arguments, str) else ""
     part = _CALL_PART.fullmatch(event.id)
@@ -232,17 +236,17 @@ def line(shown: investigations.Investigation, event: timelines.Event, *, limit: 
         arguments=arguments[:limit],
         masked=len(_MARKED.findall(event.content)) + len(_MARKED.findall(arguments)),
         has_cut=_CUT.search(event.content) is not None,
-        references=references(shown, execution),
+        references=references(investigation, execution),
     )
 
 
-def references(shown: investigations.Investigation, author: executions.Execution | None) -> markdown.References:
+def references(investigation: investigations.Investigation, author: executions.Execution | None) -> markdown.References:
     """Return the calls that references such as 0.1 in a text of `author` may mean, as names and addresses.
 
     An agent means its own call, or one of an earlier stage. A synthesis means a call of any agent of its stage. Without
     an author, all agents are candidates.
     """
-    agents = [each for each in shown.executions if each.kind == "agent" and each.run == 0 and each.tool_calls]
+    agents = [each for each in investigation.executions if each.kind == "agent" and each.run == 0 and each.tool_calls]
     if author and author.tool_calls:
         groups: Sequence[list[executions.Execution]] = ([author], [each for each in agents if each.id != author.id])
     elif author and author.stage:
@@ -254,44 +258,44 @@ def references(shown: investigations.Investigation, author: executions.Execution
         number = int(call.partition(".")[0])
         for group in groups:
             if callers := [each for each in group if number < each.iterations]:
-                return [(each.name, event_address(shown, f"{each.id}.{call}.call")) for each in callers[:20]]
+                return [(each.name, event_address(investigation, f"{each.id}.{call}.call")) for each in callers[:20]]
         return []
 
     return find
 
 
-def event_address(shown: investigations.Facts, event: str) -> str:
+def event_address(investigation: investigations.Facts, event: str) -> str:
     """Return the path of the page of one event."""
-    return f"/investigations/{shown.id}/event?id={parse.quote(event, safe='')}"
+    return f"/investigations/{investigation.id}/event?id={parse.quote(event, safe='')}"
 
 
-def _lines(shown: investigations.Investigation, events: Iterable[timelines.Event]) -> dict[str, list[Line]]:
+def _lines(investigation: investigations.Investigation, events: Iterable[timelines.Event]) -> dict[str, list[Line]]:
     """Return the events by execution, or by run if they are of none; those of a tool call stand at the call."""
     ordered = sorted(events, key=lambda event: (event.created_at, event.seq))
     calls: dict[str, Line] = {}
     by_scope: dict[str, list[Line]] = defaultdict(list)
-    known = {execution.id for execution in shown.executions}
+    execution_ids = {execution.id for execution in investigation.executions}
     parts = []
     for event in ordered:
         if event.type in _HIDDEN:
             continue
-        shown_line = line(shown, event)
+        event_line = line(investigation, event)
         if event.type == "mcp_tool_call":
-            calls[f"parts-{event.id.removesuffix('.call')}"] = shown_line
-        elif shown_line.into.startswith("parts-"):
-            parts.append(shown_line)
+            calls[f"parts-{event.id.removesuffix('.call')}"] = event_line
+        elif event_line.into.startswith("parts-"):
+            parts.append(event_line)
             continue
-        by_scope[_scope(event, known)].append(shown_line)
+        by_scope[_scope(event, execution_ids)].append(event_line)
     for part in parts:
         if call := calls.get(part.into):
             call.parts.append(part)
         else:
-            by_scope[_scope(part.event, known)].append(part)
+            by_scope[_scope(part.event, execution_ids)].append(part)
     return by_scope
 
 
-def _scope(event: timelines.Event, known: set[str]) -> str:
-    return event.execution if event.execution in known else event.id.partition(".")[0]
+def _scope(event: timelines.Event, execution_ids: set[str]) -> str:
+    return event.execution if event.execution in execution_ids else event.id.partition(".")[0]
 
 
 def _is_question(scope: str) -> bool:
@@ -307,7 +311,7 @@ def _into(execution: executions.Execution, stages: set[str]) -> str:
 
 
 def _stage(
-    shown: investigations.Investigation,
+    investigation: investigations.Investigation,
     number: int,
     name: str,
     summary: investigations.StageSummary | None,
@@ -316,12 +320,12 @@ def _stage(
 ) -> Stage:
     running = [card for card in cards if card.execution.kind != "synthesis"]
     started = {card.execution.index for card in running}
-    has_ended = shown.ended_at is not None or (summary is not None and summary.outcome is not None)
-    not_begun = "Cancelled" if shown.ended_at else "Pending"
+    has_ended = investigation.ended_at is not None or (summary is not None and summary.outcome is not None)
+    not_begun = "Cancelled" if investigation.ended_at else "Pending"
     return Stage(
         number=number,
         name=name,
-        phase=summary.outcome or _open_phase(shown) if summary else not_begun,
+        phase=summary.outcome or _open_phase(investigation) if summary else not_begun,
         summary=summary,
         seconds=base.seconds(summary.started_at, summary.ended_at) if summary else None,
         agents=running,
@@ -331,17 +335,15 @@ def _stage(
     )
 
 
-def _execution_phase(shown: investigations.Investigation, execution: executions.Execution) -> str:
-    return execution.outcome or ("Running" if execution.run else _open_phase(shown))
+def _open_phase(investigation: investigations.Investigation) -> str:
+    return investigation.phase if investigation.phase in ("Queued", "Suspended", "Cancelling") else "Running"
 
 
-def _open_phase(shown: investigations.Investigation) -> str:
-    return shown.phase if shown.phase in ("Queued", "Suspended", "Cancelling") else "Running"
-
-
-def _author(shown: investigations.Investigation) -> executions.Execution | None:
+def _author(investigation: investigations.Investigation) -> executions.Execution | None:
     """Return the execution that wrote the final analysis, as far as it is certain."""
-    completed = [each for each in shown.executions if each.run == 0 and each.stage and each.outcome == "Completed"]
+    completed = [
+        each for each in investigation.executions if each.run == 0 and each.stage and each.outcome == "Completed"
+    ]
     if not completed:
         return None
     last = [each for each in completed if each.stage == completed[-1].stage]
@@ -349,6 +351,6 @@ def _author(shown: investigations.Investigation) -> executions.Execution | None:
     return synthesis[-1] if synthesis else last[0] if len(last) == 1 else None
 
 
-def _takes_questions(shown: investigations.Investigation) -> bool:
-    chat = shown.chain.root.get("chat") if shown.chain else None
+def _takes_questions(investigation: investigations.Investigation) -> bool:
+    chat = investigation.chain.root.get("chat") if investigation.chain else None
     return not (isinstance(chat, dict) and chat.get("enabled") is False)

@@ -110,8 +110,8 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
     @router.get("/fragments/investigations", include_in_schema=False)
     async def fragment(request: Request, listed: lists.ListRequest = Depends(read_request)) -> Response:
         """Return the parts of the page that change."""
-        shown = await _read(investigation_lists, listed, request)
-        return renderer.page(request, "list_fragment.html", shown=shown, is_filtered=_is_filtered(request))
+        content = await _read(investigation_lists, listed, request)
+        return renderer.page(request, "list_fragment.html", shown=content, is_filtered=_is_filtered(request))
 
     return router
 
@@ -135,9 +135,9 @@ def _form_route(route_class: type[strict.Route]) -> type[strict.Route]:
             handle = super().get_route_handler()
 
             async def handle_form(request: Request) -> Response:
-                given = request.query_params.multi_items()
-                filled = [(name, value) for name, value in given if value]
-                if len(filled) == len(given):
+                parameters = request.query_params.multi_items()
+                filled = [(name, value) for name, value in parameters if value]
+                if len(filled) == len(parameters):
                     response: Response = await handle(request)
                     return response
                 address = f"{request.url.path}?{parse.urlencode(filled)}" if filled else request.url.path
@@ -196,8 +196,8 @@ def _phase_links(page: rows.Page, request: Request, chosen: tuple[investigations
 
 def _address(request: Request, *, phases: Iterable[str], cursor: str | None = None) -> str:
     """Return the address of the list with these phases and all other parameters of the request."""
-    given = [
+    filters = [
         (name, value) for name, value in request.query_params.multi_items() if name in _PARAMETERS and name != "phase"
     ]
-    parameters = [*given, *(("phase", phase) for phase in phases), *([("cursor", cursor)] if cursor else [])]
+    parameters = [*filters, *(("phase", phase) for phase in phases), *([("cursor", cursor)] if cursor else [])]
     return f"/?{parse.urlencode(parameters)}" if parameters else "/"

@@ -137,12 +137,12 @@ def duration(seconds: float | None) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} m"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} m {rounded % 60:02} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02} m"
 
 
 def count(number: int | None) -> str:

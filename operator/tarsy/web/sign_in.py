@@ -11,11 +11,11 @@ from tarsy.auth import permissions, sessions
 from tarsy.serve import problems
 from tarsy.web import rendering
 
-_OPENED_BY_PERSON = ("none", "same-origin", "same-site")
-"""What browsers say of an address that was typed, or opened by a program. Source: W3C, "Fetch Metadata"."""
+_NOT_FROM_OTHER_SITE = ("none", "same-origin", "same-site")
+"""Values of Sec-Fetch-Site for an address that no other site's page opened. Source: W3C, "Fetch Metadata"."""
 
 _PAGE = r"^/([A-Za-z0-9_-][A-Za-z0-9/_.-]*)?$"
-"""A page of ours: with `//` or a backslash it could be another site's."""
+"""The path of a page of ours; with `//` or a backslash it could be an address of another site."""
 
 
 def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRouter:
@@ -30,15 +30,15 @@ def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRoute
     ) -> Response:
         """Exchange a one-time code for a cookie, and go to a page.
 
-        A link on another site cannot sign its reader in as somebody else.
+        A link on another site cannot sign its reader in as another user.
         """
-        if request.headers.get("Sec-Fetch-Site", "none") not in _OPENED_BY_PERSON:
+        if request.headers.get("Sec-Fetch-Site", "none") not in _NOT_FROM_OTHER_SITE:
             raise problems.Problem(HTTPStatus.FORBIDDEN, "another site led here: run `tarsy open` to sign in")
-        begun = await access.sessions.begin(code)
-        if begun is None:
+        session = await access.sessions.begin(code)
+        if session is None:
             message = "the code is unknown, used or older than 30 seconds: run `tarsy open` again"
             raise problems.Problem(HTTPStatus.UNAUTHORIZED, message)
-        cookie = sessions.set_cookie(begun, is_https=access.site(request).startswith("https:"))
+        cookie = sessions.set_cookie(session, is_https=access.site(request).startswith("https:"))
         headers = rendering.HEADERS | {"Location": next_page, "Set-Cookie": cookie}
         return Response(status_code=HTTPStatus.SEE_OTHER, headers=headers)
 

@@ -50,7 +50,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             section="Submit",
             user=caller,
             alert_type=alert_type,
-            alert_types=[item.alert_type for item in system.alert_types(listed.index).items[:SUGGESTED_MAX]],
+            alert_types=[summary.alert_type for summary in system.alert_types(listed.index).items[:SUGGESTED_MAX]],
             severities=SEVERITIES,
             key=uuid.uuid4(),
             **await match(alert_type),

@@ -75,10 +75,10 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     async def drift(request: Request, servers: Part) -> dict[str, Any]:
         if servers.content is None:
             return {}
-        found = {server.name: list(changes(server)) for server in servers.content.items[:ITEMS_MAX]}
-        changed = [name for name, tools in found.items() if tools]
+        tools_by_server = {server.name: list(changes(server)) for server in servers.content.items[:ITEMS_MAX]}
+        changed = [name for name, tools in tools_by_server.items() if tools]
         refusals = await asyncio.gather(*(refusal(request, name) for name in changed))
-        return {"changes": found, "acceptable": dict(zip(changed, refusals, strict=True))}
+        return {"changes": tools_by_server, "acceptable": dict(zip(changed, refusals, strict=True))}
 
     async def refusal(request: Request, server: str) -> str:
         """Return why the caller may not accept tools of a server; "" if it may."""

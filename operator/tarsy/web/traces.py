@@ -135,7 +135,11 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         )
 
     def render(
-        request: Request, template: str, rows: Rows, index: views.Index, shown: investigations.Investigation | None
+        request: Request,
+        template: str,
+        rows: Rows,
+        index: views.Index,
+        investigation: investigations.Investigation | None,
     ) -> Response:
         return renderer.page(
             request,
@@ -147,8 +151,8 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             rows=rows,
             index=index,
             named_row=rows.named_row(index),
-            shown=shown,
-            phase=shown and _phase(shown, rows.run),
+            shown=investigation,
+            phase=investigation and _phase(investigation, rows.run),
             parts=[
                 (index.offset + start, index.rows[start : start + PART_ROWS])
                 for start in range(0, len(index.rows), PART_ROWS)
@@ -168,8 +172,8 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             if named_row := rows.named_row(index_of_all):
                 rows = replace(rows, run=named_row.run)
                 index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
-        shown = await reads.read(database, rows.target.id, mask=services.mask)
-        return await asyncio.to_thread(render, request, "trace.html", rows, index, shown)
+        investigation = await reads.read(database, rows.target.id, mask=services.mask)
+        return await asyncio.to_thread(render, request, "trace.html", rows, index, investigation)
 
     @router.get("/rows", include_in_schema=False)
     async def part(
@@ -177,8 +181,8 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     ) -> Response:
         """Return some rows as a fragment."""
         index = await read_rows(rows, offset=offset, limit=PART_ROWS)
-        shown = await reads.read(database, rows.target.id, mask=services.mask) if facts else None
-        return await asyncio.to_thread(render, request, "trace_part.html", rows, index, shown)
+        investigation = await reads.read(database, rows.target.id, mask=services.mask) if facts else None
+        return await asyncio.to_thread(render, request, "trace_part.html", rows, index, investigation)
 
     async def show_call(request: Request, target: permissions.Target, *, fragment: bool, **context: Any) -> Response:
         """Show a call; it is rendered in a thread, because its texts may be long."""
@@ -234,11 +238,11 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     return router
 
 
-def _phase(shown: investigations.Investigation, number: int) -> str:
+def _phase(investigation: investigations.Investigation, number: int) -> str:
     """Return the phase of a run; a run that is no longer listed has ended."""
     if number == 0:
-        return shown.phase
-    run = next((run for run in shown.runs if run.number == number), None)
+        return investigation.phase
+    run = next((run for run in investigation.runs if run.number == number), None)
     return (run.ending or ("Running" if run.started_at else "Queued")) if run else "Completed"
 
 

@@ -59,17 +59,18 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim and run until cancelled; then all runs are cancelled, and their claims are released."""
+
+        def free_slot(_run: asyncio.Task[None]) -> None:
+            self._running -= 1
+            self._free.release()
+
         async with asyncio.TaskGroup() as runs:
             while True:
                 await self._free.acquire()
                 held = await self._claim()
                 task = runs.create_task(self._supervisor.run(held), name=f"run {held.claim.investigation}")
                 self._running += 1
-                task.add_done_callback(self._ended)
-
-    def _ended(self, _run: asyncio.Task[None]) -> None:
-        self._running -= 1
-        self._free.release()
+                task.add_done_callback(free_slot)
 
     async def _claim(self) -> leases.Lease:
         """Claim an investigation as soon as there is one."""

@@ -75,7 +75,7 @@ OTHERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changed", OTHERS, ids=lambda changed: next(iter(changed)))
 def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
     cursor = lists.encode_cursor(listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
-    assert "it is of another query" in refused(cursor, replace(QUERY, **changed))
+    assert "it belongs to another query" in refused(cursor, replace(QUERY, **changed))
 
 
 def test_the_order_of_phases_does_not_matter_to_a_cursor() -> None:
@@ -103,14 +103,14 @@ def test_a_sort_key_that_the_database_cannot_take_is_refused(value: Any) -> None
     good = json.loads(
         base64.urlsafe_b64decode(lists.encode_cursor(listing.Position(value="x", id=uuid.UUID(int=1)), query) + "==")
     )
-    assert "this is no cursor" in refused(encoded([value, *good[1:]]), query)
+    assert "this is not a cursor" in refused(encoded([value, *good[1:]]), query)
 
 
 @pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
 def test_a_sort_key_that_is_no_time_is_refused_for_a_time(value: Any) -> None:
     place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
     good = decoded(lists.encode_cursor(place, QUERY))
-    assert "this is no cursor" in refused(encoded([value, *good[1:]]))
+    assert "this is not a cursor" in refused(encoded([value, *good[1:]]))
 
 
 def test_deeply_nested_json_is_refused_as_a_cursor() -> None:

@@ -276,7 +276,7 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
 @pytest.mark.parametrize(
     ("agent", "settings", "stopped", "why"),
     [
-        ({}, {}, True, "'get' is stopped until somebody confirms it, because it is not what was pinned"),
+        ({}, {}, True, "'get' is stopped until an admin accepts it, because it is not what was pinned"),
         ({}, {"tools": {"deny": ["g*"]}}, False, "'get' is left out by mcp_servers.k8s.tools"),
         ({"deny": ["*.get"]}, {}, False, "'get' is left out by the tools of the chain or of its agents"),
     ],

@@ -143,7 +143,7 @@ async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes
     fixed, _, named = offer.problem.partition(":")
     assert fixed == (
         "has 1 tool that is left out, because of its name; "
-        "has 1 tool that is stopped until somebody confirms it, because it is not what was pinned"
+        "has 1 tool that is stopped until an admin accepts it, because it is not what was pinned"
     )
     assert named == " get (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)"
     many = {f"get{number}": pins.Stopped(tool=f"get{number}", pinned="", offered=A) for number in range(1000)}

@@ -78,7 +78,7 @@ def test_what_is_no_plain_address_of_an_allowed_host_is_not_asked(url: str) -> N
 @pytest.mark.parametrize("url", ["http://localhost:8080/a", "http://127.0.0.1:8080/a", "https://[::1]/a"])
 def test_this_machine_is_asked_in_development_only(url: str) -> None:
     assert asked(url, loopback=True) == url
-    with pytest.raises(ports.RunbookError, match="with --insecure-dev only"):
+    with pytest.raises(ports.RunbookError, match="only with --insecure-dev"):
         asked(url)
 
 

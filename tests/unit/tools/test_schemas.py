@@ -52,11 +52,11 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
         {"name": "a", "ports": [{"number": 1}, {"number": 2}, {"number": 3}]},
         ["ports: expected at most 2 items, not 3"],
     ),
-    "the same twice": ({"name": "a", "ports": [{"number": 1}] * 2}, ["ports: no item may be there twice"]),
+    "the same twice": ({"name": "a", "ports": [{"number": 1}] * 2}, ["ports: no item may appear twice"]),
     "within an object": ({"name": "a", "labels": {"x.y": 1}}, ["labels.x.y: expected a string, not 1"]),
     "what is not known": (
         {"name": "a", "nmae": 1},
-        ["'nmae' is not known here; known: 'name', 'tail', 'container', 'output', 'ports', 'labels'"],
+        ["'nmae' is unknown here; known: 'name', 'tail', 'container', 'output', 'ports', 'labels'"],
     ),
     "several": (
         {"name": 1, "tail": "x"},

@@ -163,7 +163,7 @@ class _Shared:
     """The common data of the new alerts of a notification."""
 
     chains: intake.ServedChains
-    data: manifest.NotificationData | None
+    notification_data: manifest.NotificationData | None
     """None: it is too large."""
     free_slots: int
     """Investigations that may still be created."""
@@ -309,15 +309,15 @@ class _Batch:
         if free_slots < NEW_MAX:
             self.limit = f"{self._intake.max_queued} investigations are queued already"
         try:
-            data = await bodies.process(
+            notification_data = await bodies.process(
                 manifest.notification_data, self._notification, size=self._size, mask=self._intake.mask
             )
         except manifest.TooLargeError:
-            data = None
+            notification_data = None
         except Exception as error:  # noqa: BLE001 - it is logged, and the alerts are taken without the data
             self._log_defect(error)
-            data = manifest.WITHHELD_DATA
-        return _Shared(chains=chains, data=data, free_slots=max(0, min(free_slots, NEW_MAX)))
+            notification_data = manifest.WITHHELD_DATA
+        return _Shared(chains=chains, notification_data=notification_data, free_slots=max(0, min(free_slots, NEW_MAX)))
 
     def _new_types(self) -> set[str]:
         alerts = (alert for fingerprint in self._new for _, alert in self._alerts[fingerprint])
@@ -342,7 +342,7 @@ class _Batch:
         if shared.free_slots == 0:
             self.waiting += 1
             return None
-        if shared.data is None:
+        if shared.notification_data is None:
             return _ignored("too large", str(manifest.TooLargeError()))
         shared.free_slots -= 1
         result = None
@@ -350,7 +350,7 @@ class _Batch:
             draft = await bodies.process(
                 manifest.draft_from_alert,
                 alert,
-                shared.data,
+                shared.notification_data,
                 size=self._size,
                 sent_by=self._sent_by,
                 alert_type=alert_type,

@@ -90,8 +90,8 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
         faults = [problems.Fault(place="data", message=str(error))]
         raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), faults=faults) from error
     except chain_index.UnservedError as error:
-        place = "mcp" if error.problem.reason == chain_index.SELECTION else "alert_type"
-        faults = [problems.Fault(place=place, message=str(error)[: payload.MESSAGE_MAX])]
+        parameter = "mcp" if error.problem.reason == chain_index.SELECTION else "alert_type"
+        faults = [problems.Fault(place=parameter, message=str(error)[: payload.MESSAGE_MAX])]
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error), faults=faults) from error
     except objects.RefusedError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error

@@ -28,7 +28,7 @@ Session = Literal["pending", "in_progress", "cancelling", "completed", "failed",
 Processing = Literal["queued", "processing", "completed", "failed"]
 Stage = Literal["pending", "active", "completed", "failed", "skipped"]
 Execution = Literal["pending", "active", "completed", "failed", "timed_out", "cancelled"]
-"""The founding documents' statuses; `pending` never occurs, because an execution has a row once it is active."""
+"""The founding documents' statuses; `pending` never occurs, because an execution is active from its first row on."""
 
 LATEST_US = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
@@ -83,8 +83,8 @@ EXECUTIONS: Mapping[entries.Outcome | None, Execution] = {
 def stage_status(name: str, outcomes: Mapping[str, str | None], *, ended: bool) -> StageStatus:
     """Return the status of a stage.
 
-    `outcomes` are those of the stages that have started or were skipped; None of a stage that runs. If the
-    investigation has `ended`, the other stages were cancelled then, as its status in the cluster says.
+    `outcomes` has the stages that have started or were skipped; the outcome of a running stage is None. If the
+    investigation has `ended`, the other stages count as cancelled, as in its status in the cluster.
     """
     if name in outcomes:
         return STAGES[cast("investigations.StagePhase", outcomes[name] or "Running")]
@@ -97,7 +97,7 @@ def phases(session: Session) -> tuple[investigations.Phase, ...]:
 
 
 def error_message(phase: investigations.Phase, message: str) -> str | None:
-    """Return the message of an investigation that failed or was stopped; None of others."""
+    """Return the message of an investigation that failed or was stopped; None for any other."""
     return message or None if INVESTIGATIONS[phase].processing == "failed" else None
 
 
@@ -107,7 +107,7 @@ def to_us(moment: datetime) -> int:
 
 
 def from_us(microseconds: int) -> datetime:
-    """Return the time so many microseconds after 1970 UTC, up to LATEST_US."""
+    """Return the time that is so many microseconds after 1970 UTC, up to LATEST_US."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 

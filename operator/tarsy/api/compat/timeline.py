@@ -1,4 +1,4 @@
-"""The timeline for earlier clients: an event for each model call and tool call, and for begin and end of each stage.
+"""The timeline for earlier clients: an event for each model call and tool call, and for the start and end of a stage.
 
 A pure function of the log, built page by page. Long texts are cut, and the number of events is limited.
 """
@@ -19,11 +19,11 @@ from tarsy.views import base, transcripts
 
 EVENTS_MAX = 1_000
 TEXT_MAX = 2_048
-"""Characters of each text that are shown."""
+"""The maximal characters of a text."""
 NAME_MAX = 253
-"""Characters of a tool's name that are shown: a model may make up any name."""
+"""The maximal characters of a tool's name, because a model may invent any name."""
 CALLS_MAX = 50
-"""Tool calls of one answer that are named."""
+"""The maximal number of tool calls that are named of one answer."""
 KINDS = ("StageStarted", "StageEnded", "ExecutionEnded", *registry.WITH_MODEL_CALLS, *registry.WITH_TOOL_CALLS)
 """The kinds of entries that have events."""
 
@@ -92,7 +92,7 @@ class TimelineBuilder:
         """`executions` are those of run 0; `limit` is the number of events at most."""
         self.events: list[TimelineEvent] = []
         self.is_full = False
-        """There are more events than the limit."""
+        """Whether there are more events than the limit."""
         self._limit = limit
         self._stages = {stage.name: stage for stage in chain_stages}
         self._executions = {execution.id: execution for execution in executions}
@@ -138,7 +138,7 @@ class TimelineBuilder:
         logged: entries.Logged,
         type: Literal["parallel_start", "parallel_complete"],  # noqa: A002 - its name
     ) -> Iterator[TimelineEvent]:
-        """Yield the begin or the end of parallel work, if the stage has several agents."""
+        """Yield the event of the start or end of parallel work, if the stage has several agents."""
         stage = self._stages.get(logged.stage)
         if stage and stage.parallel_type:
             verb = "Starting" if type == "parallel_start" else "Completed"

@@ -40,7 +40,7 @@ class Cancelled(BaseModel):
     namespace: str
     name: str
     phase: work.Cancelled
-    """Cancelled: it has ended. Cancelling: its worker stops it; if that has died, it ends soon after its lease."""
+    """Cancelled: it has ended. Cancelling: its worker stops it; without a worker, it ends soon after its lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Actions:
             raise reads.unknown_investigation(target.id)
         if refusal is not None:
             raise problems.Problem(HTTPStatus.CONFLICT, _REFUSED[refusal])
-        if target.has_namespace:  # else its object went with its namespace
+        if target.has_namespace:  # otherwise the object was deleted with its namespace
             await objects.delete_investigation(
                 self.cluster, namespace=target.namespace, name=target.name, uid=str(target.id)
             )
@@ -100,7 +100,7 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def cancel(target: permissions.Target = Depends(may.update)) -> Cancelled:
-        """Cancel the investigation, as `spec.cancel` does; while it is being stopped, a repeat does no harm."""
+        """Cancel the investigation, as `spec.cancel` does; while it is being stopped, another one changes nothing."""
         return await actions.cancel(target)
 
     @router.delete(
@@ -119,7 +119,7 @@ def routes(actions: Actions, may: permissions.Access) -> APIRouter:
         After a 503, or without an answer, send the request again: the purge continues.
         """
         if not purge:
-            message = "this deletes the object and its transcript for good: say so with ?purge=true"
+            message = "this deletes the object and its transcript for good: confirm it with ?purge=true"
             raise problems.invalid([problems.Fault(place="query.purge", message=message)])
         await actions.purge(target)
 

@@ -1,7 +1,7 @@
 """The export of an investigation, complete in one file: JSON for programs, Markdown for people.
 
-The file is sent while the log is read, page by page, so its memory does not grow with the log. All pages belong to the
-log as it was at the beginning; no transaction is held meanwhile, however slowly the client reads. The log is read once
+The file is sent while the log is read, page by page, so the memory for it does not grow with the log. All pages show
+the log as it was at the beginning, without an open transaction, even if the client reads slowly. The log is read once
 for each section.
 """
 
@@ -30,7 +30,7 @@ from tarsy.views import base, executions, investigations, markdown, timelines, t
 EXECUTIONS_MAX = 10_000
 """Executions in a Markdown export; a note says if there are more."""
 HELD_BYTES = 4 * 1024 * 1024
-"""Bytes that an export counts as while it is sent: a page of the log, and the text made of it."""
+"""The bytes that are counted for an export while it is sent: a page of the log, and the text made of it."""
 
 Format = Literal["json", "markdown"]
 _TYPES: dict[Format, tuple[str, str]] = {
@@ -79,7 +79,7 @@ def routes(
 async def as_json(
     database: databases.Database, details: summaries.Details, *, mask: base.Mask = base.MASK
 ) -> AsyncIterator[bytes]:
-    """Yield the document in pieces; raises a GoneError if it cannot be completed."""
+    """Yield the document in pieces. Raises GoneError if it cannot be completed."""
     opening = json.dumps({"version": investigations.EXPORT_VERSION, "log_seq": details.log_seq}).encode()
     facts = await asyncio.to_thread(lambda: pydantic_core.to_json(investigations.facts(details, mask=mask)))
     yield opening[:-1] + b"," + facts[1:-1]
@@ -152,7 +152,7 @@ async def _timeline(
             upto=details.log_seq,
             size=transcript_pages.BATCH_BYTES,
         )
-        if page is None or page.last == after:  # nothing follows, whatever the number of the log's last entry
+        if page is None or page.last == after:  # no entry follows, even if the log's last number is higher
             return
         unreadable += [
             transcripts.unreadable(logged.seq, logged.entry)
@@ -167,7 +167,7 @@ async def _timeline(
 async def as_markdown(
     database: databases.Database, details: summaries.Details, *, mask: base.Mask = base.MASK
 ) -> AsyncIterator[bytes]:
-    """Yield the document in pieces; raises a GoneError if it cannot be completed."""
+    """Yield the document in pieces. Raises GoneError if it cannot be completed."""
     identity, document = details.summary.id, markdown.Document(details, mask=mask)
     yield (await asyncio.to_thread(document.head)).encode()
     outlines = await transcript_pages.outlines(database, identity, upto=details.log_seq, limit=EXECUTIONS_MAX + 1)
@@ -187,6 +187,6 @@ async def as_markdown(
 
 
 async def _ensure_there(database: databases.Database, details: summaries.Details) -> None:
-    """Raise a GoneError if the transcript was deleted meanwhile: a complete end would hide that."""
+    """Raise GoneError if the transcript was deleted meanwhile, so that the file does not look complete."""
     if await summaries.location(database, details.summary.id) is None:
         raise GoneError(f"the transcript of {details.summary.id} was deleted while it was exported")

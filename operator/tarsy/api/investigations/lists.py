@@ -1,7 +1,7 @@
 """Lists of investigations: filtered, searched, sorted, counted, and paged.
 
-A cursor is the position of a page's last investigation, with a digest of the query: in another query that position
-would mean nothing. It is no secret and grants nothing.
+A cursor is the position of a page's last investigation, with a digest of the query, because the position has no meaning
+in another query. It is not a secret, and grants no right.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PAGE_MAX = 100
 SEARCH_MAX = 256
 """Characters of a search."""
 SEARCHES = 2
-"""Searches at once in a process: its connections to the database serve other requests, too."""
+"""Concurrent searches in a process, so that its connections to the database serve other requests as well."""
 WAIT_SECONDS = 5.0
-"""The time that a search waits for others to end."""
+"""The seconds that a search waits for others to end."""
 CURSOR_MAX = 8192
 """Characters of a cursor: the longest sort key, in JSON and base64."""
 
@@ -165,8 +165,8 @@ Search = Annotated[
             "Words that all occur in the first 65,536 characters of alert, analysis or summary, in any case; "
             '"quoted words" follow one another there. Parts of names match: web finds shop/web-0. '
             f"For quoted words {listing.LOOKED_INTO:,} investigations are searched for a page, and the list's first "
-            "for `counts`: a page may be short, or empty, and have a `next`, and `counts_exact` be false. A search of "
-            f"more than {listing.SEARCH_SECONDS:g} seconds is 422: give rarer words, fewer, or a shorter time."
+            "for `counts`: a page may be short, or empty, and have a `next`, and `counts_exact` may be false. A search "
+            f"of more than {listing.SEARCH_SECONDS:g} seconds gets 422: give rarer words, fewer, or a shorter time."
         ),
         examples=['web "exit code 137"'],
     ),
@@ -231,7 +231,7 @@ class Lists:
             raise problems.invalid([problems.Fault(place=parameter, message=message)]) from error
 
     async def rows(self, request: ListRequest) -> rows.Page:
-        """Return the page that a request asks for. Raises the same Problems as `page`."""
+        """Return the requested page. Raises the same Problems as `page`."""
         query, listed = await self.page(request.query, search=request.search, after=request.cursor, limit=request.limit)
         return rows.page(listed, cursor=encode_cursor(listed.next, query) if listed.next else None)
 
@@ -241,12 +241,12 @@ class Lists:
 
     @asynccontextmanager
     async def _search_slot(self) -> AsyncIterator[None]:
-        """Hold one of the searches at once; raises a Problem if none ends within WAIT_SECONDS."""
+        """Hold a slot for a search. Raises a Problem if none is free within WAIT_SECONDS."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._searches.acquire()
         except TimeoutError:
-            message = f"{SEARCHES} searches are under way and others wait: ask again"
+            message = f"{SEARCHES} searches are under way and others wait: ask again later"
             headers = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=headers) from None
         try:
@@ -341,15 +341,15 @@ def encode_cursor(position: listing.Position, query: listing.Query) -> str:
 
 
 def decode_cursor(cursor: str, query: listing.Query) -> listing.Position:
-    """Return the position of a cursor of this query; raises a Problem if it is none, or another query's."""
+    """Return the position of a cursor of this query. Raises a Problem if it is no cursor, or another query's."""
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         value, identity, digest = _CURSORS[query.key].validate_json(content)
     except ValueError:
-        message = "this is no cursor; give `next` of the page before, or none for the first page"
+        message = "this is not a cursor; give `next` of the page before, or none for the first page"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)]) from None
     if digest != _digest(query):
-        message = "it is of another query; repeat the one that it came from (namespace, filters, sort)"
+        message = "it belongs to another query; repeat namespace, filters and sort of the page before"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)])
     return listing.Position(value=value, id=identity)
 

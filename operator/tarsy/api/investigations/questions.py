@@ -44,7 +44,7 @@ class StoppedQuestion(Question):
     """A question that was cancelled."""
 
     phase: work.Cancelled
-    """Cancelled: it has ended. Cancelling: its worker stops it; if that has died, it ends soon after its lease."""
+    """Cancelled: it has ended. Cancelling: its worker stops it; without a worker, it ends soon after its lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Questions:
     bodies: bodies.Bodies
 
     async def ask(self, request: Request, target: permissions.Target) -> Question:
-        """Queue the question in the request's body; raises a Problem if the investigation takes none now."""
+        """Queue the question in the request's body. Raises a Problem if the investigation takes no question now."""
         masked = await self._masked_question(request)
         subject = await questions.subject(self.database, target.id)
         if subject is None:
@@ -70,7 +70,7 @@ class Questions:
         if not subject.chain.takes_questions:
             message = f"chain {subject.chain_name!r} takes no questions (spec.chat.enabled: false)"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
-        # Ask the cluster itself: a deletion may not have been noticed yet.
+        # The cluster is asked, because the watch may not have reported a deletion yet.
         uid = await objects.get_investigation_uid(self.cluster, namespace=subject.namespace, name=subject.name)
         if uid != str(target.id):
             await work.gone(self.database, target.id)
@@ -84,7 +84,7 @@ class Questions:
         return Question(id=target.id, namespace=target.namespace, name=target.name, run=run)
 
     async def cancel(self, target: permissions.Target) -> StoppedQuestion:
-        """Cancel the open question; raises a Problem if none is open."""
+        """Cancel the open question. Raises a Problem if none is open."""
         cancelled = await questions.cancel(self.database, target.id, by=actions.audited(target))
         match cancelled:
             case "unknown":
@@ -109,9 +109,9 @@ class Questions:
             case "unknown":
                 return reads.unknown_investigation(identity)
             case "gone":
-                return problems.Problem(HTTPStatus.GONE, "its object was deleted: nothing more can be asked about it")
+                return problems.Problem(HTTPStatus.GONE, "its object was deleted: no question about it is possible")
             case "running":
-                return problems.Problem(HTTPStatus.CONFLICT, "it has not ended yet: ask when it has")
+                return problems.Problem(HTTPStatus.CONFLICT, "it has not ended yet: ask after its end")
             case "asked":
                 return problems.Problem(HTTPStatus.CONFLICT, "another question about it is open: wait for its answer")
             case "full":

@@ -19,19 +19,19 @@ from tarsy.transcript.kinds import registry
 from tarsy.views import base, investigations, timelines, transcripts
 
 ENTRIES_MAX = 500
-"""Entries of the log whose messages or calls are on one page."""
+"""The maximal number of entries whose messages or calls are on one page."""
 EVENTS_MAX = 500
 """Events of one page of a timeline."""
 RUNS_MAX = 100
-"""Runs of one investigation that are shown: its own, and the newest questions."""
+"""The maximal number of runs in an answer: run 0, and the newest questions."""
 EXECUTIONS_MAX = 1000
-"""Executions of these runs that are shown, the first ones."""
+"""The maximal number of executions of these runs in an answer, the first ones."""
 UNREADABLE_MAX = 100
-"""Entries that cannot be read that are shown."""
+"""The maximal number of unreadable entries in an answer."""
 _EXECUTION = r"^[\w./-]+$"
 """The form of an execution's id: text that Postgres accepts."""
 _NAMED_MAX = 20
-"""Executions that are named if an unknown one is requested."""
+"""The maximal number of executions that a problem names if an unknown one is requested."""
 
 _CALL = re.compile(r"(.+)\.(\d+\.\d+)\.call")
 """The id of a tool call's event: the execution, and the call."""
@@ -93,7 +93,7 @@ def unknown_investigation(identity: UUID) -> problems.Problem:
 
 
 async def log_end(database: databases.Database, identity: UUID) -> int:
-    """Return the number of the log's last entry; raises a Problem if there is no such investigation."""
+    """Return the number of the log's last entry. Raises a Problem if there is no such investigation."""
     end = await transcript_pages.last_entry(database, identity)
     if end is None:
         raise unknown_investigation(identity)
@@ -118,8 +118,8 @@ async def read(
 async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:
     """Read the events that changed after entry `after`, `limit` of them or a few more.
 
-    A page ends with an entry, never inside one, so a client that goes on from its `last` misses nothing. It is empty
-    only if nothing follows.
+    A page ends with an entry, never inside one, so a client that continues after its `last` misses no event. It is
+    empty only if no event follows.
     """
     entries_max = limit
     while True:
@@ -127,7 +127,7 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
         if log_page is None:
             raise unknown_investigation(identity)
         page = await asyncio.to_thread(timelines.timeline_page, log_page, after=after, limit=limit)
-        if log_page.last == after:  # nothing follows, whatever the number of the log's last entry
+        if log_page.last == after:  # no entry follows, even if the log's last number is higher
             return page.model_copy(update={"more": False})
         if page.events or not page.more:
             return page
@@ -145,15 +145,15 @@ async def read_messages(
 ) -> transcripts.Messages:
     """Read the messages that up to `limit` entries after number `after` added, of all executions or of one.
 
-    The page is empty only if nothing follows. Raises a Problem if there is no such investigation or execution.
+    The page is empty only if no message follows. Raises a Problem if there is no such investigation or execution.
     """
     end = await log_end(database, identity)
     if execution is not None and execution not in await transcript_pages.execution_names(
         database, identity, [execution]
     ):
         outlines = await transcript_pages.outlines(database, identity, upto=end, limit=_NAMED_MAX)
-        known = ", ".join(f"{outline.id} ({outline.name})" for outline in outlines) or "none yet"
-        message = f"this investigation has no execution {execution!r}; executions: {known}"
+        names = ", ".join(f"{outline.id} ({outline.name})" for outline in outlines) or "none yet"
+        message = f"this investigation has no execution {execution!r}; executions: {names}"
         raise problems.invalid([problems.Fault(place="query.execution", message=message)])
     while True:
         page = await transcript_pages.page(
@@ -180,14 +180,15 @@ async def read_event(
     if after is not None:
         page = await read_timeline(database, identity, after=after, limit=1)
         ids = [event, f"{event.removesuffix('.call')}.result"] if event.endswith(".call") else [event]
-        if events := sorted((each for each in page.events if each.id in ids), key=lambda each: ids.index(each.id)):
+        matching = (timeline_event for timeline_event in page.events if timeline_event.id in ids)
+        if events := sorted(matching, key=lambda timeline_event: ids.index(timeline_event.id)):
             return events
     message = "the investigation has no such event, or the event has changed since: load the investigation again"
     raise problems.Problem(HTTPStatus.NOT_FOUND, message)
 
 
 async def _entry_before(database: databases.Database, identity: UUID, event: str) -> int | None:
-    """Return the number of the entry before the one that brought a call's result; None if there is none."""
+    """Return the number of the entry before the one with a call's result; None if there is no result."""
     call = _CALL.fullmatch(event)
     if call is None:
         return None

@@ -171,7 +171,7 @@ async def read_matches(database: databases.Database, identity: UUID, *, needle: 
 async def read_model_call(
     database: databases.Database, identity: UUID, *, number: int, mask: base.Mask = base.MASK
 ) -> traces.Asked:
-    """Read a model call; raises a Problem if there is none with this number."""
+    """Read a model call. Raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="llm", number=number)
     entry, name, full_result = call.entry.logged.entry, "", None
     if isinstance(entry, entries.ToolSummarised):
@@ -181,7 +181,7 @@ async def read_model_call(
 
 
 async def read_tool_call(database: databases.Database, identity: UUID, *, number: int) -> traces.Called:
-    """Read a tool call; raises a Problem if there is none with this number."""
+    """Read a tool call. Raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="tool", number=number)
     logged, call_id = call.entry.logged, traces.stored_tool_call(call, number=number).tool_call_id
     full_result = await transcript_pages.full_result(database, identity, logged.execution, call_id)
@@ -194,7 +194,7 @@ async def _find(
 ) -> transcript_pages.Call:
     call = await transcript_pages.call(database, identity, kind=kind, number=number)
     if call is None:
-        raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")
+        raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number} yet")
     if isinstance(call.entry.logged.entry, entries.Unreadable):
         unreadable = f"{kind} call {number} cannot be read by this version of TARSy"
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"{unreadable}: {call.entry.logged.entry.problem}")

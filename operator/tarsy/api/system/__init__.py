@@ -1,1 +1,1 @@
-"""Routes of TARSy itself: its setup, its queue, its warnings, its MCP servers."""
+"""The routes about TARSy itself: its setup, its queue, its warnings, its MCP servers."""

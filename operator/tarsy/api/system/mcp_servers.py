@@ -1,4 +1,4 @@
-"""The MCP servers, as all processes see them, and the acceptance of tools that have changed since they were pinned."""
+"""The MCP servers in the reports of all processes, and the acceptance of tools that have changed since their pin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tarsy.store.fleet import catalogue, pins
 from tarsy.views import mcp_servers, system
 
 BODY_MAX = 256 * 1024
-"""Bytes; more than the names and hashes of all tools that a server may have."""
+"""Bytes of a request: more than the names and hashes of all tools that a server may have."""
 REASONS_MAX = 10
 """Reasons of a refusal that are listed; the others are counted."""
 
@@ -41,7 +41,7 @@ class Acceptance(BaseModel):
         Field(
             min_length=1,
             max_length=1000,
-            description="Stopped tools, each with the hash to accept; without it all as they are now.",
+            description="Stopped tools, each with the hash to accept; by default all, with their present hashes.",
         ),
     ] = None
 
@@ -51,12 +51,12 @@ class AcceptedTool(BaseModel):
 
     tool: str
     before: str
-    """The hash that it was pinned at, or ""."""
+    """The former pin, or ""."""
     hash: str
 
 
 class Accepted(BaseModel):
-    """The accepted tools; empty if none was stopped any more."""
+    """The accepted tools; empty if no tool was stopped any more."""
 
     server: str
     tools: list[AcceptedTool]
@@ -82,7 +82,7 @@ class McpServers:
         """Pin the tools at their present hashes, in all processes."""
         server = next((server for server in (await self.servers()).items if server.name == name), None)
         if server is None:
-            message = f"no worker that is there has an MCP server {name[: problems.ECHOED_MAX]}"
+            message = f"no live worker has an MCP server {name[: problems.ECHOED_MAX]}"
             raise problems.Problem(HTTPStatus.NOT_FOUND, message)
         settings = self.platform().mcp_servers.get(name)
         hashes = _hashes(server, acceptance.tools, platform_pins=settings.tool_hashes if settings else {})
@@ -97,7 +97,7 @@ class McpServers:
 def _hashes(
     server: mcp_servers.Server, requested: Mapping[str, str] | None, *, platform_pins: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the hashes to pin, by tool; raises a Problem that says which tools cannot be accepted, and why."""
+    """Return the hashes to pin, by tool. Raises a Problem with the tools that cannot be accepted, and the reasons."""
     offered: dict[str, set[str]] = {}
     for process in server.processes:
         for stopped in process.stopped:
@@ -117,11 +117,11 @@ def _hashes(
         for tool, values in open_tools.items():
             if len(values) > 1:
                 choices = " or ".join(sorted(values))
-                _refuse([f"{tool} is {choices}, as different processes see it: say in `tools` which to accept"])
+                _refuse([f"{tool} is {choices} in different processes: name the one to accept in `tools`"])
         hashes = {tool: min(values) for tool, values in open_tools.items()}
         pinned_elsewhere = set() if hashes else offered.keys() & platform_pins.keys()
     _refuse(
-        f"the platform file says what {tool} has to be (mcp_servers.{server.name}.tool_hashes): change it there"
+        f"the platform file has the hash of {tool} (mcp_servers.{server.name}.tool_hashes): change it there"
         for tool in sorted(pinned_elsewhere)
     )
     return hashes
@@ -152,9 +152,9 @@ def routes(servers: McpServers, may: permissions.Access) -> APIRouter:
     async def accept(
         name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accept_tools)
     ) -> Accepted:
-        """Accept the changed tools of a server: they are offered and called again, as they are now.
+        """Accept the changed tools of a server: they are offered and called again, in their present form.
 
-        With `tools`, only those, and only if each still has the hash given.
+        With `tools`, only these are accepted, and only if each still has the given hash.
         """
         return await servers.accept(name, _acceptance(await servers.bodies.read(request, limit=BODY_MAX)), caller)
 

@@ -56,7 +56,7 @@ class Overview:
         return system.configurations(await catalogue.read(self.database, "configuration"))
 
     async def warnings(self) -> system.Warnings:
-        """Read all warnings. If the API server is away, that is one of them."""
+        """Read all warnings. If the API server cannot be reached, one of them says so."""
         facts = await catalogue.read(self.database, "process", "server", "provider", "watch", "configuration")
         unreadable = await queue_counts.unreadable_investigations(self.database, limit=system.ITEMS_MAX)
         warnings = [*system_warnings.process_warnings(facts), *system_warnings.log_warnings(unreadable)]
@@ -73,7 +73,7 @@ class Overview:
             for chain in listed
             if isinstance(chain, objects.Unreadable)
         ]
-        index = self.index(readable, unusable_providers={})  # which types are taken does not depend on them
+        index = self.index(readable, unusable_providers={})  # the taken alert types do not depend on providers
         is_taken = functools.partial(index.takes, default=self.platform().ingest.default_alert_type)
         return system.warnings([*warnings, *system_warnings.unserved_warnings(untaken, is_taken=is_taken)])
 
@@ -87,12 +87,12 @@ def routes(overview: Overview, may: permissions.Access) -> APIRouter:
 
     @router.get("/alert-types", operation_id="listAlertTypes")
     async def alert_types() -> system.AlertTypes:
-        """List the alert types, each with the chain that takes it, and whether it can."""
+        """List the alert types, each with the chain that takes it, and whether the chain is ready."""
         return await overview.alert_types()
 
     @router.get("/system/providers", operation_id="listProviders")
     async def providers() -> system.Providers:
-        """List the LLM providers, and how the last call to each went."""
+        """List the LLM providers, and the outcome of the last call to each."""
         return await overview.providers()
 
     @router.get("/system/chains", operation_id="listChains")
@@ -102,12 +102,12 @@ def routes(overview: Overview, may: permissions.Access) -> APIRouter:
 
     @router.get("/system/queue", operation_id="readQueue")
     async def queue() -> system.Queue:
-        """Show the waiting and the running investigations, and the workers."""
+        """Count the waiting and the running investigations, and list the workers."""
         return await overview.queue()
 
     @router.get("/system/config", operation_id="readConfig")
     async def configurations() -> system.Configurations:
-        """Show the platform file as it is written, and the processes that have it; secrets are masked."""
+        """Return the platform file as it is written, without secrets, and the processes that have it in force."""
         return await overview.configurations()
 
     @router.get("/system/warnings", operation_id="listWarnings")

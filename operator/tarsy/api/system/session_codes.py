@@ -1,4 +1,4 @@
-"""One-time codes that sign a browser in: a person's token is exchanged for one, and never reaches the browser."""
+"""One-time codes that sign a browser in: a user exchanges a token for a code, so the browser never gets the token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SessionCode(BaseModel):
     """An address that signs a browser in, once."""
 
     url: str
-    """Where to point the browser."""
+    """The address to open in the browser."""
     expires_at: datetime | None
     """The end of the code in `url`, 30 seconds from now. None if the pages need no sign-in."""
 

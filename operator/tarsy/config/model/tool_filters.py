@@ -84,7 +84,7 @@ def is_offered(tool: Tool, server: platforms.MCPServer) -> bool:
 def exclusion(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
     """Return why no agent gets this tool of that server; "" if agents may get it."""
     if tool.stopped:
-        return "is stopped until somebody confirms it, because it is not what was pinned"
+        return "is stopped until an admin accepts it, because it is not what was pinned"
     if _is_excluded(tool, settings):
         return f"is left out by mcp_servers.{server}.tools"
     if _is_withheld(tool, settings):

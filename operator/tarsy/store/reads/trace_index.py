@@ -468,10 +468,10 @@ async def search(database: databases.Database, investigation: UUID, *, needle: s
     return Search(
         model_call_numbers=[int(row.models_before) + 1 for row in rows if row.model_calls and any(row.hits)],
         tool_call_numbers=[
-            int(row.tools_before) + place
+            int(row.tools_before) + number
             for row in rows
             if not row.model_calls
-            for place, hit in enumerate(row.hits, 1)
+            for number, hit in enumerate(row.hits, 1)
             if hit
         ],
         last=rows[-1].seq if rows else after,

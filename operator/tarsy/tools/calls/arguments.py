@@ -1,7 +1,7 @@
 """The arguments of a tool call: parsed from the model's text, converted to the types of the tool's schema, and checked.
 
-Arguments are data: they are sent as JSON and never become part of a command line of ours. A server that we started may
-still build a command line from them, in which `--server=...` for a name, or `../..`, gets another meaning
+Arguments are sent as JSON and never become part of a command line of ours. But a server that we started may build a
+command line from them, in which `--server=...` in place of a name, or `../..`, has another meaning
 (mcp-server-kubernetes, issue 328). So such a value is refused there, unless the schema allows it.
 """
 
@@ -19,9 +19,9 @@ from tarsy.tools.calls.faults import FAULTS_MAX, Fault, Location, allowed_types,
 from tarsy.transcript import messages, tool_arguments
 
 VALUES_MAX = 10_000
-"""JSON values in the arguments, which can be checked in a tenth of a second."""
+"""The maximal number of JSON values in the arguments; they can be checked in a tenth of a second."""
 PARAMETERS_NAMED = 20
-"""Parameters that an error names."""
+"""The maximal number of parameters that an error names."""
 
 _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
 _TOO_DEEP = f"they are nested deeper than {tool_arguments.DEPTH_MAX} levels"
@@ -35,7 +35,7 @@ class UnfitError(ValueError):
 
 
 def resolve(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
-    """The arguments in `text` for a tool with the schema `parameters`; an UnfitError says why there are none.
+    """The arguments in `text` for a tool with the schema `parameters`. Raises UnfitError if they are unusable.
 
     The text is JSON, else YAML, else pairs, else the value of the tool's only text parameter. Values are converted to
     the types of the schema if their meaning is clear. `is_child` means a server that we started.
@@ -117,7 +117,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _types(subschemas: Subschemas) -> frozenset[str]:
-    """The types that a value may have; none if the schema names none."""
+    """The types that a value may have; empty if the schema names none."""
     return frozenset[str]().union(*map(allowed_types, subschemas))
 
 
@@ -132,9 +132,9 @@ _NOTHING = frozenset({"null", "none", "~", ""})
 def _converted(
     value: Any, subschemas: Subschemas, schema: schemas.Schema, *, deepest: int = tool_arguments.DEPTH_MAX
 ) -> Any:
-    """`value` with the types of its schema, if its meaning is clear; raise UnfitError if it is nested too deep.
+    """`value` with the types of its schema, if its meaning is clear. Raises UnfitError if it is nested too deep.
 
-    An empty value for an optional member is left out: models mean that by it, and few servers accept it.
+    An empty value for an optional member is left out, because models mean that by it and few servers accept it.
     """
     value = _with_type(value, _types(subschemas))
     if isinstance(value, dict | list) and not deepest:
@@ -145,7 +145,7 @@ def _converted(
             converted = {}
             for name, member in value.items():
                 below = schema.subschemas(schema.below(subschemas, name))
-                if name in required or not _is_nothing(member, _types(below)):
+                if name in required or not _is_empty_by_mistake(member, _types(below)):
                     converted[name] = _converted(member, below, schema, deepest=deepest - 1)
             return converted
         case list():
@@ -158,14 +158,14 @@ def _converted(
             return value
 
 
-def _is_nothing(value: Any, types: frozenset[str]) -> bool:
+def _is_empty_by_mistake(value: Any, types: frozenset[str]) -> bool:
     """Whether `value` is null or empty, and the schema allows neither."""
     kind = {None: "null", "": "string"}.get(value) if isinstance(value, str | None) else None
     return kind is not None and bool(types) and not types & {kind, "null"}
 
 
 def _with_type(value: Any, types: frozenset[str]) -> Any:
-    """`value` as one of `types`, if it has none of them and its meaning is clear."""
+    """`value` converted to one of `types`, if it has none of them and its meaning is clear."""
     own = type_of(value)
     if not types or own in types or (own == "integer" and "number" in types):
         return int(value) if isinstance(value, float) and own == "integer" and "number" not in types else value
@@ -181,7 +181,7 @@ def _with_type(value: Any, types: frozenset[str]) -> Any:
 
 
 def _from_string(text: str, types: frozenset[str], otherwise: str) -> Any:
-    """The value of another type that a text stands for, or `otherwise`."""
+    """The value of one of `types` that a text stands for, or `otherwise`."""
     if types & {"integer", "number"} and _INTEGER.fullmatch(text):
         return int(text)
     if "number" in types and _NUMBER.fullmatch(text):
@@ -230,7 +230,7 @@ def _command_line_faults(
 
 
 def _command_line_problem(value: str, subschemas: Subschemas, schema: schemas.Schema) -> str:
-    """The reason why a text is not passed on; "" if it is."""
+    """The reason why a text is refused; "" if it is accepted."""
     text = value.strip()
     if len(text.split(maxsplit=1)) != 1:
         return ""  # prose, YAML, a query
@@ -244,7 +244,7 @@ def _command_line_problem(value: str, subschemas: Subschemas, schema: schemas.Sc
 
 
 def _allows(part: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
-    """Whether `part` of `schema` allows this very kind of text, and not just any text."""
+    """Whether `part` of `schema` allows this kind of text explicitly, and not just any text."""
     named = [*_strings(part.get("enum")), part.get("const"), part.get("default"), *_strings(part.get("examples"))]
     pattern = part.get("pattern")
     if value in named or not isinstance(pattern, str):

@@ -46,7 +46,7 @@ class Fault:
 
 
 def allowed_types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that the schema names; none if it names none, or an unknown one."""
+    """The types that the schema names; empty if it names none, or an unknown one."""
     named = schema.get("type")
     several = named if isinstance(named, list) else [named]
     if len(several) > TYPES_MAX or not all(isinstance(type_name, str) and type_name in _NAMES for type_name in several):
@@ -55,7 +55,7 @@ def allowed_types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def type_of(value: Any) -> str:
-    """The type of a JSON value; a whole number is an integer however it is written."""
+    """The type of a JSON value; a whole number is an integer even if it is written as 1.0."""
     is_whole = isinstance(value, float) and value.is_integer()
     return "integer" if is_whole else _TYPES.get(type(value), "object")
 
@@ -88,7 +88,7 @@ def expectation(schema: Any) -> str:
 
 
 def excerpt(value: Any) -> str:
-    """A value for an error, cut."""
+    """A value as an error shows it, truncated."""
     match value:
         case dict():
             return "an object"
@@ -114,5 +114,5 @@ def members(schema: Mapping[str, Any], keyword: str) -> list[Any]:
 
 
 def quoted(name: str) -> str:
-    """A name for an error, in quotes and cut."""
+    """A name as an error shows it, in quotes and truncated."""
     return f"'{name[:_EXCERPT_MAX]}'"

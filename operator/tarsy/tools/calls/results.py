@@ -1,7 +1,7 @@
 """The result of a tool call: from the MCP server's answer to the text that the model reads and the transcript stores.
 
-Text is passed on unchanged. Other content is replaced by its type and size, because it cannot be read here. A result is
-masked before anything of it is cut: a cut could remove the beginning of a secret, and leave the rest unrecognised.
+Text is passed on unchanged. Other content is replaced by its type and size, because models cannot read it here. A
+result is masked before it is cut: a cut could remove the beginning of a secret, and the rest would not be recognised.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ RESULT_MAX = 8 * 1024 * 1024
 MASKED_ON_LOOP = 4 * 1024
 """Characters that are masked on the event loop, which takes 50 ms for a hostile text; longer texts go to a thread."""
 LARGE = 1024 * 1024
-"""Characters from which results are masked one after the other, because each may take seconds."""
+"""Characters above which results are masked one after the other, because each may take seconds."""
 BEGINNING = 64 * 1024
 """Characters that are shown of a result that could not be masked in time."""
 MASKED_BEYOND = 64 * 1024
-"""Further characters that are masked with them, so that the cut divides no secret."""
+"""Further characters that are masked together with the beginning, so that the cut divides no secret."""
 COMPARED_MAX = 256 * 1024
 """Characters of text that are compared with structured content."""
 _NO_TIME = "[withheld: about {:,} more characters: there was no time to look through all of them; ask for less]"
@@ -47,7 +47,7 @@ def to_output(result: types.CallToolResult) -> ports.ToolOutput:
 
 
 async def mask_and_cut(output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
-    """`output`, masked, cut and storable; a text that cannot be masked, or not in time, is withheld."""
+    """`output`, masked, cut and storable. A text that cannot be masked in time is withheld."""
     size = len(output.text)
     if size <= MASKED_ON_LOOP:
         return _mask_and_cut(output, mask)
@@ -92,7 +92,7 @@ def _text(block: types.ContentBlock) -> str:
 
 
 def _one_line(name: str) -> str:
-    """A URI or type of the server's on one line; of a data URI only the type."""
+    """A URI or a media type on one line; of a data URI only the type."""
     line = " ".join(name.split())
     return f"{line.partition(',')[0]},…" if line.startswith("data:") else line
 
@@ -117,7 +117,7 @@ def _repeats(content: Sequence[types.ContentBlock], structured: Any) -> bool:
 
 
 def _parsed(texts: Sequence[str]) -> Iterator[Any]:
-    """Yield the JSON that texts may contain: each for itself, and all of them as a list."""
+    """Yield the JSON that texts may contain: each text, and the list of all."""
     values = [_json_or_text(text) for text in texts]
     yield from texts
     yield from values

@@ -1,7 +1,7 @@
 """JSON Schemas of tools: the check of arguments against them, and the subschemas for one of their values.
 
-A schema comes from a server: it may be wrong, endless, or made to keep us busy. So the work is counted in steps,
-patterns are RE2's, and a reference leads within the schema or nowhere. A part that is not understood restricts nothing.
+A schema comes from a server: it may be wrong, recursive, or written to keep us busy. So the work is counted in steps,
+RE2 matches the patterns, and references outside of the schema are not followed. Unknown parts restrict nothing.
 
 Each fault that is found here violates the schema. The keywords that are not checked (`not`, `if`, a second match in
 `oneOf`, `format`, ...) could only add faults, and are left to the server.
@@ -46,7 +46,7 @@ PROGRAM_MAX = 300
 _MATCH_STEP = 2000
 """Bytes times instructions of a match that count as a step: RE2 takes up to 6 ns for each."""
 _EXACT_MAX = 2**53
-"""The limit up to which a float can hold every integer."""
+"""The limit up to which a float can represent every integer."""
 
 
 class _OutOfStepsError(Exception):
@@ -77,7 +77,7 @@ class Schema:
     def subschemas(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
         """The subschemas for a value with `schemas`: these, the targets of their references, and their alternatives.
 
-        There are none once the steps are used up.
+        Return none once the steps are used up.
         """
         subschemas: dict[int, Mapping[str, Any]] = {}
         waiting = [*schemas][:ALTERNATIVES_MAX]
@@ -109,7 +109,7 @@ class Schema:
     def matches(self, pattern: str, text: str) -> bool | None:
         """Whether a pattern matches in `text`.
 
-        It is None if RE2 may differ from the server's engine, or once the steps are used up.
+        Return None if RE2 may differ from the server's engine, or once the steps are used up.
         """
         try:
             return self._matches(pattern, text)
@@ -122,7 +122,7 @@ class Schema:
             raise _OutOfStepsError
 
     def _target(self, reference: Any) -> Any:
-        """The target of a reference within the schema; for any other True, which allows every value."""
+        """The target of a reference within the schema; True, which allows every value, for any other reference."""
         if not isinstance(reference, str) or not reference.startswith("#") or len(reference) > REFERENCE_MAX:
             return True
         target = self._root
@@ -139,7 +139,7 @@ class Schema:
     def _faults(self, value: Any, schema: Any, location: Location) -> list[Fault]:
         self._spend()
         if schema is False:
-            return [Fault(location, "nothing may stand here")]
+            return [Fault(location, "no value is allowed here")]
         if not isinstance(schema, dict):
             return []
         faults: list[Fault] = []
@@ -227,7 +227,7 @@ class Schema:
             written = [json.dumps(member, sort_keys=True) for member in value]
             self._spend(len(value) + sum(map(len, written)) // 500)
             if len(set(written)) < len(value):
-                faults.append(Fault(location, "no item may be there twice"))
+                faults.append(Fault(location, "no item may appear twice"))
         return faults
 
     def _object_faults(self, value: dict[str, Any], schema: Mapping[str, Any], location: Location) -> list[Fault]:
@@ -254,9 +254,9 @@ class Schema:
             if "propertyNames" in schema:
                 faults += self._faults(name, schema["propertyNames"], (*location, name))
         if unknown:
-            known = ", ".join(map(quoted, itertools.islice(properties, NAMES_MAX))) or "none"
+            known_names = ", ".join(map(quoted, itertools.islice(properties, NAMES_MAX))) or "none"
             unknown_names = ", ".join(map(quoted, unknown[:FAULTS_MAX]))
-            faults.append(Fault(location, f"{unknown_names} is not known here; known: {known}"))
+            faults.append(Fault(location, f"{unknown_names} is unknown here; known: {known_names}"))
         return faults
 
     def _member_schemas(
@@ -281,14 +281,14 @@ _OLDER = re.compile(r"/draft-0[3467]/")
 
 
 def same(value: Any, other: Any) -> bool:
-    """Whether two JSON values are the same; true and 1 are not."""
+    """Whether two JSON values are the same; true and 1 are different."""
     return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 _CLASS = re.compile(r"\\[wWdDsSbB]|\(\?i")
 """Classes that mean ASCII in some engines, and Unicode in others."""
 _FOREIGN = re.compile(r"\\(?:\\|[^a-zA-Z]|[dDwWsSbBnrtfvxpP])|(?P<foreign>\\[a-zA-Z])")
-"""An escape; a foreign one has another meaning in RE2 than in other engines."""
+"""An escape; a `foreign` one has different meanings in RE2 and in other engines."""
 
 
 def _compiled(pattern: str) -> rules.Rule | None:
@@ -316,7 +316,7 @@ def _number_faults(value: float, schema: Mapping[str, Any], location: Location) 
 
 
 def _is_no_multiple(value: float, step: float) -> bool:
-    """Whether `value` is surely no multiple of `step`: for fractions the server's rounding is unknown."""
+    """Whether `value` is certainly no multiple of `step`; for fractions the server's rounding is unknown."""
     is_exact = 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
     return is_exact and value % step != 0
 

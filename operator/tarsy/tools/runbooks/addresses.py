@@ -1,7 +1,7 @@
 """Public IP addresses: an alert supplies only a host's name, which may resolve to an address of our own network.
 
-The connector asks this resolver for each connection, caches nothing, and connects to one of the returned addresses. So
-the checked address is the one that is used, and a name that resolves to another one a moment later gains nothing.
+The connector asks this resolver for each connection, without a cache, and connects to one of the returned addresses. So
+the checked address is the one that is used, even if the name resolves to another one a moment later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_PUBLIC = tuple(
         ),
     )
 )
-"""Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries. A tunnelled address hides another one."""
+"""Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries. Tunnel addresses contain another address."""
 _UNICAST = ipaddress.ip_network("2000::/3")
 """The public part of IPv6: the rest is local, mapped, translated or unassigned."""
 
@@ -60,7 +60,7 @@ class Resolver(abc.AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[abc.ResolveResult]:
-        """The addresses of `host`; a RunbookError if one of them is not allowed."""
+        """The addresses of `host`. Raises RunbookError if one of them is not allowed."""
         hosts = await self._names.resolve(host, port, family)
         for resolved in hosts:
             if not (is_public(resolved["host"]) or (self._loopback and is_loopback(resolved["host"]))):

@@ -1,10 +1,10 @@
 """Runbooks by URL. The author of an alert chooses the URL; the platform file limits the hosts.
 
-A URL is https, has a host that the file allows by its whole name and the usual port, and names no user. The same holds
-for each redirect. The host must resolve to public addresses only (`addresses`). The answer must be declared as text and
-be text. It is bounded in time and size, and masked before it is read.
+A URL must be https, with a host that the file allows by its whole name, the usual port and no user. The same holds for
+each redirect. The host must resolve to public addresses only (`addresses`). The answer must be declared as text and be
+text. It is bounded in time and size, and masked before an agent reads it.
 
-Behind a proxy of the environment, the proxy resolves the names, and decides which addresses are reached.
+If the environment names a proxy, the proxy resolves the names, and decides which addresses are reached.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tarsy.tools.runbooks import addresses
 from tarsy.transcript import messages, ports
 
 SECONDS = 30.0
-"""The limit for a runbook in all: name resolution, redirects, and the wait for the last byte."""
+"""The limit for a runbook from name resolution to the last byte, including redirects."""
 SIZE_MAX = 1024 * 1024
 """Bytes of a runbook."""
 REDIRECTS_MAX = 5
 CACHED_SECONDS = 60.0
-"""Seconds for which a runbook, or the reason why there is none, is cached."""
+"""The seconds that a runbook, or the reason why there is none, is cached."""
 CACHED_MAX, CACHED_SIZE_MAX = 256, 16 * SIZE_MAX
 """The limits of the cache, in runbooks and in characters."""
 URL_MAX = 2048
@@ -80,24 +80,24 @@ def session(
 
 
 def checked_url(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.URL:
-    """The URL to request for `url`; a RunbookError says why there is none.
+    """The URL to request for `url`. Raises RunbookError if `url` is not allowed.
 
-    For a GitHub page that shows a file it is the file's URL. With `loopback` this machine is allowed too, on any port
-    and without TLS.
+    For a GitHub page that shows a file, this is the file's URL. With `loopback`, this machine is allowed as well, on
+    any port and without TLS.
     """
     match = _URL.fullmatch(url) if len(url) <= URL_MAX else None
     if match is None:
-        raise ports.RunbookError("its address is no plain https URL, such as https://github.com/o/r/blob/main/a.md")
+        raise ports.RunbookError("its address is not a plain https URL, such as https://github.com/o/r/blob/main/a.md")
     host = match["host"].lower()
     if host in _LOOPBACK:
         if not loopback:
-            raise ports.RunbookError(f"{host} is this machine itself, which is asked with --insecure-dev only")
+            raise ports.RunbookError(f"{host} is this machine itself, which is allowed only with --insecure-dev")
     elif match["scheme"].lower() != "https":
-        raise ports.RunbookError("its address begins with http, and only https is asked")
+        raise ports.RunbookError("its address begins with http, and only https is allowed")
     elif host not in allowed:
         raise ports.RunbookError(f"{host} is not among runbooks.allowed_domains: {', '.join(allowed) or 'none'}")
     elif match["port"] not in (None, "443"):
-        raise ports.RunbookError("its address names a port, and only the usual one is asked")
+        raise ports.RunbookError("its address names a port, and only the usual one is allowed")
     try:
         parsed = yarl.URL(url).with_fragment(None)
     except ValueError as error:
@@ -111,7 +111,7 @@ def checked_url(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.U
 
 
 def repository(address: yarl.URL) -> str | None:
-    """The GitHub repository of a file, as `owner/name` in small letters; None for any other URL."""
+    """The GitHub repository of a file, as `owner/name` in lower case; None for any other URL."""
     if address.scheme != "https" or address.raw_host != runbooks.TOKEN_DOMAIN or address.port != 443:
         return None
     match = _FILE.fullmatch(address.raw_path)
@@ -168,7 +168,7 @@ class _Fetch:
 
 
 class Runbooks:
-    """Fetches the runbooks of one platform file, in one process; callers for the same one share the request."""
+    """Fetches the runbooks of one platform file in this process; callers for the same runbook share the request."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Runbooks:
             log.warning("%s", warning, extra={"action": "runbook_token_unused"})
 
     async def read(self, url: str) -> str:
-        """The runbook at `url`, masked and storable; a RunbookError says why there is none."""
+        """The runbook at `url`, masked and storable. Raises RunbookError if it cannot be read."""
         address = checked_url(url, allowed=self._allowed, loopback=self._loopback)
         outcome = self._cache.get(address)
         if outcome is None or outcome.until <= self._clock():
@@ -208,7 +208,7 @@ class Runbooks:
         return outcome.text
 
     async def _shared_fetch(self, address: yarl.URL) -> _Outcome:
-        """The outcome of one request for all waiting callers; it is cancelled with the last of them."""
+        """The outcome of one request for all waiting callers; the request is cancelled with the last of them."""
         fetch = self._fetches.get(address)
         if fetch is None:
             with logs.no_fields():
@@ -234,7 +234,7 @@ class Runbooks:
         except ports.RunbookError as error:
             problem = str(error)
         except TimeoutError:
-            problem = f"it was not there after {SECONDS:g} s"
+            problem = f"it was not received within {SECONDS:g} s"
         except (aiohttp.ClientConnectionError, OSError) as error:
             problem = str(error) or type(error).__name__
         except (aiohttp.ClientError, ValueError) as error:  # its text may have the URL of a redirect
@@ -279,7 +279,7 @@ class Runbooks:
                 target = urllib.parse.urljoin(str(address), location)
                 address = checked_url(target, allowed=self._allowed, loopback=self._loopback)
             except ports.RunbookError as error:
-                raise ports.RunbookError(f"it redirects where nobody is asked: {error}") from error
+                raise ports.RunbookError(f"it redirects to an address that is not allowed: {error}") from error
         raise ports.RunbookError(f"it redirects more than {REDIRECTS_MAX} times")
 
     def _is_listed(self, address: yarl.URL) -> bool:
@@ -296,7 +296,7 @@ class Runbooks:
         return f"no token was sent, because runbooks.token_repositories does not list {repository(address) or 'it'}"
 
     async def _text(self, response: aiohttp.ClientResponse, address: yarl.URL) -> str:
-        """The text of an answer; a RunbookError says why it is none."""
+        """The text of an answer. Raises RunbookError if the answer is not a plain text."""
         if response.status != 200:
             host = address.raw_host
             is_private = host == runbooks.TOKEN_DOMAIN and response.status in _PRIVATE
@@ -304,11 +304,11 @@ class Runbooks:
             raise ports.RunbookError(f"{host} answers {response.status}{problem and f': {problem}'}")
         kind, charset = response.content_type, (response.charset or "utf-8").lower()
         if not _TEXTS.fullmatch(kind):
-            raise ports.RunbookError(f"it is {kind[:100]!r}, and no plain text")
+            raise ports.RunbookError(f"it is {kind[:100]!r}, not plain text")
         if charset not in ("utf-8", "utf8", "us-ascii", "ascii"):
-            raise ports.RunbookError(f"it is written in {charset[:100]!r}, and not in UTF-8")
+            raise ports.RunbookError(f"it is encoded in {charset[:100]!r}, not in UTF-8")
         if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-            raise ports.RunbookError("it came compressed, which was not asked for")
+            raise ports.RunbookError("it was sent compressed, which was not requested")
         if (response.content_length or 0) > SIZE_MAX:
             raise ports.RunbookError(f"it has more than {SIZE_MAX // 1024} KiB")
         body = bytearray()
@@ -321,5 +321,5 @@ class Runbooks:
         except UnicodeDecodeError as error:
             raise ports.RunbookError("it is not UTF-8") from error
         if "\0" in text or not text.strip():
-            raise ports.RunbookError("it is no text" if text.strip() else "it is empty")
+            raise ports.RunbookError("it is not a text" if text.strip() else "it is empty")
         return text

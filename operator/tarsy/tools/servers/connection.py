@@ -1,8 +1,8 @@
 """The connection to one MCP server, with the task that owns it.
 
-Only the owner enters and leaves the client's context; others call through it. A client that broke never recovers, and
-a call made inside its context is cancelled with it, so the owner drops it and connects anew, with a back-off that is
-shortened while a caller waits. The owner also checks the server at intervals: otherwise the end of an idle server, or a
+Only the owner enters and leaves the client's context; callers use the client inside it. A broken client never recovers,
+and a call inside its context is cancelled with it. So the owner discards it and connects again, with a back-off that is
+shortened while a caller waits. The owner also checks the server at intervals. Otherwise the end of an idle server, or a
 drift of its tools from their pins (`pins`), would go unnoticed.
 """
 
@@ -31,26 +31,26 @@ CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 CHECK_INTERVAL = 15.0
-"""Seconds between checks of a server that is idle, or that leaves its calls without an answer."""
+"""Seconds between checks of a server that is idle, or that does not answer its calls."""
 RELIST_SECONDS = 30.0
-"""Seconds between two lists of its tools: a server need not announce changes."""
+"""Seconds between two lists of its tools, because a server need not announce changes."""
 RELIST_LEAST = 5.0
-"""Seconds between two lists, however often the server announces changes."""
+"""The minimal seconds between two lists, even if the server announces changes more often."""
 PINS_SECONDS = 1.0
 """Seconds between attempts to read the pins."""
 PROBLEM_MAX = 1024
-"""Characters of a connection error that are shown to people."""
+"""Characters of a connection error that logs, statuses and warnings show."""
 PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Names of unusable tools in a log line."""
 _OTHER_SETTINGS = ("instructions", "tools", "write_tools", "selectable")
-"""The settings that do not concern the connection, but prompts, toolboxes and alerts."""
+"""The settings that concern prompts, toolboxes and alerts, and not the connection."""
 
 log = logging.getLogger(__name__)
 
 
 class Server:
-    """One MCP server of the platform file, connected or trying to be."""
+    """One MCP server of the platform file, connected or trying to connect."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Server:
         pin_store: pins.PinStore | None = None,
         start: Callable[[Server], object] | None = None,
     ) -> None:
-        """`limit` is that of simultaneous calls, which another server of that name may share.
+        """`limit` is the limit of simultaneous calls; another connection to the server may share it.
 
-        Without a `pin_store` this object alone remembers pins. `start` is for a connection of one toolbox: it starts
-        the owner when the toolbox opens.
+        Without a `pin_store`, only this object has the pins. `start` is for a connection of one toolbox: it starts the
+        owner when the toolbox opens.
         """
         self.name = name
         self.slots = limit
@@ -73,7 +73,7 @@ class Server:
         self.mask: Callable[..., str] = settings.data_masking.masker(secrets).text
         """Masks a text, with the fingerprints of an `investigation` if they are enabled."""
         self.is_child = isinstance(settings.transport, platforms.StdioTransport)
-        """Whether it is a program that we started."""
+        """Whether the server is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
         """The usable tools of the last connection."""
         self.tools_problem = ""
@@ -89,7 +89,7 @@ class Server:
             if isinstance(settings.transport, platforms.RemoteTransport)
             else None
         )
-        """Seconds for one request; None is no limit of its own."""
+        """The server's own limit for one request, in seconds; None if it has none."""
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self.reports = progress.Reports()
@@ -98,12 +98,12 @@ class Server:
         self._secrets = secrets
         self._file_digests = secret_files.server_digests(settings.transport)
         self._redact = view.redact({"mcp_servers": {name: settings.model_dump(mode="json")}}).redact_text
-        """Removes from a text the values of arguments, variables and the address's query."""
+        """Removes the values of arguments, of variables and of the address's query from a text."""
         self._standard_error = stderr.StandardError(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
         self._least_backoff = FIRST_BACKOFF
-        """The back-off while a call waits; longer after a list of tools beyond its bounds."""
+        """The back-off while a call waits; it is longer after a list of tools that exceeds its bounds."""
         self._pause: asyncio.Timeout | None = None
         """The current back-off."""
         self._waiting = 0
@@ -119,7 +119,7 @@ class Server:
         self._start = start
 
     def is_unchanged(self, settings: platforms.MCPServer) -> bool:
-        """Whether it is open, and these settings and their files mean the same connection."""
+        """Whether the connection is open, and these settings and their files describe the same one."""
         others = {key: getattr(self._settings, key) for key in _OTHER_SETTINGS}
         is_same = settings.model_copy(update=others) == self._settings
         return (
@@ -129,7 +129,7 @@ class Server:
         )
 
     def for_toolbox(self, start: Callable[[Server], object]) -> Server:
-        """The connection for one toolbox: this one, or for a stateful server one more, whose owner `start` runs."""
+        """The connection for one toolbox: this one, or a separate one if the server is stateful; `start` runs it."""
         if not self._settings.stateful:
             return self
         return Server(
@@ -142,17 +142,17 @@ class Server:
         )
 
     def acquire(self) -> None:
-        """Begin the use by a toolbox: connect, if the connection belongs to the toolbox alone."""
+        """Begin the use by a toolbox: connect if only this toolbox uses the connection."""
         if self._start is not None:
             self._start(self)
 
     def release(self) -> None:
-        """End the use by a toolbox: close the connection, if it belongs to the toolbox alone."""
+        """End the use by a toolbox: close the connection if only this toolbox uses it."""
         if self._start is not None:
             self._closed.set()
 
     async def close(self) -> None:
-        """End the connection: no configuration version has it any more."""
+        """End the connection, because no configuration version has it any more."""
         self._closed.set()
 
     async def serve(self) -> None:
@@ -171,11 +171,11 @@ class Server:
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def keep_connected(self) -> None:
-        """Connect, again and again, until closed or cancelled: the owner's work."""
+        """Connect, and connect again after each loss, until closed or cancelled."""
         while not self._closed.is_set():
             try:
                 await self._connect()
-            except Exception as error:  # noqa: BLE001 - whatever broke the client, connect anew
+            except Exception as error:  # noqa: BLE001 - after any error of the client, connect again
                 self._record_loss(error)
                 if isinstance(wire.first_error(error), listing.TooLongError):
                     self._backoff = self._least_backoff = LONGEST_BACKOFF
@@ -193,7 +193,7 @@ class Server:
             log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
 
     async def client(self) -> mcp.Client:
-        """The connected client; waits for it without a limit of time."""
+        """The connected client; wait for it without a limit of time."""
         pause = self._pause
         if self._client is None and pause is not None and not pause.expired():
             soon = asyncio.get_running_loop().time() + self._least_backoff
@@ -209,7 +209,7 @@ class Server:
         return self._client
 
     def report_broken(self, client: mcp.Client) -> None:
-        """Withdraw a broken client at once, because its closing takes a while and further calls would be in doubt."""
+        """Withdraw a broken client at once: closing it takes a while, and the outcome of further calls is unknown."""
         if client is self._client:
             self._client, self.problem = None, "lost its connection"
             self.state.change("connecting")
@@ -231,7 +231,7 @@ class Server:
                 listed = await listing.list_tools(self.name, client, mask=self.mask)
                 deadline.reschedule(None)
                 await self._check_pins(listed)
-                async with health.checker(self._settings.transport, client) as check:  # early: its token file may go
+                async with health.checker(self._settings.transport, client) as check:  # now: a token file may vanish
                     self._backoff = self._least_backoff = FIRST_BACKOFF
                     self.calls.record_answer()
                     self._update_tools(listed)
@@ -254,12 +254,12 @@ class Server:
             self._client = None
 
     async def _watch(self, client: mcp.Client, check: health.Check) -> None:
-        """Return when the connection is reported as broken; raise if a check finds that the server is gone.
+        """Return when the connection is reported as broken. Raises ConnectionError if checks find no server.
 
         A server that has answered, and then is silent twice, is withdrawn until it answers again. A child process that
-        stays silent without calls is gone.
+        stays silent without calls counts as gone.
         """
-        answers, silences = self.is_child, 0  # a child has answered by now; not every remote server knows the request
+        answers, silences = self.is_child, 0  # a child has answered; some remote servers do not know the request
         while not self._broken.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_INTERVAL):
@@ -271,9 +271,9 @@ class Server:
                 continue
             answers, silences = answers or is_there is True, silences + 1 if is_there is None else 0
             if is_there is False:
-                raise ConnectionError("nobody answers at its address")
+                raise ConnectionError("no server answers at its address")
             if answers and silences >= health.SILENCES:
-                gone = ConnectionError("it does not answer any more")
+                gone = ConnectionError("it no longer answers")
                 self._client = None
                 self._record_loss(gone)
                 self.calls.cancel_waits()
@@ -285,12 +285,12 @@ class Server:
                 return  # it may have lost our session
 
     async def _check_pins(self, listed: listing.ToolList) -> None:
-        """Stop tools that differ from their pins; wait until the pins can be read, because no tool is called before."""
+        """Stop tools that differ from their pins. Wait until the pins can be read: before that no tool is called."""
         while True:
             try:
                 listed.stop(await self._pins.stopped(listed.hashes))
             except errors.TemporaryError as error:
-                self.problem = f"is connected, and its tools wait to be held against what was pinned: {error}"
+                self.problem = f"is connected, but its tools cannot be compared with their pins yet: {error}"
                 self.tried.set()
                 await asyncio.sleep(PINS_SECONDS)
             else:
@@ -299,8 +299,7 @@ class Server:
     async def _relist_repeatedly(self, client: mcp.Client) -> None:
         """List its tools at intervals, and after an announced change.
 
-        Without a usable answer the former tools stay: checks notice the end of a server, and tools that are not listed
-        are not given to models.
+        Without a usable answer the former tools stay, because checks notice the end of a server.
         """
         while True:
             await asyncio.sleep(RELIST_LEAST)
@@ -313,15 +312,15 @@ class Server:
                     listed = await listing.list_tools(self.name, client, mask=self.mask)
                     listed.stop(await self._pins.stopped(listed.hashes))
             except listing.TooLongError as error:
-                log.warning("%s was not looked at: %s", self.name, error, extra={"action": "mcp_relist"})
+                log.warning("tools of %s not listed: %s", self.name, error, extra={"action": "mcp_relist"})
                 await asyncio.sleep(RELIST_SECONDS)
             except (mcp.MCPError, RuntimeError, ValueError, TimeoutError, errors.TemporaryError) as error:
-                log.info("%s was not looked at: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
+                log.info("tools of %s not listed: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
             else:
                 self._update_tools(listed)
 
     def relist(self) -> None:
-        """List its tools again soon and compare them with the pins: a change may have been accepted."""
+        """List the server's tools again soon, because an admin may have accepted a change."""
         self._relist_requested.set()
 
     async def _on_message(self, message: types.ServerNotification | Exception) -> None:
@@ -329,7 +328,7 @@ class Server:
             self.relist()
 
     def facts(self) -> Iterator[component_states.ComponentState]:
-        """Its state, and its tools."""
+        """Yield the server's state, and its tools."""
         detail = component_states.Server(
             problem=self.problem,
             missing=self.tools_problem,
@@ -343,7 +342,7 @@ class Server:
             yield self._tools_fact
 
     def _update_tools(self, listed: listing.ToolList) -> None:
-        """Replace its tools, and log a new problem with them."""
+        """Replace the server's tools, and log a new problem with them."""
         is_new = listed.problem != self.tools_problem
         self.tools, self.tools_problem, self.stopped = listed.tools, listed.problem, listed.stopped
         self._tools_fact = listing.tools_fact(self.name, listed, before=self._tools_fact)

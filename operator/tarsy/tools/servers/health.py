@@ -1,4 +1,4 @@
-"""Whether an MCP server answers: from its calls, or from checks; and the wait for a server that is away."""
+"""Health of MCP servers: whether a server answers calls or checks, and the wait for one that cannot be reached."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tarsy.tools.transports import remote, stdio
 T = TypeVar("T")
 
 AWAY_SECONDS = 5.0
-"""The time for which one execution waits for a server that is away, over all its calls."""
+"""The seconds that one execution waits, over all its calls, for a server that cannot be reached."""
 UNANSWERED = 2
-"""Calls in a row without an answer in time, after which a server is checked although it is in use."""
+"""Calls in a row without an answer in time, after which a server is checked even while it is in use."""
 SILENCES = 2
-"""Silent checks in a row, after which a server that has answered before counts as gone: it may be busy."""
+"""Silent checks in a row, after which a server that has answered before counts as gone; it may be busy until then."""
 HUNG_SILENCES = 4
-"""Silent checks in a row, after which a program of ours is ended."""
+"""Silent checks in a row, after which a child process is ended."""
 
 Check: TypeAlias = Callable[[], Awaitable[bool | None]]
-"""Whether a server answers: None is silence."""
+"""Returns whether a server answers; None means that it is silent."""
 
 
 @asynccontextmanager
 async def checker(transport: platforms.Transport, client: mcp.Client) -> AsyncIterator[Check]:
-    """A check of the server behind `transport`, which `client` is connected to."""
+    """A check of the server behind `transport`, to which `client` is connected."""
     if isinstance(transport, platforms.RemoteTransport):
         async with remote.checker(transport) as check:
             yield check
@@ -63,11 +63,11 @@ class Calls:
 
     @property
     def would_notice(self) -> bool:
-        """Whether current calls would notice that the server is gone, so that a check might only harm them."""
+        """Whether current calls would notice that the server is gone, so that no check is needed."""
         return self.in_flight > 0 and self._unanswered < UNANSWERED
 
     async def acquire(self, slots: asyncio.Semaphore, seconds: float) -> None:
-        """Take one of `slots`; raise TimeoutError if none is free in time, or after `cancel_waits`."""
+        """Take one of `slots`. Raises TimeoutError if none is free in time, or after `cancel_waits`."""
         async with asyncio.timeout(seconds) as deadline:
             self._waiting.add(deadline)
             try:
@@ -83,7 +83,7 @@ class Calls:
 
     @contextmanager
     def track(self) -> Iterator[None]:
-        """Count a call; a TimeoutError in it means that it got no answer in time."""
+        """Count a call. A TimeoutError in this block means that the call got no answer in time."""
         self.in_flight += 1
         try:
             yield
@@ -100,13 +100,13 @@ class Calls:
 
 
 class AwayWait:
-    """The time for which one execution still waits for each server that is away."""
+    """The time that one execution still waits for each server that cannot be reached."""
 
     def __init__(self) -> None:
         self._left: defaultdict[str, float] = defaultdict(lambda: AWAY_SECONDS)
 
     async def wait(self, server: str, connected: Callable[[], Awaitable[T]]) -> T | None:
-        """The result of `connected`, or None if the time for that server is used up; parallel waits count once."""
+        """The result of `connected`, or None if the time for this server is used up; parallel waits count once."""
         clock = asyncio.get_running_loop().time
         left, began = self._left[server], clock()
         try:

@@ -20,21 +20,21 @@ from tarsy.tools.transports import wire
 from tarsy.transcript import messages, ports
 
 PAGES_MAX = 100
-"""Pages of one list: room for the maximum of tools, with ten of them on each page."""
+"""The maximal pages of one list: enough for the maximal number of tools with ten on each page."""
 BYTES_MAX = 16 * 1024 * 1024
 """Bytes of all messages of one list."""
 SHOWN_DESCRIPTION_MAX = 500
-"""Characters of a tool's description that are shown to people."""
+"""Characters of a tool's description that the API and the pages show."""
 DESCRIPTION_MAX = 8 * 1024
 """Characters of a tool's description that models read."""
 SCHEMA_MAX = 64 * 1024
 """Characters of a tool's schema."""
 _USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
-"""The form of a function's name for Gemini; a request with any other is refused whole."""
+"""The form of a function's name for Gemini, which refuses a whole request with any other name."""
 
 
 class TooLongError(ValueError):
-    """A list of tools beyond a bound; the message names the bound."""
+    """A list of tools exceeds a bound, which the message names."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class ToolList:
         self.tools = [tool for tool in self.tools if tool.name not in stopped]
 
     def add(self, tools: Iterable[types.Tool]) -> None:
-        """Add the usable ones of `tools`, each cut to its bounds."""
+        """Add the usable tools among `tools`, each cut to its bounds."""
         names = {tool.name for tool in self.tools}
         for tool in tools:
             if len(self.tools) + len(self.left_out) == wire.TOOLS_MAX:
@@ -89,7 +89,7 @@ class ToolList:
 async def list_tools(server: str, client: mcp.Client, *, mask: Callable[[str], str]) -> ToolList:
     """List the tools of a server, masked, with hashes of the unmasked descriptions.
 
-    Raises TooLongError if the list is beyond a bound: another attempt would cost as much again.
+    Raises TooLongError if the list exceeds a bound; another attempt would cost as much again.
     """
     listed = ToolList(server)
     cursor: str | None = None
@@ -113,7 +113,7 @@ async def list_tools(server: str, client: mcp.Client, *, mask: Callable[[str], s
 def tools_fact(
     server: str, listed: ToolList, *, before: component_states.ComponentState | None
 ) -> component_states.ComponentState:
-    """The tools of a server as a fact: `before`, if they have not changed."""
+    """The fact that describes the tools of a server; it is `before` if they have not changed."""
     tools = tuple(
         component_states.OfferedTool(
             name=tool.name,

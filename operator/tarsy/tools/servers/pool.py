@@ -1,11 +1,11 @@
 """The connections to MCP servers: one for each server and process, shared by all investigations.
 
-Another platform file brings another set of servers. Servers with unchanged settings stay. A server with changed
-settings is another server beside the former one, which is closed once no configuration version has it.
+A new platform file has its own set of servers. Servers with unchanged settings stay. A server with changed settings is
+a new one beside the former one, which is closed once no configuration version has it.
 
-A `stateful` server has another connection for each toolbox, with an owner of its own; its shared connection only serves
-to list its tools, and to check that it answers. Owners start with an empty context: in an investigation's context, the
-end of the investigation would end the connection for all.
+A `stateful` server has a separate connection for each toolbox, with an owner of its own; its shared connection only
+lists its tools and checks that it answers. Owners start with an empty context: in an investigation's context, the end
+of the investigation would end the connection for all.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Tools:
     """Starts the owner of a connection."""
 
     def toolbox(self, servers: Sequence[str], is_allowed: ports.ToolPredicate) -> toolbox.PoolToolbox:
-        """The allowed tools of `servers`; a server that the platform file no longer has is left out."""
+        """A toolbox with the allowed tools of `servers`, without those that the platform file no longer has."""
         connections = [self.servers[name].for_toolbox(self.start) for name in servers if name in self.servers]
         selection = listing.ToolSelection(self.settings, is_allowed)
         return toolbox.PoolToolbox(connections, limits=self.limits, selection=selection)
 
     async def wait_tried(self) -> None:
-        """Return when each server has been tried once."""
+        """Return after the first attempt to connect to each server."""
         for server in self.servers.values():
             await server.tried.wait()
 
@@ -56,7 +56,7 @@ class Pool:
         secrets: known_secrets.KnownSecrets,
         pin_store: pins.PinStore | None = None,
     ) -> None:
-        """Without a `pin_store` this pool alone remembers pins."""
+        """Without a `pin_store`, only this pool has the pins."""
         self._secrets = secrets
         self._pin_store = pin_store or pins.MemoryPins()
         self._servers: list[connection.Server] = []
@@ -67,7 +67,7 @@ class Pool:
         self.exchange(self.prepare(settings))
 
     def prepare(self, settings: platforms.Platform) -> Tools:
-        """Begin to connect to the servers of a platform file; its result is for `exchange`."""
+        """Begin to connect to the servers of a platform file; the result is for `exchange`."""
         servers = {name: self._server(name, own, settings.limits) for name, own in settings.mcp_servers.items()}
         for server in servers.values():
             if server not in self._servers:
@@ -94,7 +94,7 @@ class Pool:
             yield from server.facts()
 
     def relist(self) -> None:
-        """List the tools of all servers again: a change may have been accepted."""
+        """List the tools of all servers again, because an admin may have accepted a change."""
         for server in self._servers:
             server.relist()
 

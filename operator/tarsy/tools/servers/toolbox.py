@@ -1,7 +1,7 @@
-"""The tools of one execution, and its calls, in this order: arguments, slot, lease, request, result, mask, cut.
+"""The tools of one execution, and its calls. The steps of a call: arguments, slot, lease, request, result, mask, cut.
 
-A toolbox answers and does not raise: the model has to know about a tool that fails, a server that is away, and a call
-that makes no sense.
+A toolbox returns errors as results and does not raise them: the model has to learn about a tool that fails, a server
+that cannot be reached, and a call with wrong arguments.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PoolToolbox:
         self._selection = selection
 
     async def __aenter__(self) -> Self:
-        """Acquire the servers, and wait a while for those that are away."""
+        """Acquire the servers, and wait a while for those that cannot be reached."""
         for server in self._servers.values():
             server.acquire()
         try:
@@ -59,7 +59,7 @@ class PoolToolbox:
             server.release()
 
     async def _client(self, server: connection.Server) -> mcp.Client | None:
-        """The client of a server; None if the server is away."""
+        """The client of a server; None if the server cannot be reached."""
         return await self._away_wait.wait(server.name, server.client)
 
     @property
@@ -143,7 +143,7 @@ class PoolToolbox:
         scope: ports.Scope,
         seconds: float,
     ) -> ports.ToolOutput:
-        """Send a call, and once more after a broken connection if the tool is read-only and has not changed."""
+        """Send a call. After a broken connection, repeat it once if the tool is read-only and has not changed."""
         name = f"{server.name}.{tool.name}"
         clock = asyncio.get_running_loop().time
         until = math.inf
@@ -153,7 +153,7 @@ class PoolToolbox:
                 return _failed(str(broken), away=True) if broken else _away(name, server)
             await scope.ensure_lease()
             again = " again" if broken else ""
-            if stopped := server.stopped.get(tool.name):  # the server may have been replaced since the first look
+            if stopped := server.stopped.get(tool.name):  # the tools may have been listed again since `call`
                 return _failed(f"'{name}' was not called{again}: {stopped.reason}")
             if self._tool(server, tool.name) != tool:
                 return _failed(f"'{name}' was not called{again}: it is not the same tool any more")
@@ -176,8 +176,8 @@ class PoolToolbox:
     ) -> ports.ToolOutput:
         """Send a call over the client's connection."""
         try:
-            # Not `client.call_tool`: it would check results against the tool's own schema, whose patterns are the
-            # server's, and `re` blocks all other threads meanwhile; and it repeats some calls.
+            # Not `client.call_tool`: it repeats some calls, and checks results against the tool's own schema. That may
+            # have slow patterns, and `re` blocks all other threads meanwhile.
             result = await client.session.send_request(types.CallToolRequest(params=request), types.CallToolResult)
         except mcp.MCPError as error:
             for reason in (wire.TOO_LARGE, wire.TOO_MANY, wire.TOO_MANY_PARTS):
@@ -202,7 +202,7 @@ class _BrokenError(Exception):
         because = f", because {reason}" if reason else ""
         super().__init__(f"The connection to '{server}' closed during the call{because}; its outcome is unknown")
         self.is_ours = reason in (wire.TOO_LARGE, wire.TOO_MANY)
-        """Whether we closed it, as we would again for the same answer."""
+        """Whether we closed the connection because of the answer; the same answer would close it again."""
 
 
 def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:

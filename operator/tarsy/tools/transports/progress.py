@@ -1,11 +1,11 @@
 """Progress reports and log messages of a server during calls, for viewers, line by line.
 
-They are taken off the connection before the SDK sees them, which would make two tasks of each: a server that sends a
-hundred thousand of them costs only their parsing. Each line is masked whole before it is cut; lines beyond the limit
-are dropped, except the last.
+They are taken off the connection before the SDK, which would start two tasks for each, so that a hundred thousand of
+them cost only their parsing. Each line is masked whole before it is cut. Lines beyond the limit are dropped, except the
+last one.
 
-A progress report belongs to its call by a token that no other call knows. A log message names no call, so over a shared
-connection it is shown only if no other execution has used it for a while: it might be about another call.
+A progress report names its call by a random token. A log message names no call, so over a shared connection it is shown
+only if no other execution has used the connection for a while: it might be about another call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tarsy.transcript import messages
 LINE_MAX = 1024
 """Characters of a line that are shown."""
 READ_MAX = 4 * LINE_MAX
-"""Characters of the longest line; a longer one would have to be cut before it is masked, so it is not shown."""
+"""Characters of the longest line that is shown; a longer one would have to be cut before it is masked."""
 LINES_MAX = 500
 """Lines of one call."""
 BURST = 20
@@ -47,7 +47,7 @@ LATE_SECONDS = 120.0
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 """The key of a request that asks for log messages (MCP 2026-07-28, "Logging")."""
 _NUMBER_MAX = 2**53
-"""The limit for numbers of steps that are shown."""
+"""The largest number of steps that is shown."""
 _TOO_LONG = "[a message that is too long is not shown]"
 
 
@@ -77,7 +77,7 @@ class Reports:
             self._executions[execution] = self.clock()
 
     def takes(self, received: message.SessionMessage | Exception) -> bool:
-        """Take a report and return True; any other message is the SDK's."""
+        """Take a report and return True; return False for any other message, which the SDK needs."""
         notification = received.message if isinstance(received, message.SessionMessage) else None
         if not isinstance(notification, types.JSONRPCNotification):
             return False
@@ -126,11 +126,11 @@ class _Call:
         self._lines = token_bucket.TokenBucket(BURST, LINES_A_SECOND, clock=reports.clock)
         self._left = LINES_MAX
         self._last: Callable[[], str] | None = None
-        """The last line that is not shown yet, as a function that builds it."""
+        """The function that builds the last line that is not shown yet."""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, build_line: Callable[[], str]) -> None:
-        """Show a line, or show it later unless another one follows."""
+        """Show a line now, or later unless another line follows."""
         wait = self._wait()
         if wait <= 0:
             self._show_line(build_line())
@@ -145,7 +145,7 @@ class _Call:
             self._timer.cancel()
 
     def _wait(self) -> float:
-        """Seconds until another line may be shown."""
+        """The seconds until another line may be shown."""
         return max((1.0 - self._lines.refill()) / LINES_A_SECOND, self._reports.spend())
 
     def _show_last(self) -> None:
@@ -168,8 +168,8 @@ class _Call:
         masked = _TOO_LONG if len(line) > READ_MAX else masker.or_withheld(self._mask, line)
         self._reports.spend(time.thread_time() - began)
         printable = "".join(char if char.isprintable() else " " for char in messages.storable(masked))
-        if shown := printable.strip()[:LINE_MAX]:
-            self._show(f"{shown}\n")
+        if excerpt := printable.strip()[:LINE_MAX]:
+            self._show(f"{excerpt}\n")
 
 
 def _progress_line(params: Mapping[str, Any]) -> str:
@@ -195,5 +195,5 @@ def _log_line(params: Mapping[str, Any]) -> str:
 
 
 def _beginning(text: str) -> str:
-    """The beginning of a text, long enough to find that it is too long."""
+    """The beginning of a text, one character longer than allowed if the text is too long."""
     return text[: READ_MAX + 1]

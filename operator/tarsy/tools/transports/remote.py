@@ -1,7 +1,7 @@
 """HTTP to remote MCP servers: credentials, certificates, and bounds on answers.
 
-Requests go to the origin of the server's address only, whatever it redirects to. Compressed answers are not unpacked,
-because that would circumvent the bounds.
+Requests go only to the origin of the server's address, even after a redirect. Compressed answers are refused, because
+unpacking them would circumvent the bounds.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tarsy.tools.transports import wire
 
 CONNECT_SECONDS = 30.0
 LATE_SECONDS = 30.0
-"""The time for an answer after its caller's timeout: closing the connection under it might affect all callers."""
+"""The seconds that an answer may come after its caller's timeout; ending the request earlier may affect all calls."""
 NOTIFIED_SECONDS = 5.0
-"""The time for a server to accept a message that needs no answer."""
+"""The seconds that a server has to accept a message that needs no answer."""
 _NOTIFIES = re.compile(rb'"method":\s*"notifications/')
 CHECK_SECONDS = 10.0
-"""The time limit of a check whether a server answers, however slowly its answer comes."""
+"""The time limit of a check whether a server answers."""
 _CHECK_CONNECT_SHARE = 0.8
-"""The share of a check for connecting, which distinguishes an unreachable server from a silent one."""
+"""The share of that time for connecting: it distinguishes an unreachable server from a silent one."""
 _UNAVAILABLE = frozenset({502, 503, 504})
-"""The statuses of a proxy whose server is away."""
+"""The statuses of a proxy that cannot reach its server."""
 
 
 @contextlib.asynccontextmanager
 async def client(settings: platforms.RemoteTransport, *, streams: bool = False) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for requests to a server; an UnusableError names the setting whose secret or file is missing.
+    """A client for requests to a server. Raises UnusableError, with the setting, if a secret or a file is missing.
 
-    With `streams` the body of a GET is endless, and its reader bounds it.
+    With `streams`, the body of a GET is endless, and its reader limits it.
     """
     seconds = settings.timeout.total_seconds()
 
@@ -57,9 +57,9 @@ async def client(settings: platforms.RemoteTransport, *, streams: bool = False) 
 
 @contextlib.asynccontextmanager
 async def checker(settings: platforms.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
-    """A function that checks whether a server answers, even by a refusal: None is silence.
+    """A function that checks whether a server answers, even with a refusal; None means that it is silent.
 
-    It opens a new connection each time, so that no call is affected. A silent server may be busy.
+    It opens a new connection each time, so that it affects no call. A silent server may be busy.
     """
     timeout = httpx2.Timeout(CHECK_SECONDS, connect=_CHECK_CONNECT_SHARE * CHECK_SECONDS)
     async with _client(settings, kind=transport.Transport, timeout=timeout, headers={"Connection": "close"}) as http:
@@ -90,9 +90,7 @@ async def _client(
 
     async def stay(request: httpx2.Request) -> None:
         if transport.origin(request.url) != origin:
-            raise wire.UnreadableError(
-                "it redirects to another origin, which gets nothing of what is meant for this one"
-            )
+            raise wire.UnreadableError("it redirects to another origin, to which nothing is sent")
 
     async with httpx2.AsyncClient(
         transport=kind(settings.url, tls=tls),
@@ -119,7 +117,7 @@ def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
         with _reading("ca_file", settings.ca_file):
             context.load_verify_locations(cafile=settings.ca_file)
     if settings.certificate_file is not None and settings.key_file is not None:
-        with _reading("key_file", settings.key_file):  # first: OpenSSL does not say which of the two is missing
+        with _reading("key_file", settings.key_file):  # first, because OpenSSL does not name the missing file
             settings.key_file.open("rb").close()
         with _reading("certificate_file", settings.certificate_file):
             context.load_cert_chain(settings.certificate_file, settings.key_file, password=_no_passphrase)
@@ -128,7 +126,7 @@ def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
 
 def _no_passphrase() -> str:
     """Replaces OpenSSL's question at the terminal."""
-    raise secret_files.UnusableError("key_file: it wants a passphrase, and there is none for it")
+    raise secret_files.UnusableError("key_file: it needs a passphrase, and no setting has one")
 
 
 @contextlib.contextmanager
@@ -136,20 +134,20 @@ def _reading(setting: str, path: Path) -> Iterator[None]:
     """Translate errors about a file into an UnusableError that names its setting."""
     try:
         if path.exists() and not path.is_file():  # to open a pipe would wait for a writer
-            raise secret_files.UnusableError(f"{setting}: this is no file")
+            raise secret_files.UnusableError(f"{setting}: this is not a file")
         yield
     except ssl.SSLError as error:
-        raise secret_files.UnusableError(f"{setting}: it cannot be used: {error.reason or 'this is no PEM'}") from error
+        raise secret_files.UnusableError(f"{setting}: it cannot be used: {error.reason or 'it is not PEM'}") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         problem = getattr(error, "strerror", None) or "cannot be read"
         raise secret_files.UnusableError(f"{setting}: {problem}") from error
 
 
 class _PatientTransport(transport.Transport):
-    """A transport whose timeouts do not end the SDK's client, and with it the calls of all.
+    """A transport whose timeouts do not end the SDK's client, and with it all calls.
 
-    The SDK sends messages that are no requests one after another, before all others. On leaving, it asks the server to
-    end its session, and a new connection has to wait for that.
+    The SDK sends notifications one after another, before all other messages. When it is left, it asks the server to end
+    the session, and a new connection has to wait for that.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -163,13 +161,13 @@ class _PatientTransport(transport.Transport):
 
 
 async def _bound(response: httpx2.Response, *, streams: bool) -> None:
-    """Bound the body of a response that is not read yet.
+    """Limit the body of a response that is not read yet.
 
-    The bounds also hold for the stream of the server's own messages: they have no effect here, so it may end.
+    The limits also hold for the stream of the server's own messages. These have no effect here, so that may end.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     encoding = response.headers.pop("Content-Encoding", "identity")
-    response.encoding = "utf-8"  # whatever its header says: in others a byte could stand for more
+    response.encoding = "utf-8"  # the header is ignored: in some encodings a byte stands for several characters
     filtered = functools.partial(
         _bounded,
         is_compressed=encoding.strip().lower() != "identity",
@@ -182,9 +180,9 @@ async def _bound(response: httpx2.Response, *, streams: bool) -> None:
 async def _bounded(
     body: httpx2.AsyncByteStream, *, is_compressed: bool, is_endless: bool, is_json: bool
 ) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body; raise UnreadableError beyond its bounds."""
+    """Yield the pieces of a body. Raises UnreadableError beyond its limits."""
     if is_compressed:
-        raise wire.UnreadableError("it sent a compressed answer, which was not asked for")
+        raise wire.UnreadableError("it sent a compressed answer, which was not requested")
     size, values = 0, rawjson.Values(wire.VALUES_MAX)
     try:
         async for chunk in body:

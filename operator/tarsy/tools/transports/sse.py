@@ -1,7 +1,8 @@
 """MCP servers over HTTP with server-sent events, the transport before streamable HTTP.
 
-One stream of events brings all messages of the server; ours go by POST to an address that the server names first. The
-SDK's own client is not used: it accepts no message of more than 1 MiB, and answers no call after a failed POST.
+One stream of events carries all messages of the server; our messages go by POST to an address that the server names
+first. The SDK's own client is not used: it accepts no message of more than 1 MiB, and leaves the call of a failed POST
+without an answer.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ class SSE(wire.Wire):
                 yield streams
 
     async def _post_address(self, events: AsyncIterator[httpx2.ServerSentEvent]) -> str:
-        """The address for our messages, from the first event."""
+        """The address for our messages, which the first event names."""
         first = await anext(events, None)
         if first is None or first.event != "endpoint":
-            raise ConnectionError("its first event does not say where messages go: it does not speak this protocol")
+            raise ConnectionError("its first event does not name an address for messages: this is another protocol")
         address = urllib.parse.urljoin(self._settings.url, first.data)
         if transport.origin(httpx2.URL(address)) != transport.origin(httpx2.URL(self._settings.url)):
-            raise ConnectionError("it wants messages to go to another origin")
+            raise ConnectionError("its address for messages has another origin")
         return address
 
     async def _receive(self, events: AsyncIterator[httpx2.ServerSentEvent], received: wire.Receiving) -> None:

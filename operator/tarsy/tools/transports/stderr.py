@@ -1,7 +1,7 @@
 """The standard error of a stdio MCP server, as lines of our log.
 
 It is as untrusted as an alert: lines are masked, cut, cleaned of control characters, and limited in number. Lines
-beyond the limit are counted and dropped, so a child that writes without end fills neither our log nor our memory.
+beyond the limit are counted and dropped, so that a child that writes without end fills neither the log nor the memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tarsy.tools.transports import token_bucket
 LINE_MAX = 1024
 """Characters of a line that are logged."""
 READ_MAX = 4 * LINE_MAX
-"""Bytes of a line that are read for them: UTF-8 takes up to four for a character."""
+"""Bytes of a line that are read, because UTF-8 takes up to four for a character."""
 BURST = 50
 """Lines that are logged at once."""
 SECONDS = 0.02
-"""The time for masking the lines of one chunk; its other lines are dropped."""
+"""The seconds for masking the lines of one chunk; its other lines are dropped."""
 LINES_A_SECOND = 2.0
 """Lines that are logged of a server that writes without end."""
 
@@ -62,9 +62,9 @@ class StandardError:
         self._log_dropped()
 
     def _append(self, chunk: bytes) -> None:
-        room = READ_MAX - len(self._line)
-        self._is_cut = self._is_cut or len(chunk) > room
-        self._line += chunk[:room]
+        left = READ_MAX - len(self._line)
+        self._is_cut = self._is_cut or len(chunk) > left
+        self._line += chunk[:left]
 
     def _end_line(self) -> None:
         text = self._line.decode("utf-8", "replace")

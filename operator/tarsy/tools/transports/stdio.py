@@ -1,7 +1,7 @@
-"""MCP servers that are child processes of ours, over their standard streams.
+"""MCP servers that are child processes, over their standard streams.
 
-The SDK's own client reads lines without a limit and passes the child's standard error through to ours. Here a longer
-message than the limit ends the connection before it is parsed, and standard error goes to our log.
+The SDK's own client reads lines without a limit, and passes the child's standard error through to ours. Here a message
+above the limit ends the connection before it is parsed, and standard error goes to our log.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 10.0
 """The time limit of a check whether a server answers."""
 _GRACE = 2.0
-"""Seconds for a server to end after its input is closed, and again after SIGTERM."""
+"""The seconds that a server has to end after its input is closed, and again after SIGTERM."""
 _PIECE = 64 * 1024
 """Bytes of a line whose values are counted at once."""
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Stdio(wire.Wire):
-    """A connection to a child process, which starts with it and ends with it, with all processes of its own."""
+    """A connection to a child process, which starts and ends with the connection, together with its own children."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Stdio(wire.Wire):
             self._standard_error.close()
 
     async def _send(self, child: _Child, sending: wire.Sending, received: wire.Receiving) -> None:
-        with sending, received:  # without `received`, callers of a server that reads nothing would wait on
+        with sending, received:  # closing `received` ends the waits of callers, even if the server reads nothing
             async for outgoing in sending:
                 self.requests.sent(outgoing.message)
                 serialized = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -110,7 +110,7 @@ class Stdio(wire.Wire):
 
 
 async def is_answering(client: mcp.Client) -> bool | None:
-    """Whether the server of `client` answers: None is silence. The end of a child needs no check to be noticed."""
+    """Whether the server of `client` answers; None means that it is silent. The end of a child is noticed anyway."""
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             # Every server knows this request; newer ones do not know a ping. The answer is not validated.
@@ -162,7 +162,7 @@ class _Child(asyncio.SubprocessProtocol):
         self._writable.set()
 
     async def write(self, chunk: bytes) -> bool:
-        """Write once the pipe has room; return False if the child has closed it."""
+        """Write once the pipe accepts more; return False if the child has closed it."""
         await self._writable.wait()
         if self._input.is_closing():
             return False
@@ -170,13 +170,13 @@ class _Child(asyncio.SubprocessProtocol):
         return True
 
     def end_input(self) -> None:
-        """Close the child's input, and drop its further output: a child that cannot write would not notice."""
+        """Close the child's input, and discard its further output: a child that waits to write would not end."""
         self._ending = True
         self._input.close()
         self._output.resume_reading()
 
     def stop(self) -> None:
-        """Kill the child, and drop its output."""
+        """Kill the child, and discard its output."""
         self._ending = True
         self.output = asyncio.StreamReader()
         _kill(self._pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ class _Child(asyncio.SubprocessProtocol):
 
 
 async def _is_within_values(line: bytes) -> bool:
-    """Whether a line has few enough values to be parsed; counted in pieces, between which the loop goes on."""
+    """Whether a line has few enough values to be parsed. They are counted in pieces, so as not to block the loop."""
     values = rawjson.Values(wire.VALUES_MAX)
     for start in range(0, len(line), _PIECE):
         if not values.feed(line[start : start + _PIECE]):

@@ -19,7 +19,7 @@ from tarsy.config.model import platforms
 from tarsy.tools.transports import progress, remote, wire
 
 _REFUSED = ("Server returned an error response", "Not Found")
-"""The SDK's texts for a refused request; its text for a session that has ended is one for callers to recognise."""
+"""The SDK's texts for a refused request. Its text for an ended session is not changed, because callers recognise it."""
 Statuses: TypeAlias = dict[Any, int]
 """The statuses of refused requests, by their ids."""
 
@@ -68,7 +68,7 @@ async def _deliver(reads: Any, received: Any, reports: progress.Reports, refused
 
 
 def _with_status(received: Any, refused: Statuses) -> Any:
-    """The received message; the SDK's error for a refused request gets its status."""
+    """The received message; the status is added to the SDK's error for a refused request."""
     if not isinstance(received, message.SessionMessage) or not isinstance(received.message, types.JSONRPCError):
         return received
     error, status = received.message.error, refused.pop(received.message.id, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """Starts with `size` tokens, and gains `rate` tokens a second up to that size. Its user takes from `tokens`."""
+    """A bucket that starts with `size` tokens and gains `rate` a second up to that size; callers reduce `tokens`."""
 
     def __init__(self, size: float, rate: float, *, clock: Callable[[], float]) -> None:
         self.tokens = size

@@ -1,7 +1,7 @@
 """Messages of an MCP server: their bounds, their parser, and the base of our transports for `mcp.Client`.
 
-All transports parse messages here. The SDK's parser quotes the beginning and the end of unparsable text, in errors and
-in its log, and a mask cannot find a secret that is cut in this way. And it leaves the request unanswered.
+All transports parse messages here. The SDK's parser quotes the beginning and the end of an unparsable text in errors
+and in its log, and masking cannot find a secret that is cut in this way. It also leaves the request unanswered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VALUES_MAX = 250_000
 """JSON values in one message: 8 MiB of `[]` would take 900 MB of memory and block the loop for seconds."""
 TOO_MANY = f"it sent more than {VALUES_MAX} values in one message"
 PARTS_MAX = 1000
-"""Parts of one result: the SDK tries five models on each, and reports the errors of all."""
+"""Parts of one result: the SDK tries five models for each, and reports the errors of all."""
 TOO_MANY_PARTS = f"it sent a result of more than {PARTS_MAX} parts"
 TOOLS_MAX = 1000
 """Tools of one server; a model could not choose among more."""
@@ -51,7 +51,7 @@ _ID_AT_END = re.compile(rb",\s*%b(?:,\s*%b)?\}\s*\Z" % (_ID, _VERSION))
 """SDKs write the id before the result or after it."""
 _METHOD_AT_BEGINNING = re.compile(rb'\s*\{\s*(?:%b,\s*)?(?:%b,\s*)?"method"' % (_VERSION, _ID))
 _END = 512
-"""Bytes from the end in which that id stands."""
+"""The last bytes of a message, which are searched for the id."""
 
 Received: TypeAlias = message.SessionMessage | Exception
 Receiving: TypeAlias = memory.MemoryObjectSendStream[Received]
@@ -64,14 +64,14 @@ Streams: TypeAlias = tuple[
 
 
 class UnreadableError(httpx2.StreamError, httpx2.SSEError):
-    """A body that is not read to its end. The SDK fails the call for both base classes, in JSON and in events."""
+    """A body that is not read to its end. The base classes make the SDK fail the call, in JSON and in events."""
 
     def __init__(self, reason: str) -> None:
         httpx2.SSEError.__init__(self, reason)
 
 
 def parse(raw: str | bytes) -> types.JSONRPCMessage:
-    """Parse a message, with U+FFFD for anything that is not Unicode; an UnreadableError quotes nothing of it."""
+    """Parse a message; what is not Unicode becomes U+FFFD. Raises UnreadableError, which does not quote the message."""
     try:
         parsed = types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
     except ValueError:
@@ -80,7 +80,7 @@ def parse(raw: str | bytes) -> types.JSONRPCMessage:
             parsed = types.jsonrpc_message_adapter.validate_json(repaired, by_name=False)
         except ValueError:
             parsed = None
-    if parsed is None:  # outside of the handler: the error must have no context that quotes
+    if parsed is None:  # outside of the handler, so that the error has no context that quotes the message
         raise UnreadableError(UNREADABLE)
     if isinstance(parsed, types.JSONRPCResponse) and "tools" in parsed.result:
         meta = parsed.result.setdefault("_meta", {})
@@ -94,7 +94,7 @@ def _bytes(raw: str | bytes) -> bytes:
 
 
 def bounded(received: Received) -> Received:
-    """The message; an error if it is a result of too many parts, the first tools if it has too many tools."""
+    """The message, or an error in its place if it has too many parts; a list of tools is cut to its first tools."""
     if not isinstance(received, message.SessionMessage) or not isinstance(received.message, types.JSONRPCResponse):
         return received
     answer = received.message
@@ -120,9 +120,9 @@ class Requests:
             self._ids.discard((outgoing.params or {}).get("requestId", ""))
 
     def read(self, raw: str | bytes) -> Received:
-        """The message in `raw`, or for an unreadable answer the error of its request.
+        """The message in `raw`, or for an unreadable answer an error for its request.
 
-        It is an UnreadableError if `raw` is no answer, or the answer to no request.
+        Return an UnreadableError if `raw` is unreadable and answers no request.
         """
         try:
             received = parse(raw)
@@ -139,7 +139,7 @@ class Requests:
     def _request_of(self, raw: bytes) -> types.RequestId | None:
         """The id of the request that an unreadable message answers.
 
-        A message without an id answers the only open request; if there are several, none of them.
+        A message without an id answers the only open request; if there are several, it answers none.
         """
         if b'"jsonrpc"' not in raw or not raw.lstrip().startswith(b"{"):
             return None  # a line that a program has printed among its messages
@@ -156,12 +156,12 @@ class Requests:
 
 
 class Wire(ABC):
-    """A transport for `mcp.Client`, entered and left by it. It tells when and why the connection has ended."""
+    """A transport for `mcp.Client`, which enters and leaves it. It reports when and why the connection has ended."""
 
     def __init__(self, *, reports: progress.Reports, ended: Callable[[], None]) -> None:
         """`ended` is called once no further message can come from the server."""
         self.problem = ""
-        """The reason why we ended the connection, known at its end at the latest; "" if the server closed it."""
+        """The reason why we ended the connection, set before its end; "" if the server closed it."""
         self.ended = ended
         self.requests = Requests()
         self._reports = reports
@@ -174,12 +174,12 @@ class Wire(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """End the connection, and everything that was started for it."""
+        """End the connection, with all tasks and processes that were started for it."""
         return await self._opened.__aexit__(kind, error, trace)
 
     @abstractmethod
     def _open(self) -> contextlib.AbstractAsyncContextManager[Streams]:
-        """Connect for the time of the context."""
+        """Connect until the context is left."""
 
     @contextlib.asynccontextmanager
     async def _streams(
