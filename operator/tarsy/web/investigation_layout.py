@@ -331,7 +331,7 @@ def _stage(
         agents=running,
         waiting=[] if has_ended else [agent for index, agent in enumerate(agents) if index not in started],
         synthesis=[card for card in cards if card.execution.kind == "synthesis"],
-        is_copy=any(progress.copied for progress in shown.stage_progress if progress.name == name),
+        is_copy=any(progress.copied for progress in investigation.stage_progress if progress.name == name),
     )
 
 
