@@ -176,3 +176,25 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
     tools = await run.run("tools", "list", "tools")
     assert any(line.split()[:3] == ["tools", "lookup", "Offered"] for line in tools.out.splitlines()), tools
     assert (await run.run("tools", "list", "nothing")).code == 2
+
+
+async def test_why_names_the_server_that_was_away(
+    operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
+) -> None:
+    llm.script = model.answers("nothing seen")
+    operator.configure(agents={"KubernetesAgent": {"mcp_servers": ["kubernetes-server"]}})
+    process = await operator.start()
+    await operator.apply(manifests.chain(), manifests.investigation("web"))
+    await operator.finished("web")
+    run = command_line.CommandLine(
+        kubectl=programs["kubectl"],
+        kubeconfig=plane.kubeconfig(namespace=operator.namespace),
+        env={"TARSY_API": process.url, "TARSY_TOKEN": process.editor},
+    )
+
+    why = await run.run("why", "web")
+
+    assert why.code == 0, why
+    assert "  Not grounded: ServersAway" in why.out, why
+    assert "    Not looked at: kubernetes-server: " in why.out
+    assert "    MCP server kubernetes-server now: cannot be reached" in why.out

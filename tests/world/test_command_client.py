@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from tarsy.cli.client import failures, remote
+from tarsy.cli.client import failures, kubectl, port_forward, remote
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -128,3 +131,40 @@ def test_a_redirect_is_not_followed_and_a_proxy_not_asked_for_this_machine(monke
 def test_what_is_no_json_is_not_reachable(body: bytes) -> None:
     with served(lambda handler: write(handler, body)) as url, pytest.raises(failures.Unreachable):
         api(url).get("/")
+
+
+KUBECTL = """#!/bin/sh
+case "$*" in
+  *"get services"*) echo tarsy ;;
+  *port-forward*)
+    if [ -e refused ]; then
+      echo 'Error from server (Forbidden): User "jane" cannot create pods/portforward' >&2
+      exit 1
+    fi
+    echo $$ > pid
+    echo "Forwarding from 127.0.0.1:$PORT -> 8080"
+    exec sleep 60 ;;
+esac
+"""
+
+
+def test_a_port_forward_that_has_ended_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kubectl").write_text(KUBECTL)
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PORT", "4000")
+    forward = port_forward.Forward(kubectl.Kubectl(), "tarsy")
+    try:
+        assert forward.url() == forward.url() == "http://127.0.0.1:4000"
+        first = (tmp_path / "pid").read_text()
+        os.kill(int(first), signal.SIGTERM)
+        os.waitid(os.P_PID, int(first), os.WEXITED | os.WNOWAIT)
+        monkeypatch.setenv("PORT", "4001")
+        assert forward.url() == "http://127.0.0.1:4001"
+        assert (tmp_path / "pid").read_text() != first
+    finally:
+        forward.close()
+    (tmp_path / "refused").touch()
+    with pytest.raises(failures.Refused, match="cannot create pods/portforward"):
+        forward.url()

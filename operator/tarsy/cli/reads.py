@@ -28,6 +28,14 @@ def details(session: sessions.Session, found: sessions.Reference) -> tuple[dict[
         return views.from_object(found.object), error
 
 
+def note_source(session: sessions.Session, error: failures.Failure) -> None:
+    """Say why the API's answer is missing."""
+    if isinstance(error, failures.NotFound):
+        session.note("It is not admitted yet, or its transcript was purged: this is what its object says.")
+    else:
+        session.note(f"Without the API, this is what the object says: {error.message}")
+
+
 @click.command(
     help="Show an investigation with its result. -o json prints the object, or the API's answer if the object is gone.",
     epilog="Examples:\n\n\b\n  tarsy get web-crash\n  tarsy get @latest -o jsonpath={.status.phase}",
@@ -52,7 +60,7 @@ def get(*, session: sessions.Session, name: str | None, uid: str | None, form: s
     else:
         view, why = details(session, found)
         if why:
-            session.note(f"Without the API, this is what the object says: {why.message}")
+            note_source(session, why)
         elif found.object is None:
             session.note("Its object is gone, or cannot be read.")
         for line in description(view):

@@ -26,7 +26,7 @@ def command(*, session: sessions.Session, name: str | None, uid: str | None) -> 
     found = session.find(name, uid)
     view, problem = reads.details(session, found)
     if problem:
-        session.note(f"Without the API, this is what the object says: {problem.message}")
+        reads.note_source(session, problem)
     for line in explanation(session, view, whole=problem is None):
         click.echo(terminal.clean(line))
 

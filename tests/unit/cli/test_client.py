@@ -190,7 +190,7 @@ def view(**fields: Any) -> dict[str, Any]:
 def test_the_tree_folds_stages_that_have_ended_and_branches_those_that_run() -> None:
     lines = tree.lines(view(attempts=2))
 
-    assert lines[0] == "shop/web  Crash  chain c  Running  1/2  20s  120 tokens  taken over 1 times"
+    assert lines[0] == "shop/web  Crash  chain c  Running  1/2  20s  120 tokens  takeovers: 1"
     assert [line.split()[:2] for line in lines[1:]] == [
         ["STAGE", "STATUS"], ["collect", "Completed"], ["analysis", "Running"], ["├─", "agent"], ["└─", "agent"],
         ["later", "Pending"],

@@ -32,6 +32,7 @@ class Forward:
         self._namespace = namespace
         self._service = ""
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._url = ""
 
     def url(self) -> str:
@@ -59,15 +60,20 @@ class Forward:
                 break
             lines.append(line)
         else:
+            self.close()
             found = kubectl.failure("".join(lines) or "kubectl gave no reason")
             kind = failures.Refused if isinstance(found, failures.Refused) else failures.Unreachable
             raise kind(f"no port can be forwarded to Service {self._namespace}/{self._service}: {found.message}")
-        threading.Thread(target=process.stdout.read, daemon=True).start()  # it writes a line for each connection
+        # It writes a line for each connection, until nothing reads them.
+        self._reader = threading.Thread(target=process.stdout.read, daemon=True)
+        self._reader.start()
         self._url = f"http://127.0.0.1:{match[1]}"
 
     def close(self) -> None:
         """End the port-forward."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
-            self._process = None
+            if self._reader:
+                self._reader.join()
+            with self._process:  # closes its pipe, and waits
+                self._process = self._reader = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -142,7 +144,7 @@ class Session:
         Raises a Failure; that of a wrong name has the nearest ones.
         """
         if (name is None) == (uid is None):
-            raise click.UsageError("give a NAME, or --uid UID")
+            raise click.UsageError(f"give a NAME, {LATEST}, or --uid UID; `tarsy list` shows the names")
         if uid:
             found = self.api.get(remote.below(uid))
             return self._reference(found, with_object=with_object)
@@ -301,6 +303,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def command(**values: Any) -> Any:
         session = Session(**{name: values.pop(name) for name in OPTIONS})
+        before = _end_on_signals()
         try:
             return function(session=session, **values)
         except KeyboardInterrupt:
@@ -308,10 +311,23 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(STOPPED) from None
         finally:
             session.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     for option in reversed((*_COMMON, *_API)):
         command = option(command)
     return command
+
+
+def _end_on_signals() -> dict[signal.Signals, Any]:
+    """Make SIGTERM and SIGHUP end the command in order, with the kubectl that it runs; return the former handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    return {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
 
 
 def names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's

@@ -72,7 +72,7 @@ def title(view: dict[str, Any]) -> str:
         view["progress"],
         views.duration(view),
         f"{view['total_tokens']} tokens" if view["total_tokens"] else "",
-        f"taken over {view['attempts'] - 1} times" if view["attempts"] > 1 else "",
+        f"takeovers: {view['attempts'] - 1}" if view["attempts"] > 1 else "",
     ]
     return "  ".join(terminal.clean_line(part) for part in parts if part)
 
