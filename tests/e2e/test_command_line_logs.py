@@ -198,3 +198,26 @@ async def test_why_names_the_server_that_was_away(
     assert "  Not grounded: ServersAway" in why.out, why
     assert "    Not looked at: kubernetes-server: " in why.out
     assert "    MCP server kubernetes-server now: cannot be reached" in why.out
+
+
+async def test_an_investigation_is_run_again_from_a_stage(
+    operator: Operator, run: command_line.CommandLine, llm: model.Server
+) -> None:
+    llm.script = lambda turn: model.HttpError(status=400) if turn.key.stage == "second" else model.Answer(text="seen")
+    stages = [manifests.stage("first"), manifests.stage("second")]
+    await operator.apply(manifests.chain(stages=stages, failurePolicy="Stop"), manifests.investigation("web"))
+    await operator.finished("web")
+    llm.script = model.answers("root cause")
+    before = len(llm.requests)
+
+    again = await run.run("retry", "web", "--from-stage", "second", "--watch")
+
+    assert again.code == 0, again
+    assert "root cause" in again.out
+    assert {request.key.stage for request in llm.requests[before:]} == {"second"}
+    new = again.out.split()[0].rpartition("/")[2]
+    assert "Retry of:   web" in (await run.run("get", new)).out
+    assert f"Retried by: {new}" in (await run.run("get", "web")).out
+    unknown = await run.run("retry", "web", "--from-stage", "third")
+    assert (unknown.code, "first" in unknown.err) == (2, True), unknown
+    assert (await run.run("retry", "web", "--from-stage", "second", "--current-chain")).code == 2

@@ -37,6 +37,7 @@ COMMANDS = {
     "migrate": Entry("migrate", "command", "Bring the database to the schema that this version needs."),
     "open": Entry("open", "command", "Open the pages in a browser: the list, or the investigation NAME."),
     "operator": Entry("operator", "command", "Run an operator process."),
+    "retry": Entry("retry", "command", "Run an ended investigation again, as a new one."),
     "suspend": Entry("actions", "suspend", "Hold investigations before their next step."),
     "tools": Entry("tools", "command", "Show tools of MCP servers, and confirm those that have changed."),
     "unsuspend": Entry("actions", "unsuspend", "Let suspended investigations go on."),

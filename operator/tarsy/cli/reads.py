@@ -88,6 +88,8 @@ def description(view: dict[str, Any]) -> Iterator[str]:
         ("Cost", view["cost"] or ""),
         ("Repeats", str(view["duplicates"]) if view["duplicates"] else ""),
         ("Follows", (view.get("previous") or {}).get("name") or ""),
+        ("Retry of", (view.get("retry_of") or {}).get("name") or ""),
+        ("Retried by", (view.get("retried_by") or {}).get("name") or ""),
     ]
     for label, value in facts:
         if value:
