@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -33,7 +34,7 @@ class World:
         self.database = database
 
     async def begin(
-        self, name: str = "web-crash", *, chain: chains.AgentChain = CHAIN, **spec: str
+        self, name: str = "web-crash", *, chain: chains.AgentChain = CHAIN, **spec: Any
     ) -> tuple[UUID, journal.PgJournal]:
         """Admit an investigation and claim it; its id and its journal."""
         manifest = json.dumps(manifests.investigation(name))
