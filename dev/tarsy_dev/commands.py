@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 from tarsy.cli import main
-from tarsy.cli.client import failures, session
+from tarsy.cli.client import failures, sessions
 
 from tarsy_dev import tools
 
@@ -69,7 +69,7 @@ def _common() -> Iterator[str]:
     yield "All have these but `chain lint`, `chain convert`, `completion`, `config`, `migrate` and `operator`.\n"
     example = main.main.get_command(click.Context(main.main), "list")
     if example:
-        yield from _table(example, wanted=lambda parameter: parameter.name in session.OPTIONS)
+        yield from _table(example, wanted=lambda parameter: parameter.name in sessions.OPTIONS)
 
 
 def _table(command: click.Command, *, wanted: Callable[[click.Parameter], bool]) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
     yield f"## {name}\n"
     yield " ".join(_shown(command.help or "").split()) + "\n"
     yield f"    {usage}\n"
-    yield from _table(command, wanted=lambda each: each.name not in session.OPTIONS and "--help" not in each.opts)
+    yield from _table(command, wanted=lambda each: each.name not in sessions.OPTIONS and "--help" not in each.opts)
     if found := examples(command):
         yield "Examples:\n"
         yield from (f"    {example}" for example in found)

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, terminal, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, sessions, terminal, views
 
 
 def _change(
@@ -21,8 +20,8 @@ def _change(
     failure: failures.Failure | None = None
     for name in names or (None,):
         try:
-            found = _changed(session, name, uid, spec)
-            click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(found.name)} {done}")
+            reference = _changed(session, name, uid, spec)
+            click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(reference.name)} {done}")
         except failures.Failure as error:
             if failure:
                 failure.show()
@@ -33,14 +32,14 @@ def _change(
 
 def _changed(session: sessions.Session, name: str | None, uid: str | None, spec: dict[str, Any]) -> sessions.Reference:
     """Change the spec of one investigation. Raises a Failure if it has ended or is gone."""
-    found = session.find(name, uid)
-    if found.object is None:
-        raise failures.NotFound(f"The object of {found.name} is gone: there is nothing to change.")
-    phase = views.from_object(found.object)["phase"]
+    reference = session.find(name, uid)
+    if reference.object is None:
+        raise failures.NotFound(f"The object of {reference.name} is gone: there is nothing to change.")
+    phase = views.from_object(reference.object)["phase"]
     if phase in views.ENDED:
-        raise failures.Failure(f"{found.name} has ended already: {phase}.")
-    session.cluster.patch(found.name, namespace=found.namespace, uid=found.uid, spec=spec)
-    return found
+        raise failures.Failure(f"{reference.name} has ended already: {phase}.")
+    session.cluster.patch(reference.name, namespace=reference.namespace, uid=reference.uid, spec=spec)
+    return reference
 
 
 def _named(function: Any) -> Any:

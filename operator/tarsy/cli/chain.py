@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarsy.cli.client import failures, formats, kubectl, terminal, times
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, kubectl, sessions, terminal, times
 
 if TYPE_CHECKING:
     from tarsy.resources import files

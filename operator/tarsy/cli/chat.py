@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, remote, terminal, transcripts, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, remote, sessions, terminal, transcripts, views
 
 
 @click.command(
@@ -23,9 +22,9 @@ def command(*, session: sessions.Session, name: str | None, question: str | None
     """Ask."""
     if uid and name and question is None:
         name, question = None, name
-    found = session.find(name, uid, with_object=False)
+    reference = session.find(name, uid, with_object=False)
     if question is not None:
-        raise click.exceptions.Exit(_ask(session, found.uid, sys.stdin.read() if question == "-" else question))
+        raise click.exceptions.Exit(_ask(session, reference.uid, sys.stdin.read() if question == "-" else question))
     if not sys.stdin.isatty():
         raise click.UsageError("there is no terminal: give a QUESTION, or - for standard input")
     while True:
@@ -36,7 +35,7 @@ def command(*, session: sessions.Session, name: str | None, question: str | None
             return
         if question:
             try:
-                _ask(session, found.uid, question)
+                _ask(session, reference.uid, question)
             except failures.Failure as error:
                 error.show()
 

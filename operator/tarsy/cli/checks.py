@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tarsy.cli.client import failures, formats, kubectl, terminal, times
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, kubectl, sessions, terminal, times
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 VERBS = ("get", "list", "watch", "create", "patch")

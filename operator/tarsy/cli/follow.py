@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import changes, formats, terminal, times, tree
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import changes, formats, sessions, terminal, times, tree
 
 _TIMEOUT = click.option(
     "--timeout", type=times.Duration(), metavar="DURATION", help="Stop looking after 90s, 15m or so, with exit code 6."

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, formats, kubectl, terminal, times
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, kubectl, sessions, terminal, times
 
 ALERT_KEYS = ("alert_type", "data")
 

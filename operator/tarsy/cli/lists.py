@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, formats, kubectl, remote, terminal, times, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, kubectl, remote, sessions, terminal, times, views
 
 PHASES = (
     "Queued",

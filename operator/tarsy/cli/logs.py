@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, remote, terminal, times, transcripts, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, remote, sessions, terminal, times, transcripts, views
 
 
 @click.command(
@@ -41,20 +40,20 @@ def command(
     tail: int | None,
 ) -> None:
     """Print logs."""
-    found = session.find(name, uid, with_object=False)
+    reference = session.find(name, uid, with_object=False)
     selection = transcripts.Selection(
         stage=stage, agent=agent, failed=failed, thinking=thinking, tools=tools, since=since
     )
-    view = _admitted(session, found, waits=follow)
+    view = _admitted(session, reference, waits=follow)
     if view is None:
         return
     _check(view, stage, agent)
     printer = transcripts.Printer(
         selection,
-        lambda: session.api.get(remote.below(found.uid))["executions"],
+        lambda: session.api.get(remote.below(reference.uid))["executions"],
         streams=follow and terminal.is_terminal(),
     )
-    timeline = remote.below(found.uid, "/timeline")
+    timeline = remote.below(reference.uid, "/timeline")
     newest: collections.deque[dict[str, Any]] = collections.deque(maxlen=tail)
     after = 0
     for page, last in session.api.pages(timeline, "events"):
@@ -67,24 +66,24 @@ def command(
     for event in newest:
         printer.event(event)
     if follow and not views.has_ended(view):
-        after = _follow(session, found.uid, printer, after)
+        after = _follow(session, reference.uid, printer, after)
         for page, _ in session.api.pages(timeline, "events", after=after):
             for event in page:
                 printer.event(event)
     printer.close()
 
 
-def _admitted(session: sessions.Session, found: sessions.Reference, *, waits: bool) -> dict[str, Any] | None:
+def _admitted(session: sessions.Session, reference: sessions.Reference, *, waits: bool) -> dict[str, Any] | None:
     """Return the API's view; None, after a note, if it was not admitted. `waits`: ask again until it is."""
     import time
 
     while True:
         try:
-            view: dict[str, Any] = session.api.get(remote.below(found.uid))
+            view: dict[str, Any] = session.api.get(remote.below(reference.uid))
         except failures.NotFound:
-            if found.object is None:
+            if reference.object is None:
                 raise
-            session.note(f"{found.name} is not admitted yet: it has no log.", once="admitted")
+            session.note(f"{reference.name} is not admitted yet: it has no log.", once="admitted")
             if not waits:
                 return None
             time.sleep(1)

@@ -11,7 +11,7 @@ from urllib import parse
 
 import click
 
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import sessions
 
 
 @click.command(

@@ -9,23 +9,22 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, formats, remote, terminal, times, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, remote, sessions, terminal, times, views
 
 CHUNK = 64 * 1024
 
 
-def details(session: sessions.Session, found: sessions.Reference) -> tuple[dict[str, Any], failures.Failure | None]:
+def details(session: sessions.Session, reference: sessions.Reference) -> tuple[dict[str, Any], failures.Failure | None]:
     """Return the API's answer on an investigation; without the API what its object says, and why.
 
     Raises the API's failure if there is no object.
     """
     try:
-        return session.api.get(remote.below(found.uid)), None
+        return session.api.get(remote.below(reference.uid)), None
     except failures.Failure as error:
-        if found.object is None:
+        if reference.object is None:
             raise
-        return views.from_object(found.object), error
+        return views.from_object(reference.object), error
 
 
 def note_source(session: sessions.Session, error: failures.Failure) -> None:
@@ -46,22 +45,22 @@ def note_source(session: sessions.Session, error: failures.Failure) -> None:
 @sessions.connected
 def get(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
     """Show one."""
-    found = session.find(name, uid)
+    reference = session.find(name, uid)
     if form == "name":
-        click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(found.name)}")
+        click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(reference.name)}")
     elif form == "wide":
         from tarsy.cli import lists
 
-        lists.print_one(details(session, found)[0], no_headers=no_headers)
+        lists.print_one(details(session, reference)[0], no_headers=no_headers)
     elif form:
-        if found.object is None:
-            session.note(f"The object of {found.name} is gone, or cannot be read; this is the API's answer.")
-        formats.print_document(found.object or session.api.get(remote.below(found.uid)), form)
+        if reference.object is None:
+            session.note(f"The object of {reference.name} is gone, or cannot be read; this is the API's answer.")
+        formats.print_document(reference.object or session.api.get(remote.below(reference.uid)), form)
     else:
-        view, why = details(session, found)
+        view, why = details(session, reference)
         if why:
             note_source(session, why)
-        elif found.object is None:
+        elif reference.object is None:
             session.note("Its object is gone, or cannot be read.")
         for line in description(view):
             click.echo(line)
@@ -119,11 +118,11 @@ def description(view: dict[str, Any]) -> Iterator[str]:
 @sessions.connected
 def events(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
     """Show the timeline."""
-    found = session.find(name, uid, with_object=False)
+    reference = session.find(name, uid, with_object=False)
     items = formats.Items(form) if form and form != "wide" else None
     header: tuple[str, ...] | None = None if no_headers else ("TIME", "TYPE", "STATUS", "STAGE", "TEXT")
     widths: list[int] = []
-    for page, _ in session.api.pages(remote.below(found.uid, "/timeline"), "events"):
+    for page, _ in session.api.pages(remote.below(reference.uid, "/timeline"), "events"):
         if items:
             items.print(page)
             continue
@@ -156,8 +155,8 @@ def export(
     *, session: sessions.Session, name: str | None, uid: str | None, form: str | None, path: Path | None
 ) -> None:
     """Write an export."""
-    found = session.find(name, uid, with_object=False)
-    target = remote.below(found.uid, "/export")
+    reference = session.find(name, uid, with_object=False)
+    target = remote.below(reference.uid, "/export")
     with session.api.open("GET", target, format=form or "markdown") as response:
         if path is None:
             for chunk in _chunks(response):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarsy.cli.client import formats, remote, terminal, times
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import formats, remote, sessions, terminal, times
 
 
 @click.command(
@@ -35,9 +34,9 @@ def command(
         raise click.UsageError("--current-chain runs all stages: leave --from-stage out")
     if watch and form:
         raise click.UsageError("--watch cannot be used with -o: its output is lines for people")
-    found = session.find(name, uid, with_object=False)
+    reference = session.find(name, uid, with_object=False)
     body = {"fromStage": from_stage} if from_stage else {"chain": "current"} if current_chain else {}
-    created = session.api.ask("POST", remote.below(found.uid, "/retry"), body)
+    created = session.api.ask("POST", remote.below(reference.uid, "/retry"), body)
     if form in ("json", "yaml"):
         formats.print_document(created, form)
     else:

@@ -8,8 +8,7 @@ from urllib import parse
 
 import click
 
-from tarsy.cli.client import failures, formats, remote, terminal
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, remote, sessions, terminal
 
 SERVERS = "/api/v1/system/mcp-servers"
 

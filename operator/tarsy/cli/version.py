@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarsy.cli.client import failures, formats, kubectl
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, formats, kubectl, sessions
 
 
 @click.command(

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, kubectl, remote, terminal
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, kubectl, remote, sessions, terminal
 
 GOOD = ("Completed", "Pending", "Running", "Skipped")
 
@@ -23,8 +22,8 @@ def command(*, session: sessions.Session, name: str | None, uid: str | None) -> 
     """Explain."""
     from tarsy.cli import reads
 
-    found = session.find(name, uid)
-    view, problem = reads.details(session, found)
+    reference = session.find(name, uid)
+    view, problem = reads.details(session, reference)
     if problem:
         reads.note_source(session, problem)
     for line in explanation(session, view, whole=problem is None):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click import testing
 from tarsy.cli import completion, main
-from tarsy.cli.client import failures, formats, jsonpath, kubectl, remote, session, terminal, times, tree, views
+from tarsy.cli.client import failures, formats, jsonpath, kubectl, remote, sessions, terminal, times, tree, views
 
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "web", "labels": {"tarsy.dev/severity": "high"}},
@@ -140,10 +140,10 @@ def test_events_of_a_stream_are_read_and_a_cut_one_is_left_out() -> None:
 
 
 def test_a_wrong_name_gets_the_nearest_ones() -> None:
-    message = session.unknown("investigation web-carsh", "web-carsh", ["web-crash", "db-crash", "other"])
+    message = sessions.unknown("investigation web-carsh", "web-carsh", ["web-crash", "db-crash", "other"])
 
     assert message.startswith("There is no investigation web-carsh. The nearest: web-crash")
-    assert session.unknown("investigation x", "x", []) == "There is no investigation x. There is none."
+    assert sessions.unknown("investigation x", "x", []) == "There is no investigation x. There is none."
 
 
 def test_kubectl_completes_commands_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from tarsy.cli.client import failures, kubectl, remote, views
-from tarsy.cli.client import session as sessions
+from tarsy.cli.client import failures, kubectl, remote, sessions, views
 
 TICK_SECONDS = 1.0
 POLL_SECONDS = 2.0
@@ -145,17 +144,17 @@ class Follower:
         """
         session = self._session
         try:
-            found = session.find(name, uid)
+            reference = session.find(name, uid)
         except failures.NotFound as error:
             if not may_be_absent or uid or not name or name == sessions.LATEST:
                 raise
             session.note(f"{error.message}\nWaiting for it.")
             yield from self._watched(session.namespace, name.rpartition("/")[2], None)
             return
-        if found.object is None:
-            yield from self._polled(found.uid)
+        if reference.object is None:
+            yield from self._polled(reference.uid)
         else:
-            yield from self._watched(found.namespace, found.name, found.uid)
+            yield from self._watched(reference.namespace, reference.name, reference.uid)
 
     def _watched(self, namespace: str, name: str, uid: str | None) -> Iterator[View | None]:
         """Yield the views of an object that is watched."""
@@ -179,7 +178,7 @@ class Follower:
                     if not is_away:
                         self._session.note(f"The cluster is away, and is asked again: {value.message}")
                     is_away = True
-                    view = self._asked(uid) if uid else None
+                    view = self._view_from_api(uid) if uid else None
                 else:
                     view = None
                 yield view
@@ -189,9 +188,9 @@ class Follower:
     def _view(self, document: dict[str, Any]) -> View:
         """Return the API's view of an object, or the object's own without the API."""
         own = views.from_object(document)
-        return self._asked(own["id"]) or own
+        return self._view_from_api(own["id"]) or own
 
-    def _asked(self, uid: str) -> View | None:
+    def _view_from_api(self, uid: str) -> View | None:
         """Return the API's view; None if it does not answer."""
         if time.monotonic() < self._api_again:
             return None
@@ -209,7 +208,7 @@ class Follower:
     def _deleted(self, last: dict[str, Any] | None, uid: str) -> Iterator[View | None]:
         """Yield what becomes of an investigation whose object was deleted."""
         if last and views.has_ended(view := views.from_object(last)):
-            yield self._asked(uid) or view
+            yield self._view_from_api(uid) or view
             return
         self._session.note("Its object was deleted, which cancels the investigation.")
         try:

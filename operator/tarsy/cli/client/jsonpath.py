@@ -67,16 +67,16 @@ def _render(parts: Sequence[tuple[str, str]], current: Any) -> tuple[str, Sequen
         elif value.startswith("range "):
             items = list(_find(value.removeprefix("range ").strip(), current))
             rest: Sequence[tuple[str, str]] = ()
-            for item in items or [None]:
-                shown, rest = _render(parts, item)
+            for member in items or [None]:
+                rendered, rest = _render(parts, member)
                 if not rest:
                     raise TemplateError("{range} without {end}")
-                text += shown if items else ""
+                text += rendered if items else ""
             parts = rest[1:]
         elif value[:1] in ("'", '"'):
             text += _literal(value)
         else:
-            text += " ".join(_written(found) for found in _find(value, current))
+            text += " ".join(_written(result) for result in _find(value, current))
     return text, ()
 
 
@@ -88,22 +88,22 @@ def _literal(quoted: str) -> str:
 
 
 def _find(path: str, current: Any) -> Iterator[Any]:
-    """Yield what a path finds. Raises a TemplateError for a path that cannot be read."""
+    """Yield the values at a path. Raises TemplateError if the path cannot be parsed."""
     path = path.removeprefix("$").removeprefix("@")
     path = path if path[:1] in ("", ".", "[") else f".{path}"
-    found = [current]
-    place = 0
-    while place < len(path) and path != ".":
-        match = _TOKEN.match(path, place)
+    values = [current]
+    offset = 0
+    while offset < len(path) and path != ".":
+        match = _TOKEN.match(path, offset)
         if match is None:
-            raise TemplateError(f"cannot read {path[place:]!r} in {path!r}")
-        found = [value for each in found for value in _step(match, each)]
-        place = match.end()
-    yield from found
+            raise TemplateError(f"cannot read {path[offset:]!r} in {path!r}")
+        values = [result for value in values for result in _step(match, value)]
+        offset = match.end()
+    yield from values
 
 
 def _step(match: re.Match[str], value: Any) -> Iterator[Any]:
-    """Yield what one step of a path finds in a value."""
+    """Yield the values at one step of a path from `value`."""
     name = match["field"] if match["quoted"] is None else match["quoted"]
     items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if name is not None:
@@ -121,7 +121,7 @@ def _step(match: re.Match[str], value: Any) -> Iterator[Any]:
     elif match["all"]:
         yield from items
     else:
-        yield from (item for item in items if _holds(match, item))
+        yield from (member for member in items if _holds(match, member))
 
 
 def _descend(value: Any, name: str) -> Iterator[Any]:
@@ -129,13 +129,13 @@ def _descend(value: Any, name: str) -> Iterator[Any]:
         if name in value:
             yield value[name]
         value = list(value.values())
-    for item in value if isinstance(value, list) else ():
-        yield from _descend(item, name)
+    for member in value if isinstance(value, list) else ():
+        yield from _descend(member, name)
 
 
-def _holds(match: re.Match[str], item: Any) -> bool:
-    """Whether a filter is true of an item."""
-    left = next(_find(match["left"].strip() or ".", item), None)
+def _holds(match: re.Match[str], member: Any) -> bool:
+    """Return whether a filter is true for a member of a list."""
+    left = next(_find(match["left"].strip() or ".", member), None)
     written = match["right"].strip()
     try:
         right = _literal(written) if written[:1] in ("'", '"') else json.loads(written)

@@ -122,14 +122,14 @@ def failure(stderr: str) -> failures.Failure:
 
 
 def _is_log(line: str) -> bool:
-    """Whether a line is of kubectl's log, such as `E1121 20:26:18.123 ...`."""
+    """Return whether a line is from kubectl's log, such as `E1121 20:26:18.123 ...`."""
     return line[:1] in "EWI" and line[1:5].isdigit()
 
 
 def with_query(path: str, **query: str | int | None) -> str:
     """Return a path with the parameters that have a value."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{parse.urlencode(given)}" if given else path
+    parameters = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{parse.urlencode(parameters)}" if parameters else path
 
 
 def path(namespace: str | None, plural: str = INVESTIGATIONS, name: str = "") -> str:

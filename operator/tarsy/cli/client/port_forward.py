@@ -18,8 +18,8 @@ def api_service(cluster: kubectl.Kubectl, namespace: str) -> str:
     output = "jsonpath={.items[*].metadata.name}"
     names = cluster.run("get", "services", "-n", namespace, "-l", SELECTOR, "-o", output).split()
     if len(names) != 1:
-        found = f"several Services of TARSy's API: {', '.join(names)}" if names else "no Service of TARSy's API"
-        message = f"namespace {namespace} has {found}. Name the API's address with --api"
+        services = f"several Services of TARSy's API: {', '.join(names)}" if names else "no Service of TARSy's API"
+        message = f"namespace {namespace} has {services}. Name the API's address with --api"
         raise failures.Unreachable(message)
     return names[0]
 
@@ -61,9 +61,9 @@ class Forward:
             lines.append(line)
         else:
             self.close()
-            found = kubectl.failure("".join(lines) or "kubectl gave no reason")
-            kind = failures.Refused if isinstance(found, failures.Refused) else failures.Unreachable
-            raise kind(f"no port can be forwarded to Service {self._namespace}/{self._service}: {found.message}")
+            failure = kubectl.failure("".join(lines) or "kubectl gave no reason")
+            kind = failures.Refused if isinstance(failure, failures.Refused) else failures.Unreachable
+            raise kind(f"no port can be forwarded to Service {self._namespace}/{self._service}: {failure.message}")
         # It writes a line for each connection, until nothing reads them.
         self._reader = threading.Thread(target=process.stdout.read, daemon=True)
         self._reader.start()

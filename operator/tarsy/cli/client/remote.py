@@ -93,8 +93,8 @@ class API:
         import urllib.request
 
         url = self.url()
-        given = [(name, value) for name, value in query.items() if value is not None]
-        target = url + path + (f"?{parse.urlencode(given, doseq=True)}" if given else "")
+        parameters = [(name, value) for name, value in query.items() if value is not None]
+        target = url + path + (f"?{parse.urlencode(parameters, doseq=True)}" if parameters else "")
         all_headers = {"Content-Type": "application/json", **(headers or {})}
         if token := self._token():
             all_headers["Authorization"] = f"Bearer {token}"
@@ -158,14 +158,14 @@ class API:
 
 
 def read_events(response: Iterator[bytes]) -> Iterator[LiveEvent]:
-    """Yield the events of a stream of lines; one that is cut off in the middle is left out."""
-    kind, identity, data = "message", "", ""
+    """Yield the events of a stream of lines; an incomplete last event is left out."""
+    kind, identity, body = "message", "", ""
     for raw in response:
         line = raw.decode("utf-8", errors="replace").rstrip("\r\n")
         if not line:
-            if data:
-                yield LiveEvent(type=kind, id=identity, data=json.loads(data))
-            kind, identity, data = "message", "", ""
+            if body:
+                yield LiveEvent(type=kind, id=identity, data=json.loads(body))
+            kind, identity, body = "message", "", ""
             continue
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -174,11 +174,11 @@ def read_events(response: Iterator[bytes]) -> Iterator[LiveEvent]:
         elif name == "id":
             identity = value
         elif name == "data":
-            data += value
+            body += value
 
 
 def failure(error: urllib.error.HTTPError, *, hint: str = "") -> failures.Failure:
-    """Return the failure that an answer of the API stands for, in the API's words."""
+    """Return the failure for an error answer of the API, with the API's message."""
     import http.client
 
     detail, faults = error.reason or "", ""

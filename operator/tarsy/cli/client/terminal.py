@@ -62,9 +62,9 @@ def has_colour() -> bool:
 
 def coloured(word: str, text: str | None = None) -> str:
     """Return `text`, by default the word itself, in the colour of a phase or outcome."""
-    shown = word if text is None else text
+    text = word if text is None else text
     code = COLOURS.get(word)
-    return f"\x1b[{code}m{shown}\x1b[0m" if code and has_colour() else shown
+    return f"\x1b[{code}m{text}\x1b[0m" if code and has_colour() else text
 
 
 def width(text: str) -> int:
@@ -81,12 +81,12 @@ def cut(text: str, columns: int) -> str:
     """Return the start of a line that fits into `columns`, with an ellipsis if something is missing."""
     if width(text) <= columns:
         return text
-    kept = ""
+    start = ""
     for letter in text:
-        if width(kept + letter) > columns - 1:
+        if width(start + letter) > columns - 1:
             break
-        kept += letter
-    return f"{kept}…" if columns > 0 else ""
+        start += letter
+    return f"{start}…" if columns > 0 else ""
 
 
 def table(
@@ -104,11 +104,11 @@ def table(
     widths = [] if widths is None else widths
     widths += [0] * (len(cells[0]) - len(widths))
     for row in cells:
-        widths[:] = [max(known, width(cell)) for known, cell in zip(widths, row, strict=True)]
+        widths[:] = [max(least, width(cell)) for least, cell in zip(widths, row, strict=True)]
     return [
         "".join(
-            cell if place == len(row) - 1 else cell + " " * (widths[place] - width(cell) + 3)
-            for place, cell in enumerate(row)
+            cell if column == len(row) - 1 else cell + " " * (widths[column] - width(cell) + 3)
+            for column, cell in enumerate(row)
         ).rstrip()
         for row in cells
     ]

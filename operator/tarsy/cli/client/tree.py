@@ -80,27 +80,31 @@ def title(view: dict[str, Any]) -> str:
 def lines(view: dict[str, Any]) -> list[str]:
     """Return the whole tree, with colours on a terminal that has them."""
     waits = view.get("waits_for") or ("" if views.has_ended(view) else view["message"])
-    found = list(rows(view))
-    drawn = terminal.table(found, header=HEADER)
-    for number, row in enumerate(found, start=1):
+    tree_rows = list(rows(view))
+    drawn = terminal.table(tree_rows, header=HEADER)
+    for number, row in enumerate(tree_rows, start=1):
         # The cell is the second: the first may hold the same word.
         start = drawn[number].find(row[1], len(row[0])) if row[1] else -1
         if start >= 0:
             end = start + len(row[1])
             drawn[number] = drawn[number][:start] + terminal.coloured(row[1]) + drawn[number][end:]
-    return [title(view), *([f"Waits for: {terminal.clean_line(waits)}"] if waits else []), *(drawn if found else [])]
+    return [
+        title(view),
+        *([f"Waits for: {terminal.clean_line(waits)}"] if waits else []),
+        *(drawn if tree_rows else []),
+    ]
 
 
 def states(view: dict[str, Any]) -> dict[tuple[str, ...], tuple[str, str]]:
     """Return status and message of the investigation, its stages and its agents, by kind and name."""
-    found: dict[tuple[str, ...], tuple[str, str]] = {("investigation", view["name"]): (view["phase"], view["message"])}
+    by_key: dict[tuple[str, ...], tuple[str, str]] = {("investigation", view["name"]): (view["phase"], view["message"])}
     for stage in view["stage_progress"]:
         if stage["phase"] != "Pending":
-            found["stage", stage["name"]] = (stage["phase"], stage["message"])
+            by_key["stage", stage["name"]] = (stage["phase"], stage["message"])
     for execution in view.get("executions") or ():
         if execution["run"] == 0:
             key = ("agent", execution["stage"], execution["name"], execution["id"])
-            found[key] = (execution["outcome"] or "Running", execution["error"])
+            by_key[key] = (execution["outcome"] or "Running", execution["error"])
     if view["attempts"] > 1:
-        found["takeover", str(view["attempts"])] = ("Running", "another worker goes on")
-    return found
+        by_key["takeover", str(view["attempts"])] = ("Running", "another worker continues")
+    return by_key

@@ -82,16 +82,14 @@ class Session:
         """The token for the API. Raises a Failure with the remedy if there is none."""
         from tarsy.cli.client import kubeconfig
 
-        given = self.token_file.read().strip() if self.token_file else os.environ.get("TARSY_TOKEN", "")
-        return given or kubeconfig.token(self.config)
+        token = self.token_file.read().strip() if self.token_file else os.environ.get("TARSY_TOKEN", "")
+        return token or kubeconfig.token(self.config)
 
     @functools.cached_property
     def api(self) -> remote.API:
         """The API. Raises a Failure if it cannot be used."""
         if self.user or self.groups:
-            message = (
-                "--as is for the cluster alone: the API knows its callers by their tokens, and takes nobody's place"
-            )
+            message = "--as works only for the cluster: the API identifies its callers by their tokens"
             raise failures.Refused(message)
         if self.api_url:
             url = self.api_url.rstrip("/")
@@ -146,8 +144,7 @@ class Session:
         if (name is None) == (uid is None):
             raise click.UsageError(f"give a NAME, {LATEST}, or --uid UID; `tarsy list` shows the names")
         if uid:
-            found = self.api.get(remote.below(uid))
-            return self._reference(found, with_object=with_object)
+            return self._reference(self.api.get(remote.below(uid)), with_object=with_object)
         assert name  # noqa: S101 - checked above
         name = name.rpartition("/")[2]
         if name == LATEST:
@@ -163,15 +160,15 @@ class Session:
                 raise error from None
         return of_object(document)
 
-    def _reference(self, found: dict[str, Any], *, with_object: bool) -> Reference:
-        """Return the reference of the API's answer, with the object if it is still that one."""
+    def _reference(self, view: dict[str, Any], *, with_object: bool) -> Reference:
+        """Return the reference to an investigation of the API, with its object if that still exists."""
         document = None
         if with_object:
             with contextlib.suppress(failures.Failure):
-                document = self.cluster.get(kubectl.path(found["namespace"], name=found["name"]))
-            if document and document["metadata"]["uid"] != found["id"]:
+                document = self.cluster.get(kubectl.path(view["namespace"], name=view["name"]))
+            if document and document["metadata"]["uid"] != view["id"]:
                 document = None
-        return Reference(uid=found["id"], name=found["name"], namespace=found["namespace"], object=document)
+        return Reference(uid=view["id"], name=view["name"], namespace=view["namespace"], object=document)
 
     def _gone(self, name: str, why: failures.Failure) -> Reference:
         """Return the last investigation of a name whose object is gone, or cannot be read."""
@@ -198,8 +195,8 @@ class Session:
         except failures.Failure as error:
             self.note(f"Without the API, {LATEST} is the newest object: {error.message}")
             newest = max(
-                (item for page in self.objects() for item in page),
-                key=lambda item: str(item["metadata"]["creationTimestamp"]),
+                (document for page in self.objects() for document in page),
+                key=lambda document: str(document["metadata"]["creationTimestamp"]),
                 default=None,
             )
             if newest is not None:
@@ -336,13 +333,13 @@ def names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def complete(ctx: click.Context, incomplete: str, plural: str) -> list[str]:
-    """Return the names of objects that begin so, where the options before them say."""
-    given = ctx.params
+    """Return the names of objects that begin with `incomplete`, by the options on the command line."""
+    options = ctx.params
     session = Session(
-        namespace_option=given.get("namespace_option"),
-        kubeconfig=given.get("kubeconfig"),
-        context=given.get("context"),
-        user=given.get("user"),
+        namespace_option=options.get("namespace_option"),
+        kubeconfig=options.get("kubeconfig"),
+        context=options.get("context"),
+        user=options.get("user"),
     )
     latest = [LATEST] if plural == kubectl.INVESTIGATIONS and incomplete.startswith("@") else []
     return latest + [name for name in session.names(plural) if name.startswith(incomplete)]
