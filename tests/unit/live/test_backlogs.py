@@ -12,7 +12,7 @@ from tarsy.live import backlogs
 HALF = b"x" * (backlogs.BACKLOG_MAX // 2)
 
 
-async def test_who_is_further_behind_than_a_megabyte_behind_the_next_message_is_told_nothing_more() -> None:
+async def test_client_more_than_a_megabyte_behind_is_dropped() -> None:
     box = watching.box()
     box.put(HALF, HALF, HALF, HALF)
     assert not box.dropped.is_set(), "what is told at once may be more"
@@ -26,7 +26,7 @@ async def test_who_is_further_behind_than_a_megabyte_behind_the_next_message_is_
     assert not box._queue
 
 
-async def test_one_message_that_is_larger_than_all_may_wait_and_what_follows_it_is_told() -> None:
+async def test_one_event_larger_than_the_limit_may_wait() -> None:
     box = watching.box()
     box.put(HALF * 3)
     box.put(b"behind it")
@@ -34,7 +34,7 @@ async def test_one_message_that_is_larger_than_all_may_wait_and_what_follows_it_
     assert [await box.next() for _ in range(3)] == [HALF * 3, b"behind it", b"and behind that"]
 
 
-async def test_what_waits_is_counted_in_bytes_once_for_all_who_wait_for_it_until_the_last_one_has_it() -> None:
+async def test_shared_event_is_counted_once_until_its_last_reader_has_it() -> None:
     held = backlogs.Memory()
     boxes = [watching.box(held) for _ in range(50)]
     shared = "\N{COLLISION SYMBOL} é".encode()
@@ -57,7 +57,7 @@ async def test_what_waits_is_counted_in_bytes_once_for_all_who_wait_for_it_until
     assert not held._users
 
 
-async def test_where_all_hold_too_much_who_is_behind_is_told_nothing_more_and_who_reads_is(
+async def test_full_memory_drops_slow_clients_and_keeps_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backlogs, "MEMORY_MAX", 300_000)
@@ -76,7 +76,7 @@ async def test_where_all_hold_too_much_who_is_behind_is_told_nothing_more_and_wh
     assert held.size == 300_000
 
 
-async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_room() -> None:
+async def test_waiting_catch_up_is_counted_and_adds_each_event_when_the_backlog_is_low() -> None:
     held = backlogs.Memory()
     box = watching.box(held)
     told = [bytes([number]) * 100_000 for number in range(10)]

@@ -74,7 +74,7 @@ def settled(
     feed.send(feed.texts.settle(logged))
 
 
-async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
+async def test_streamed_text_grows_and_begins_again(listening: Listening) -> None:
     for one in (piece("it is"), piece(" CPU", at=5), piece("not", at=0), piece("note", as_="final_analysis")):
         listening.feed.add_text(one)
     assert await listening.told() == [
@@ -101,7 +101,7 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
         (stories.stage_ended(), piece("next", turn=0), True),
     ],
 )
-async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
+async def test_text_of_a_model_call_after_its_commit_is_dropped(
     listening: Listening, entry: entries.Entry, late: payloads.Piece, is_told: bool
 ) -> None:
     settled(listening.feed, entry)
@@ -109,7 +109,7 @@ async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
     assert bool(await listening.told()) == is_told
 
 
-async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its_turn(listening: Listening) -> None:
+async def test_text_that_never_reaches_the_log_is_discarded_with_its_model_call(listening: Listening) -> None:
     for one in (piece("a", turn=0), piece("b", turn=1), piece("c", turn=2), piece("d", execution="two")):
         listening.feed.add_text(one)
     await listening.told()
@@ -126,7 +126,7 @@ def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> payloads.P
     return replace(piece(text, turn=turn, at=at, as_="tool_result"), event=f"one.{turn}.{place}.result")
 
 
-async def test_a_tool_speaks_from_its_answer_to_its_result_and_not_behind_that(listening: Listening) -> None:
+async def test_progress_of_a_tool_is_sent_only_before_its_result(listening: Listening) -> None:
     asked = stories.asks("k8s.get", "k8s.list")
     settled(listening.feed, asked)
     for one in (word("1/2\n"), word("2/2\n", at=4), word("1/9\n", place=1)):
@@ -148,7 +148,7 @@ async def test_a_tool_speaks_from_its_answer_to_its_result_and_not_behind_that(l
     assert len(await listening.told()) == 1
 
 
-async def test_what_is_heard_while_a_page_is_made_out_is_told_behind_it(listening: Listening) -> None:
+async def test_text_that_arrives_while_a_page_is_read_is_sent_after_the_page(listening: Listening) -> None:
     with listening.feed.texts_held_back():
         listening.feed.add_text(piece("late"))
         listening.feed.add_text(piece("next", turn=1))
@@ -157,7 +157,7 @@ async def test_what_is_heard_while_a_page_is_made_out_is_told_behind_it(listenin
     assert await listening.told() == [("one.1.text", "llm_response", "streaming", "next")]
 
 
-async def test_an_end_without_a_beginning_is_nothing(listening: Listening) -> None:
+async def test_end_of_an_unknown_text_has_no_event(listening: Listening) -> None:
     listening.feed.add_text(piece("", over=True))
     assert await listening.told() == []
     assert not listening.feed.texts.finished

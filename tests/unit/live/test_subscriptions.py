@@ -39,7 +39,7 @@ def attended(cluster: Cluster) -> subscriptions.Subscription:
     return subscriptions.Subscription(feed=lambda _: contextlib.nullcontext(), is_still_allowed=cluster.holds)
 
 
-async def test_an_api_server_that_stays_away_ends_what_is_watched() -> None:
+async def test_subscription_ends_if_it_cannot_be_checked_for_long() -> None:
     cluster = Cluster()
     began = time.monotonic()
     with pytest.raises(subscriptions.EndedError, match="the API server is away"):
@@ -49,7 +49,7 @@ async def test_an_api_server_that_stays_away_ends_what_is_watched() -> None:
     assert cluster.asked > 10, "and it is asked again until then"
 
 
-async def test_one_that_comes_back_in_time_ends_nothing() -> None:
+async def test_subscription_survives_a_short_outage_of_the_api_server() -> None:
     cluster = Cluster()
     guard = asyncio.create_task(subscriptions._check(attended(cluster)))
     await asyncio.sleep(0.2)

@@ -45,7 +45,7 @@ ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
         ('{"action": "unsubscribe", "channel": "investigations", "last_event_id": 3}', "unsubscribe: last_event_id: "),
     ],
 )
-def test_what_is_no_action_is_told_with_what_there_is(said: str | None, told: str) -> None:
+def test_unknown_action_is_refused_with_the_known_ones(said: str | None, told: str) -> None:
     with pytest.raises(web_sockets.RefusedError) as error:
         web_sockets.parse_request(said)
     assert told in str(error.value)
@@ -64,7 +64,7 @@ ALMOST = st.fixed_dictionaries(
 
 
 @hypothesis.given(st.text() | JSON.map(json.dumps) | ALMOST.map(json.dumps))
-def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
+def test_any_text_is_an_action_or_is_refused(said: str) -> None:
     try:
         found = web_sockets.parse_request(said)
     except web_sockets.RefusedError:
@@ -92,14 +92,14 @@ def test_channels_have_these_names(name: str, found: live_events.Channel | None)
     assert found is None or found.name == name
 
 
-def test_a_client_is_told_the_names_of_all_channels() -> None:
+def test_refusal_of_an_unknown_channel_names_all_channels() -> None:
     assert live_events.channel_names(None) == "investigations and investigation:<id>"
     assert live_events.channel_names(SESSIONS) == "investigations, investigation:<id>, sessions and session:<id>"
     assert live_events.parse_channel("sessions", None) is None
 
 
 @pytest.mark.parametrize("text", ["", "é", "x" * 114, "x" * 115, "é" * 100, "x" * 65_524, "x" * 65_525])
-def test_a_frame_that_many_share_is_the_one_that_the_protocol_makes(text: str) -> None:
+def test_shared_text_frame_equals_the_protocols_own(text: str) -> None:
     payload = json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")).encode()
     frame = frames.Frame(frames.Opcode.TEXT, payload)
     assert live_events.text_frame({"text": text}) == frame.serialize(mask=False)
