@@ -176,7 +176,7 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     assert [action for action, *_ in told[2:]] == ["chat"]
 
 
-async def test_of_fifty_cancels_at_once_one_ends_it(api: API, world: World, database: databases.Database) -> None:
+async def test_fifty_concurrent_cancels_end_a_run_once(api: API, world: World, database: databases.Database) -> None:
     identity = await world.admitted()
     answers = await asyncio.gather(*(api.cancel(identity) for _ in range(50)))
     assert sorted(status for status, _ in answers) == [202, *[409] * 49]

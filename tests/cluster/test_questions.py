@@ -142,7 +142,7 @@ async def test_of_questions_at_once_one_is_taken(api: API, world: World) -> None
     assert await api.refused(identity) == (409, "another question about it is open: wait for its answer")
 
 
-async def test_what_cannot_be_asked_about_is_told_apart(
+async def test_reasons_for_refusing_a_question_are_distinguished(
     api: API, world: World, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = uuid.uuid4()

@@ -169,9 +169,7 @@ async def test_third_investigation_in_a_row_stands_for_sixteen_cool_downs(alert:
 
 
 @pytest.mark.parametrize("how", ["wait", "delete", "expire", "purge"])
-async def test_three_investigations_in_a_day_is_all_that_an_alert_gets_also_if_they_are_deleted(
-    alert: Alert, how: str
-) -> None:
+async def test_alert_gets_three_investigations_a_day_even_if_they_are_deleted(alert: Alert, how: str) -> None:
     for _ in range(3):
         outcome, latest = await alert.notify()
         assert outcome == "created"
@@ -208,7 +206,7 @@ async def test_cool_down_of_an_investigation_that_came_to_nothing_is_a_minute_at
 
 
 @pytest.mark.parametrize("ending", ["Completed", "CompletedWithErrors", "Cancelled"])
-async def test_investigation_with_a_result_or_cancelled_stands_for_its_episode_whatever_becomes_of_its_object(
+async def test_investigation_with_a_result_or_cancelled_stands_for_its_episode_without_its_object(
     alert: Alert, ending: Ending
 ) -> None:
     _, first = await alert.notify()
@@ -240,7 +238,7 @@ async def test_deletion_by_a_person_has_a_failed_alert_investigated_with_its_nex
     assert (outcome, await alert.previous(second)) == ("created", first)
 
 
-async def test_deletion_by_a_person_counts_after_a_purge_too_and_a_purge_before_it_does_not(alert: Alert) -> None:
+async def test_deletion_by_a_user_counts_also_after_a_purge(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await work.gone(alert.database, first)
@@ -252,14 +250,14 @@ async def test_deletion_by_a_person_counts_after_a_purge_too_and_a_purge_before_
     assert await alert.notify() == ("repeated", second)
 
 
-async def test_object_whose_time_had_come_leaves_the_cool_down_as_it_was(alert: Alert) -> None:
+async def test_expired_object_does_not_change_the_cool_down(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await alert.expire(first)
     assert await alert.notify() == ("repeated", first)
 
 
-async def test_refused_alert_counts_on_what_was_refused_and_its_resolve_is_recorded_on_it(alert: Alert) -> None:
+async def test_repeats_and_the_resolve_of_a_refused_alert_are_recorded_on_its_investigation(alert: Alert) -> None:
     _, first = await alert.notify(refusal=REFUSAL)
     known = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
     assert known is not None

@@ -53,7 +53,7 @@ async def test_an_expired_code_begins_no_session(database: databases.Database) -
     assert await browser_sessions.begin(database, code=b"code", session=b"session") is None
 
 
-async def test_a_code_is_no_session_and_a_session_no_code(database: databases.Database) -> None:
+async def test_code_is_not_accepted_as_session_nor_session_as_code(database: databases.Database) -> None:
     await browser_sessions.add_code(database, b"code", identity=JANE, session_lifetime=HOUR)
     assert await browser_sessions.read(database, b"code") is None
 

@@ -87,7 +87,7 @@ async def test_a_queued_one_ends_at_once(
     assert [logged.entry for logged in await queue.log(database, identity)] == [cancelled(why)]
 
 
-async def test_a_running_one_is_left_to_its_worker_which_the_heartbeat_tells(database: databases.Database) -> None:
+async def test_running_investigation_is_cancelled_by_its_worker_after_a_heartbeat(database: databases.Database) -> None:
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
     assert await queue.told(database, claim) is None
@@ -97,7 +97,7 @@ async def test_a_running_one_is_left_to_its_worker_which_the_heartbeat_tells(dat
     assert (found.state, found.ending, found.cancel) == ("running", None, "user")
 
 
-async def test_the_claim_that_takes_over_a_cancelled_one_knows_of_it(database: databases.Database) -> None:
+async def test_takeover_of_a_cancelled_run_has_the_cancel(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await queue.claimed(database)
     await work.cancel(database, identity, why="deleted")
@@ -105,7 +105,7 @@ async def test_the_claim_that_takes_over_a_cancelled_one_knows_of_it(database: d
     assert (await queue.claimed(database)).cancel == "deleted"
 
 
-async def test_the_sweep_ends_a_cancelled_one_without_a_worker_and_fences_that_worker(
+async def test_sweep_ends_a_cancelled_run_without_a_worker_and_fences_that_worker(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -131,7 +131,7 @@ async def test_the_sweep_leaves_a_taken_over_run_alone(database: databases.Datab
     assert await queue.claim(database, owner=OTHER) is not None
 
 
-async def test_a_cancelled_one_ends_when_its_worker_shuts_down_and_gives_it_back(database: databases.Database) -> None:
+async def test_cancelled_run_ends_when_its_worker_shuts_down_and_releases_it(database: databases.Database) -> None:
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
     writing = await queue.opened(database, claim)
@@ -142,7 +142,7 @@ async def test_a_cancelled_one_ends_when_its_worker_shuts_down_and_gives_it_back
     await assert_ended_in_the_log(database, identity, before=writing.record)
 
 
-async def test_a_given_back_one_that_waits_again_ends_with_all_that_is_open_in_it(database: databases.Database) -> None:
+async def test_cancelled_run_that_was_released_ends_with_its_open_executions(database: databases.Database) -> None:
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
     writing = await queue.opened(database, claim)
@@ -159,7 +159,7 @@ async def audited(database: databases.Database, action: str = "cancel") -> list[
     return [one for (one,) in await queue.rows(database, select, action=action, who=by.who, address=by.address)]
 
 
-async def test_one_whose_worker_has_died_ends_in_the_cancel_that_finds_its_lease_passed(
+async def test_cancel_ends_an_investigation_with_an_expired_lease(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -174,7 +174,7 @@ async def test_one_whose_worker_has_died_ends_in_the_cancel_that_finds_its_lease
     assert await audited(database) == [identity]
 
 
-async def test_a_second_cancel_changes_nothing_but_ends_what_has_lost_its_worker_since(
+async def test_second_cancel_only_ends_a_run_that_lost_its_worker(
     database: databases.Database,
 ) -> None:
     by_spec, identity = await queue.admit(database), await queue.admit(database)
@@ -195,7 +195,7 @@ async def test_a_second_cancel_changes_nothing_but_ends_what_has_lost_its_worker
     assert await audited(database) == sorted((identity, identity, by_spec)), "who began it, and who ended it"
 
 
-async def test_what_stands_still_ends_at_once_whatever_it_waits_for(database: databases.Database) -> None:
+async def test_cancelled_investigation_without_a_worker_ends_at_once(database: databases.Database) -> None:
     held = await queue.admit(database, queue.subject(suspend=True))
     unreadable = await queue.admit(database)
     await work.release(database, await queue.claimed(database), unreadable="a row too many", build=queue.BUILD)
@@ -209,7 +209,7 @@ async def test_what_stands_still_ends_at_once_whatever_it_waits_for(database: da
     assert await audited(database) == sorted((held, unreadable, killed))
 
 
-async def test_of_fifty_cancels_at_once_one_ends_it(database: databases.Database) -> None:
+async def test_fifty_concurrent_cancels_end_a_run_once(database: databases.Database) -> None:
     identity = await queue.admit(database)
     cancels = (work.cancel(database, identity, why="user", by=queue.CALLER) for _ in range(50))
     assert sorted(map(str, await asyncio.gather(*cancels))) == ["Cancelled", *["None"] * 49]
@@ -217,7 +217,7 @@ async def test_of_fifty_cancels_at_once_one_ends_it(database: databases.Database
     assert await audited(database) == [identity]
 
 
-async def test_a_cancel_holds_whatever_comes_at_the_same_time(database: databases.Database) -> None:
+async def test_cancel_takes_effect_beside_concurrent_changes(database: databases.Database) -> None:
     """A claim or the commit of the end, the cancel of the spec, a purge, a sweep: each time in another order."""
     claims = [await claimed_one(database) for _ in range(15)]
     ends = {claim.investigation: (await queue.opened(database, claim)).commit(stories.run_ended()) for claim in claims}
@@ -258,7 +258,7 @@ async def claimed_one(database: databases.Database) -> work.Claim:
     return await queue.claimed(database)
 
 
-async def test_an_unknown_or_ended_one_cannot_be_cancelled(database: databases.Database) -> None:
+async def test_unknown_or_ended_investigation_cannot_be_cancelled(database: databases.Database) -> None:
     assert not await work.cancel(database, uuid.uuid4(), why="user")
 
 

@@ -59,7 +59,7 @@ async def written(database: databases.Database) -> dict[str, datetime]:
     return dict(await queue.rows(database, "SELECT kind, seen_at FROM catalogue"))
 
 
-async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_again(
+async def test_changed_facts_are_written_at_once_and_unchanged_ones_not_again(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = Part(fact(problem=""), fact("provider", "google", "usable"))
@@ -86,7 +86,7 @@ async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_aga
     ]
 
 
-async def test_a_process_counts_for_as_long_as_it_was_seen_a_moment_ago(database: databases.Database) -> None:
+async def test_process_counts_while_it_was_seen_recently(database: databases.Database) -> None:
     for host in ("a", "b"):
         await heard(database, Part(fact()), host=host).report()
     await queue.execute(
@@ -98,7 +98,7 @@ async def test_a_process_counts_for_as_long_as_it_was_seen_a_moment_ago(database
     assert await told(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
 
 
-async def test_what_is_gone_for_an_hour_leaves_nothing_and_what_is_there_keeps_its_old_rows(
+async def test_rows_of_processes_gone_for_an_hour_are_deleted(
     database: databases.Database,
 ) -> None:
     for host in ("gone", "there"):
@@ -115,7 +115,7 @@ async def test_what_is_gone_for_an_hour_leaves_nothing_and_what_is_there_keeps_i
     ]
 
 
-async def test_a_process_whose_rows_were_deleted_says_everything_again(
+async def test_process_whose_rows_were_deleted_writes_all_facts_again(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = heard(database, Part(fact()))
@@ -126,7 +126,7 @@ async def test_a_process_whose_rows_were_deleted_says_everything_again(
     assert await told(database, "process", "server") == [("here", "here", "running"), ("here", "tools", "connected")]
 
 
-async def test_the_tools_of_a_server_are_told_once_as_the_last_process_saw_them(database: databases.Database) -> None:
+async def test_tools_of_a_server_are_returned_once_from_the_latest_report(database: databases.Database) -> None:
     def offers(name: str, minute: int) -> component_states.ComponentState:
         since = NOON + timedelta(minutes=minute)
         return component_states.ComponentState(
@@ -165,7 +165,7 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
     assert len(await catalogue.read(database, "provider")) == 1
 
 
-async def test_an_outage_is_logged_once_and_ends_nothing_and_who_stops_is_gone_at_once(
+async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
     migrated_url: str,
     postgres: launcher.Server,
     database: databases.Database,
@@ -219,7 +219,7 @@ async def until(ready: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_full_catalogue_is_told_in_part(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_catalogue_is_read_in_part(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     names: Sequence[str] = [f"server {number:02}" for number in range(20)]
     await heard(database, Part(*(fact(name=name) for name in names))).report()
     monkeypatch.setattr(catalogue, "ROWS_MAX", 7)

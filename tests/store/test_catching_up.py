@@ -108,7 +108,7 @@ async def drain(one: backlogs.Backlog) -> None:
         pass
 
 
-async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscriptions_it_has(
+async def test_connection_that_reads_nothing_holds_one_page_for_all_its_subscriptions(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = Pages(monkeypatch)
@@ -126,7 +126,7 @@ async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscri
             reading.cancel()
 
 
-async def test_so_many_pages_are_read_at_once_and_who_runs_waits_for_none(
+async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All connections for transactions of those who run are in use, and who watches catches up all the same."""
@@ -144,7 +144,7 @@ async def test_so_many_pages_are_read_at_once_and_who_runs_waits_for_none(
     assert pages.at_once <= 2 * investigation_feed.Source.READS
 
 
-async def test_a_page_is_read_once_for_all_who_wait_for_it(
+async def test_page_is_read_once_for_all_waiting_catch_ups(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = Pages(monkeypatch)
@@ -159,7 +159,7 @@ async def test_a_page_is_read_once_for_all_who_wait_for_it(
     assert pages.read < len(boxes), "five pages each"
 
 
-async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is_room(
+async def test_catch_up_continues_when_the_backlog_is_low_again(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -188,7 +188,7 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
         assert not own.dropped.is_set()
 
 
-async def test_where_those_who_watch_hold_too_much_nothing_is_read_for_who_catches_up(
+async def test_catch_up_reads_nothing_while_backlogs_are_full(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten that read nothing, each from a place of its own: what one has is not what another has."""
@@ -213,7 +213,7 @@ async def test_where_those_who_watch_hold_too_much_nothing_is_read_for_who_catch
         assert hub.memory.size == 0
 
 
-async def test_who_has_waited_for_room_for_long_is_told_to_come_again(
+async def test_catch_up_that_waited_too_long_for_memory_is_refused(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlogs, "MEMORY_MAX", CHUNK)
@@ -230,7 +230,7 @@ async def test_who_has_waited_for_room_for_long_is_told_to_come_again(
         assert not hub._feeds, "nothing is kept of what nobody watches"
 
 
-async def test_a_log_that_is_shorter_than_what_was_told_ends_what_is_watched(
+async def test_subscriptions_end_if_the_log_is_shorter_than_what_was_sent(
     database: databases.Database, identity: UUID
 ) -> None:
     """The database was restored: nothing would be told until the log was as long again."""

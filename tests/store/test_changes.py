@@ -24,7 +24,7 @@ async def since(database: databases.Database, changed: int, *, limit: int = 100)
     return found
 
 
-async def test_what_is_admitted_and_claimed_has_changed_and_nothing_else(database: databases.Database) -> None:
+async def test_admission_and_claim_mark_only_their_investigation_as_changed(database: databases.Database) -> None:
     begin = await changes.now(database)
     one, other = await queue.admit(database), await queue.admit(database)
     found = await since(database, begin)
@@ -57,7 +57,7 @@ async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(databas
     assert tells == {"a stage": True, "an answer": False, "results": False, "a stage's end": True, "the end": True}
 
 
-async def test_a_number_of_the_future_is_of_another_database(database: databases.Database) -> None:
+async def test_transaction_number_of_the_future_is_refused(database: databases.Database) -> None:
     begin = await changes.now(database)
     assert await changes.since(database, changed=begin + 1000, namespaces=NAMESPACES, limit=1) is None
 
@@ -93,7 +93,7 @@ async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-async def test_a_reader_that_goes_on_from_the_horizon_misses_no_newest_form(
+async def test_reader_that_continues_from_the_horizon_misses_no_latest_state(
     database: databases.Database, limit: int
 ) -> None:
     begin = await changes.now(database)
@@ -124,7 +124,7 @@ async def test_a_reader_that_goes_on_from_the_horizon_misses_no_newest_form(
     assert seen == {identity: (await queue.summary(database, identity)).revision for identity in identities}
 
 
-async def test_a_long_transaction_beside_holds_nothing_up_and_is_seen_when_it_ends(
+async def test_long_concurrent_transaction_delays_no_change_and_is_seen_at_its_end(
     database: databases.Database,
 ) -> None:
     begin = await changes.now(database)
@@ -164,7 +164,7 @@ async def test_pages_end_between_transactions_and_the_next_begins_behind_them(da
     assert pages[2:] == [[]]
 
 
-async def test_what_is_of_other_namespaces_is_not_told(database: databases.Database) -> None:
+async def test_list_has_no_events_of_other_namespaces(database: databases.Database) -> None:
     begin = await changes.now(database)
     await queue.admit(database)
     for namespaces in ({}, {"other": "uid-of-tarsy"}):

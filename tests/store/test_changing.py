@@ -27,7 +27,7 @@ async def said(listens: backlogs.Subscriber) -> list[dict[str, Any]]:
     return [watching.event(await listens.backlog.next()) for _ in range(len(listens.backlog._queue))]
 
 
-async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_has_its_name_since(
+async def test_list_subscription_gets_no_events_of_a_recreated_namespace(
     database: databases.Database,
 ) -> None:
     lists = list_feed.ListFeed(database, backlogs.Memory())
@@ -103,7 +103,7 @@ async def drained(box: backlogs.Backlog, told: list[dict[str, Any]]) -> None:
         told.append(watching.event(encoded))
 
 
-async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misses_nothing(
+async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
     database: databases.Database,
 ) -> None:
     begin = await changes.now(database)
@@ -146,7 +146,7 @@ async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misse
     assert behind | {one["investigation"] for one in first} >= {str(one) for one in identities}, "it may go on there"
 
 
-async def test_a_catch_up_of_a_list_ends_near_200_investigations_and_says_where(
+async def test_catch_up_of_a_list_ends_near_200_investigations_and_returns_the_cursor(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_feed, "CATCH_UP_MAX", 20)
@@ -163,7 +163,7 @@ async def test_a_catch_up_of_a_list_ends_near_200_investigations_and_says_where(
     assert [one["investigation"] for one in told if "investigation" in one] == [str(one) for one in identities]
 
 
-async def test_a_database_that_is_behind_what_was_told_ends_what_is_watched(database: databases.Database) -> None:
+async def test_subscriptions_end_after_a_restore_to_an_older_list(database: databases.Database) -> None:
     """It was restored: nothing would be told until it had come as far again."""
     lists, listens = list_feed.ListFeed(database, backlogs.Memory()), listener()
     ahead = await changes.now(database) + 1000

@@ -130,7 +130,7 @@ async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(data
     assert (await queue.opened(database, claim)).record.runs[1].question == "Why web-0?"
 
 
-async def test_of_questions_at_once_one_is_asked(database: databases.Database) -> None:
+async def test_one_of_several_concurrent_questions_is_queued(database: databases.Database) -> None:
     identity = await ended(database)
     answers = await asyncio.gather(*(ask(database, identity, f"Question {number}?") for number in range(30)))
     assert sorted(map(str, answers)) == ["1", *["asked"] * 29]
@@ -170,7 +170,7 @@ async def claimed_again(database: databases.Database, identity: UUID) -> work.Cl
     return await queue.claimed(database)
 
 
-async def test_what_cannot_be_asked_about_is_told_apart(database: databases.Database) -> None:
+async def test_reasons_for_refusing_a_question_are_distinguished(database: databases.Database) -> None:
     assert await ask(database, OTHER) == "unknown"
     identity = await queue.admit(database)
     assert await ask(database, identity) == "running"
@@ -254,7 +254,7 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
     ]
 
 
-async def test_how_it_was_cancelled_is_known_after_a_question(database: databases.Database) -> None:
+async def test_reason_of_a_cancel_is_known_after_a_question(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await work.cancel(database, identity, why="user")
     before = await queue.summary(database, identity)
@@ -301,7 +301,7 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
     assert await open_investigations.list_with_question(database, namespace="tarsy") == []
 
 
-async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:
+async def test_question_is_cancelled_only_by_request(database: databases.Database) -> None:
     assert await questions.cancel(database, OTHER, by=queue.CALLER) == "unknown"
     identity = await queue.admit(database)
     assert await questions.cancel(database, identity, by=queue.CALLER) == "none", "that is no question"
@@ -320,7 +320,7 @@ async def test_a_question_is_cancelled_by_request_alone(database: databases.Data
     assert await queue.told(database, claim) == "user"
 
 
-async def test_a_cancelled_question_whose_worker_is_gone_ends_with_all_that_is_open_in_it(
+async def test_cancelled_question_without_a_worker_ends_with_its_open_executions(
     database: databases.Database,
 ) -> None:
     identity = await asked(database)
@@ -344,7 +344,7 @@ async def test_a_cancelled_question_whose_worker_is_gone_ends_with_all_that_is_o
     assert await ask(database, identity) == 2
 
 
-async def test_a_question_is_taken_over_and_given_back_like_an_investigation(database: databases.Database) -> None:
+async def test_question_is_taken_over_and_released_like_an_investigation(database: databases.Database) -> None:
     identity = await asked(database)
     first = await row_of_first(database)
     late = await queue.opened(database, await queue.claimed(database))
@@ -384,7 +384,7 @@ async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_clai
     assert await resumed() == ["run-3.resumed-4"]
 
 
-async def test_a_question_that_ends_its_workers_is_given_up(database: databases.Database) -> None:
+async def test_question_that_crashes_its_workers_is_given_up(database: databases.Database) -> None:
     identity = await asked(database)
     first = await row_of_first(database)
     for _ in range(3):
@@ -400,7 +400,7 @@ async def test_a_question_that_ends_its_workers_is_given_up(database: databases.
     assert (await runs(database))[2][2] == "Completed"
 
 
-async def test_a_question_about_a_log_that_cannot_be_read_waits_and_the_status_does_not_say_so(
+async def test_question_about_an_unreadable_log_waits_and_does_not_change_the_status(
     database: databases.Database,
 ) -> None:
     identity = await ended(database)
@@ -428,7 +428,7 @@ async def test_a_run_without_its_question_is_not_run(database: databases.Databas
 
 
 @pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])
-async def test_a_stop_under_way_ends_the_question_and_the_call(
+async def test_cancel_ends_the_question_and_its_model_call(
     database: databases.Database, stop: leases.StopReason, ending: str
 ) -> None:
     identity = await asked(database)
@@ -445,7 +445,7 @@ async def test_a_stop_under_way_ends_the_question_and_the_call(
     ]
 
 
-async def test_a_question_that_is_taken_over_after_its_time_is_not_sent(database: databases.Database) -> None:
+async def test_question_that_is_taken_over_after_its_deadline_sends_no_call(database: databases.Database) -> None:
     await asked(database)
     await queue.claimed(database)
     await queue.execute(database, "UPDATE runs SET started_at = started_at - interval '10 minutes' WHERE number = 1")
@@ -457,9 +457,7 @@ async def test_a_question_that_is_taken_over_after_its_time_is_not_sent(database
     assert not model.asked.is_set()
 
 
-async def test_the_lines_of_a_question_say_which_run_they_are_of(
-    database: databases.Database, log_lines: loglines.LogLines
-) -> None:
+async def test_log_lines_of_a_question_have_its_run(database: databases.Database, log_lines: loglines.LogLines) -> None:
     await asked(database)
     await Worker(database, Model()).run()
     first, *_, last = log_lines()

@@ -105,7 +105,7 @@ async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, te
     ],
     ids=["silent", "half a line", "headers", "a body", "chunks", "the second request"],
 )
-async def test_a_request_that_does_not_arrive_in_time_is_told_so_and_its_connection_is_closed(
+async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connection_is_closed(
     connect: Connect, caplog: pytest.LogCaptureFixture, first: bytes, then: bytes
 ) -> None:
     async with asyncio.timeout(60):
@@ -162,7 +162,7 @@ async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(co
             assert await answer(reader) == (200, "12")
 
 
-async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
+async def test_connections_beyond_the_limit_are_refused_with_a_reason(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
@@ -205,7 +205,7 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
             status, _ = await answer(reader)
 
 
-async def test_of_a_body_that_nobody_wants_a_part_is_heard_and_then_the_connection_is_closed(
+async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
@@ -234,7 +234,7 @@ async def test_of_a_body_that_nobody_wants_a_part_is_heard_and_then_the_connecti
     ],
     ids=["both", "two lengths", "another encoding", "a space"],
 )
-async def test_ambiguous_request_is_refused_and_what_it_smuggles_is_never_served(
+async def test_ambiguous_request_is_refused_and_its_smuggled_request_is_not_served(
     connect: Connect, before: bytes, head: bytes, problem: str
 ) -> None:
     async with asyncio.timeout(20):

@@ -17,7 +17,7 @@ SECRET = "pod web-0 in namespace shop"
 ECHO = sqlalchemy.text("SELECT CAST(:text AS text)")
 
 
-async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
+async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
     """They are logged, and answered to webhooks."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         database = databases.Database(server.create_database("test"))
@@ -44,7 +44,7 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
         await database.close()
 
 
-async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(postgres: launcher.Server) -> None:
+async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
         await schema.missing(database)
@@ -58,7 +58,7 @@ async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(p
         await database.close()
 
 
-async def test_who_has_little_patience_is_told_so_soon_and_a_commit_waits_on(postgres: launcher.Server) -> None:
+async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
 
@@ -90,7 +90,7 @@ async def test_who_has_little_patience_is_told_so_soon_and_a_commit_waits_on(pos
         await database.close()
 
 
-async def test_what_is_not_there_and_what_does_not_fit_are_told_apart_from_a_database_that_is_away(
+async def test_missing_and_invalid_values_are_not_reported_as_an_outage(
     database: databases.Database,
 ) -> None:
     with pytest.raises(asyncpg.DataError) as refused:
@@ -101,7 +101,7 @@ async def test_what_is_not_there_and_what_does_not_fit_are_told_apart_from_a_dat
     assert not databases.is_for_all_values(wrong.value)
 
 
-async def test_values_go_where_their_names_stand_however_often_and_in_whatever_order(
+async def test_values_are_bound_by_name_in_any_order_and_number(
     database: databases.Database,
 ) -> None:
     statement = sqlalchemy.text(
@@ -114,7 +114,7 @@ async def test_values_go_where_their_names_stand_however_often_and_in_whatever_o
             _ = row.nothing
 
 
-async def test_who_is_cut_off_leaves_no_connection_behind(database: databases.Database) -> None:
+async def test_cut_off_client_leaves_no_database_connection(database: databases.Database) -> None:
     slow = sqlalchemy.text("SELECT pg_sleep(30)")
     for _ in range(3):
         with pytest.raises(TimeoutError):
@@ -136,7 +136,7 @@ ASLEEP = sqlalchemy.text(
 )
 
 
-async def test_what_takes_too_long_is_stopped_by_the_database_and_its_connection_serves_on(
+async def test_slow_statement_is_stopped_by_the_database_and_its_connection_stays_usable(
     database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     (first,) = await database.run(STANDING)
@@ -151,7 +151,7 @@ async def test_what_takes_too_long_is_stopped_by_the_database_and_its_connection
     assert caplog.records == [], "the pool found a transaction that was left open"
 
 
-async def test_what_fails_within_its_time_leaves_no_open_transaction(
+async def test_failed_statement_with_a_limit_leaves_no_open_transaction(
     database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     for failing, values, error in (
@@ -166,7 +166,7 @@ async def test_what_fails_within_its_time_leaves_no_open_transaction(
     assert caplog.records == [], "the pool found a transaction that was left open"
 
 
-async def test_what_nobody_waits_for_any_more_ends_in_the_database_when_its_time_is_over(
+async def test_abandoned_statement_is_stopped_by_the_database_at_its_limit(
     database: databases.Database,
 ) -> None:
     waiting = asyncio.gather(*(database.run_within(3, SLEEP) for _ in range(3)))

@@ -76,7 +76,7 @@ async def listen(url: str) -> None:
 
 
 @pytest.mark.parametrize("use", [query, beat, listen])
-async def test_a_setting_of_the_url_serves_all_who_connect(
+async def test_setting_of_the_url_applies_to_all_connections(
     database: databases.Database, use: Callable[[str], Awaitable[None]]
 ) -> None:
     await use(f"{database.url}?sslmode=prefer")
@@ -84,7 +84,7 @@ async def test_a_setting_of_the_url_serves_all_who_connect(
 
 @pytest.mark.parametrize("use", [query, beat])
 @pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
-async def test_who_is_not_let_in_is_told_why(
+async def test_refused_connection_states_the_reason(
     database: databases.Database, use: Callable[[str], Awaitable[None]], spoil: Callable[[str], str], told: str
 ) -> None:
     with pytest.raises(databases.StoreDownError) as error:
@@ -93,7 +93,7 @@ async def test_who_is_not_let_in_is_told_why(
     assert "s3cret" not in str(error.value)
 
 
-async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
+async def test_database_server_that_does_not_answer_is_reported() -> None:
     with loopback.listen() as silent:
         heartbeat = heartbeats.Heartbeat(
             f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/t", lease=timedelta(seconds=0.2)
@@ -102,7 +102,7 @@ async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
             await heartbeat.beat([])
 
 
-async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
+async def test_refused_listener_logs_the_reason_and_tries_again(
     database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.0)
@@ -119,7 +119,9 @@ async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
 
 
 @pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
-def test_migrate_says_in_a_line_why_it_is_not_let_in(database_url: str, spoil: Callable[[str], str], told: str) -> None:
+def test_migrate_reports_in_one_line_why_the_database_refuses_it(
+    database_url: str, spoil: Callable[[str], str], told: str
+) -> None:
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": spoil(database_url)})
     assert result.exit_code == 1
     (line,) = result.output.splitlines()
@@ -129,7 +131,7 @@ def test_migrate_says_in_a_line_why_it_is_not_let_in(database_url: str, spoil: C
     assert "s3cret" not in line
 
 
-def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postgres: launcher.Server) -> None:
+def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, postgres: launcher.Server) -> None:
     """As a new user of PostgreSQL 15 or newer, who may create nothing in public."""
     name = database_url.rpartition("/")[2]
     postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
@@ -139,7 +141,7 @@ def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postg
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
 
 
-async def test_migrate_waits_for_what_is_not_there_yet_and_says_for_what(
+async def test_migrate_waits_for_missing_parts_and_names_them(
     database_url: str, postgres: launcher.Server, tmp_path: Path
 ) -> None:
     """For the Secret, then for the database of its URL, then for the way into it."""
@@ -160,7 +162,7 @@ async def test_migrate_waits_for_what_is_not_there_yet_and_says_for_what(
     assert told.empty()
 
 
-def test_migrate_waits_no_longer_than_it_is_told_to(database_url: str) -> None:
+def test_migrate_waits_no_longer_than_its_limit(database_url: str) -> None:
     result = CliRunner().invoke(main.main, ["migrate", "--wait=1s"], env={"DATABASE_URL": f"{database_url}_later"})
     assert result.exit_code == 1
     waiting, error = result.output.splitlines()
@@ -176,7 +178,7 @@ def test_migrate_says_how_a_duration_looks(wait: str) -> None:
 
 
 @pytest.mark.slow
-def test_migrate_that_waits_for_ever_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_migrate_that_waits_ends_on_a_signal(tmp_path: Path) -> None:
     """As the first process of a container, which no signal ends that it does not ask for."""
     code = "from tarsy.cli.main import main; main(['migrate', '--wait'])"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DATABASE_URL_FILE": str(tmp_path / "none")}
@@ -198,7 +200,7 @@ def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgre
     assert (result.exit_code, result.output) == (0, told)
 
 
-async def test_a_schema_of_another_version_is_refused_in_words_and_left_alone(database: databases.Database) -> None:
+async def test_schema_of_another_version_is_refused_with_a_reason_and_unchanged(database: databases.Database) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(schema.SchemaError, match=r"belongs to another version of tarsy: .*'9999'"):

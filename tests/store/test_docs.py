@@ -15,7 +15,7 @@ VIEWS = re.findall(r"^- `(\w+)`: `([^`]*)`", PAGE.read_text(encoding="utf-8"), r
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-async def test_an_example_runs(database: databases.Database, example: str) -> None:
+async def test_example_of_the_docs_runs(database: databases.Database, example: str) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text(example))
 

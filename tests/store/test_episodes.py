@@ -126,7 +126,7 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     assert await resolve(database, fingerprint="19da250ce641f6cc") is None
 
 
-async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(database: databases.Database) -> None:
+async def test_late_resolve_of_an_old_episode_does_not_resolve_the_next_one(database: databases.Database) -> None:
     first = await admit(database)
     await end(database, ago=timedelta(days=1))
     second = await admit(database, starts_at=START + timedelta(days=1))
@@ -139,7 +139,7 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
 
 
 @pytest.mark.parametrize(("on_resolved", "ending"), [("Continue", None), ("Cancel", "Cancelled")])
-async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resolves(
+async def test_chain_decides_whether_a_resolved_alert_cancels_its_investigation(
     database: databases.Database, on_resolved: Literal["Continue", "Cancel"], ending: str | None
 ) -> None:
     made = await queue.received(database, subject())
@@ -149,7 +149,7 @@ async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resol
     assert found.ending == ending
 
 
-async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembered_anew(
+async def test_episode_that_recurs_after_it_was_forgotten_is_stored_again(
     database: databases.Database,
 ) -> None:
     await admit(database)
@@ -161,7 +161,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
     assert await repeat(database) == again
 
 
-async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
+async def test_large_data_reaches_only_its_own_object(database: databases.Database) -> None:
     for _ in range(2):
         where = {"namespace": "tarsy", "object_name": "web-crash", "name": "5ef"}
         await queueing.keep_large(database, **where, data="large" * 1000, summary="web-0 dies")
@@ -189,7 +189,7 @@ async def test_without_its_data_a_refused_one_is_refused_for_that(database: data
     assert (await queue.summary(database, identity)).reason == "AlertDataNotFound"
 
 
-async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
+async def test_unused_large_data_is_deleted_after_an_hour(database: databases.Database) -> None:
     await queueing.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
     await queueing.drop_unused_large(database)
     await queue.execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")

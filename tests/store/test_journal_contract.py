@@ -460,7 +460,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Journals]:
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_what_is_committed_is_there_again(opened: Journals, story: Sequence[entries.Entry]) -> None:
+async def test_committed_entries_are_loaded_again(opened: Journals, story: Sequence[entries.Entry]) -> None:
     journal = await opened.open()
     for entry in story:
         await journal.commit(entry)
@@ -471,7 +471,7 @@ async def test_what_is_committed_is_there_again(opened: Journals, story: Sequenc
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_what_becomes_true_together_is_kept_together(opened: Journals, story: Sequence[entries.Entry]) -> None:
+async def test_entries_of_one_commit_are_atomic(opened: Journals, story: Sequence[entries.Entry]) -> None:
     journal = await opened.open()
     await journal.commit(*story)
     assert journal.record == folded(story)
@@ -479,7 +479,7 @@ async def test_what_becomes_true_together_is_kept_together(opened: Journals, sto
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-async def test_a_story_is_the_same_with_a_takeover_before_each_entry(
+async def test_outcome_is_the_same_with_a_takeover_before_each_entry(
     opened: Journals, story: Sequence[entries.Entry]
 ) -> None:
     for told, entry in enumerate(story):
@@ -489,7 +489,7 @@ async def test_a_story_is_the_same_with_a_takeover_before_each_entry(
     assert (await opened.open()).record == folded(story)
 
 
-async def test_the_whole_of_a_result_is_there_as_soon_as_the_result_is_and_for_whoever_takes_over(
+async def test_full_result_is_stored_with_the_cut_one_and_survives_a_takeover(
     opened: Journals,
 ) -> None:
     journal = await opened.open()
@@ -522,7 +522,7 @@ class Poisoner:
         """There is nothing to close."""
 
 
-async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
+async def test_any_tool_name_of_a_model_is_stored(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
@@ -596,7 +596,7 @@ async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing
     assert (await opened.open()).record == folded((*OPENING, answered(asks("0.0")), ran(result("0.0"))))
 
 
-async def test_a_commit_that_was_cancelled_under_way_is_there_once_it_is_settled(opened: Journals) -> None:
+async def test_cancelled_commit_is_complete_after_settling(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
@@ -624,7 +624,7 @@ async def test_commits_at_the_same_time_are_all_kept(opened: Journals) -> None:
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 2], ids=["the one under way", "one that waits", "the last that waits"])
-async def test_a_commit_whose_caller_is_cancelled_is_kept_with_all_others(opened: Journals, cancelled: int) -> None:
+async def test_commit_of_a_cancelled_caller_is_written(opened: Journals, cancelled: int) -> None:
     journal = await opened.open()
     await journal.commit(*OPENING, started(number=2), started(number=3))
     said = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
@@ -638,7 +638,7 @@ async def test_a_commit_whose_caller_is_cancelled_is_kept_with_all_others(opened
     assert journal.record == folded((*OPENING, started(number=2), started(number=3), *said))
 
 
-async def test_a_lost_lease_is_told_to_all_that_commit_at_the_same_time_and_later(opened: Journals) -> None:
+async def test_lost_lease_fails_concurrent_and_later_commits(opened: Journals) -> None:
     late = await opened.open()
     await late.commit(*OPENING, started(number=2), started(number=3))
     journal = await opened.open()
@@ -650,7 +650,7 @@ async def test_a_lost_lease_is_told_to_all_that_commit_at_the_same_time_and_late
     assert journal.record == late.record == (await opened.open()).record
 
 
-async def test_a_takeover_does_not_begin_the_runs_time_anew(opened: Journals) -> None:
+async def test_takeover_does_not_restart_the_runs_clock(opened: Journals) -> None:
     journal = await opened.open()
     assert 0 <= journal.clock() < 30
     journal = await opened.open(later=60)

@@ -77,7 +77,7 @@ async def doubting(held: leases.Lease) -> asyncio.Task[None]:
         asking.result()
 
 
-async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Database) -> None:
+async def test_lease_is_renewed_while_it_is_held(database: databases.Database) -> None:
     async with asyncio.timeout(60), keeping(database.url) as lease_manager:
         held = await claimed(database, lease_manager)
         until = time.monotonic() + 1.5 * LEASE.total_seconds()
@@ -87,7 +87,7 @@ async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Dat
             assert await try_to_claim(database) is None
 
 
-async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
+async def test_removed_lease_is_not_renewed(database: databases.Database) -> None:
     async with asyncio.timeout(60), keeping(database.url) as lease_manager:
         lease_manager.remove(await claimed(database, lease_manager))
         while (second := await try_to_claim(database)) is None:
@@ -95,7 +95,7 @@ async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Dat
     assert second.attempts == 2
 
 
-async def test_a_lease_that_another_claim_took_is_lost(database: databases.Database) -> None:
+async def test_lease_is_lost_after_another_claim(database: databases.Database) -> None:
     async with asyncio.timeout(60), keeping(database.url) as lease_manager:
         held = await claimed(database, lease_manager)
         told = asyncio.Event()
@@ -122,7 +122,7 @@ async def behind_proxy(url: str) -> AsyncIterator[tuple[leases.LeaseManager, pro
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
-async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_it_is_back(
+async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards(
     database: databases.Database, silent: bool
 ) -> None:
     async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
@@ -140,7 +140,7 @@ async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_i
         assert await seconds_left(database) > 0
 
 
-async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have_its_lease(
+async def test_disconnected_worker_is_uncertain_before_another_can_take_its_lease(
     database: databases.Database,
 ) -> None:
     async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
@@ -156,7 +156,7 @@ async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have
             await asking
 
 
-async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_that_its_lease_is_lost(
+async def test_run_loses_its_lease_if_its_own_process_claims_the_investigation_again(
     database: databases.Database,
 ) -> None:
     async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
@@ -176,7 +176,7 @@ async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_th
         await second.ensure_lease()
 
 
-async def test_a_cancel_that_is_told_before_its_claim_is_held_stops_it_all_the_same(
+async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
     database: databases.Database,
 ) -> None:
     long = timedelta(minutes=10)  # no heartbeat comes by itself

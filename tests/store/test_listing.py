@@ -70,7 +70,7 @@ async def end(database: databases.Database, analysis: str = "", summary: str = "
     await journal.commit(replace(stories.run_ended(final_analysis=analysis), summary=summary))
 
 
-async def test_a_list_tells_what_is_known_of_each(database: databases.Database) -> None:
+async def test_list_has_the_facts_of_each_investigation(database: databases.Database) -> None:
     identity = await queue.admit(database, queue.subject("web-crash", severity="critical", author="me"))
     (item,) = (await listing.page(database, ALL, limit=25)).items
     assert (item.id, item.namespace, item.name, item.alert_type) == (identity, "tarsy", "web-crash", "kubernetes")
@@ -112,7 +112,7 @@ async def test_row_has_all_stages_of_its_chain_with_their_agents(database: datab
     assert (pending.started_at, pending.seconds) == (None, None)
 
 
-async def test_row_of_an_earlier_build_lacks_what_that_did_not_store(database: databases.Database) -> None:
+async def test_row_of_an_earlier_build_lacks_newer_fields(database: databases.Database) -> None:
     await queue.admit(database)
     await queue.execute(
         database,
@@ -125,7 +125,7 @@ async def test_row_of_an_earlier_build_lacks_what_that_did_not_store(database: d
     assert [(stage.name, stage.agents, stage.phase) for stage in row.stage_progress] == [("analysis", [], "Pending")]
 
 
-async def test_row_says_which_alert_it_is(database: databases.Database) -> None:
+async def test_row_identifies_its_alert(database: databases.Database) -> None:
     labels = {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0", "container": "app", "x": "y" * 1000}
     source = {"type": "alertmanager", "generatorURL": "http://p.example/g", "externalURL": "http://a.example"}
     data = json.dumps({"annotations": {"summary": "\n Pod \x1b[31mweb-0\x1b[0m dies\nsecond line", "other": "no"}})
@@ -141,9 +141,7 @@ async def test_row_says_which_alert_it_is(database: databases.Database) -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["that ran", "that was refused"])
-async def test_row_says_of_an_investigation_what_the_single_answer_says(
-    database: databases.Database, refused: bool
-) -> None:
+async def test_row_has_the_same_facts_as_the_single_answer(database: databases.Database, refused: bool) -> None:
     subject = queue.subject("web-crash", severity="critical", author="me")
     if refused:
         chain = admission.Refusal(reason="ChainNotFound", message="No chain found")
@@ -285,7 +283,7 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         assert await found(database, replace(ALL, **fields)) == names, fields
 
 
-async def test_a_namespace_that_was_made_again_has_none_of_the_old_ones_and_what_was_purged_is_gone(
+async def test_recreated_namespace_has_no_earlier_investigations_and_purged_ones_are_hidden(
     database: databases.Database,
 ) -> None:
     for name in ("before-uids", "ours", "old", "purged", "other"):
@@ -351,7 +349,7 @@ _SAYS = "UPDATE investigations SET words = tarsy_words(:said)"
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=SEARCHES)
-async def test_any_text_with_a_word_finds_the_alert_that_says_it_in_quotes_and_without_and_no_other_is_a_search(
+async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
     database: databases.Database, said: str
 ) -> None:
     if not (await listing.page(database, ALL, limit=1)).items:
@@ -368,7 +366,7 @@ async def test_any_text_with_a_word_finds_the_alert_that_says_it_in_quotes_and_w
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("key", KEYS)
-async def test_a_phrase_is_found_wherever_it_is_though_a_page_looks_into_few(
+async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_texts(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, key: listing.Key, descending: bool
 ) -> None:
     monkeypatch.setattr(listing, "LOOKED_INTO", 3)
@@ -393,7 +391,7 @@ async def test_a_phrase_is_found_wherever_it_is_though_a_page_looks_into_few(
 _TURN_ROUND = "UPDATE investigations SET words = tarsy_words('restarts it') WHERE name = ANY(:names)"
 
 
-async def test_what_a_page_of_phrases_shows_is_among_its_numbers(
+async def test_rows_of_a_phrase_search_are_counted(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "LOOKED_INTO", 4)

@@ -149,7 +149,7 @@ async def admitted(database: databases.Database, *, count: int) -> list[float]:
     return took
 
 
-async def test_of_a_hundred_thousand_any_page_is_there_at_once_and_an_admission_or_repeat_costs_little(
+async def test_pages_and_admissions_stay_fast_with_a_hundred_thousand_investigations(
     crowded: databases.Database,
 ) -> None:
     whole = await listing.page(crowded, ALL, limit=1)

@@ -130,7 +130,7 @@ async def watcher(url: str) -> AsyncIterator[Watching]:
             yield watching
 
 
-async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_follows(migrated_url: str) -> None:
+async def test_subscriber_in_another_process_receives_the_text_so_far_and_additions(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.open_stream(turn()) as stream:
             stream.thinking("hm")
@@ -185,7 +185,7 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
         yield so_far
 
 
-async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
+async def test_no_text_is_sent_without_subscribers(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as said:
         with speaker.open_stream(turn()) as stream:
             stream.text("It is memory")
@@ -198,7 +198,7 @@ async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
         assert {payloads.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
 
 
-async def test_an_investigation_that_was_not_announced_for_long_gets_no_text(
+async def test_no_text_is_sent_after_an_announcement_expired(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_streams, "WATCHED_EVERY", 3600.0)  # a busy machine would announce it again meanwhile
@@ -217,7 +217,7 @@ async def test_an_investigation_that_was_not_announced_for_long_gets_no_text(
                 assert [payloads.decode(one)[0][0].investigation for one in await said()] == [OTHER]
 
 
-async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_sent_for_that(
+async def test_watched_investigations_are_announced_repeatedly_without_resending_text(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
@@ -242,7 +242,7 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
         ]
 
 
-async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
+async def test_worker_that_missed_a_request_answers_the_next_announcement(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
@@ -256,7 +256,7 @@ async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
                 await watching.sees(text="It is ")
 
 
-async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_twice(migrated_url: str) -> None:
+async def test_new_subscribing_process_gets_the_text_so_far_and_others_nothing_twice(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as first, watcher(migrated_url) as second:
         with speaker.open_stream(turn()) as stream:
             first.audience.watch(ID)
@@ -270,7 +270,7 @@ async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_
         assert [piece.at for piece in first.pieces] == [0, 6]
 
 
-async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
+async def test_repeated_model_call_begins_its_text_again(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         watching.audience.watch(ID)
         with speaker.open_stream(turn()) as stream:
@@ -283,7 +283,7 @@ async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
             await watching.sees(thinking="", text="It is memory")
 
 
-async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_anew(migrated_url: str) -> None:
+async def test_text_of_a_model_call_begins_again_after_a_takeover(migrated_url: str) -> None:
     async with worker(migrated_url) as first, worker(migrated_url) as second, watcher(migrated_url) as watching:
         watching.audience.watch(ID)
         with first.open_stream(turn()) as cut_off:  # its process is killed before it can say more
@@ -294,7 +294,7 @@ async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_a
                 await watching.sees(text="It is memory")
 
 
-async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_it_is_made_of(
+async def test_subscriber_that_joins_during_a_model_call_receives_its_whole_text(
     migrated_url: str,
 ) -> None:
     odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'
@@ -310,7 +310,7 @@ async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_
             await watching.sees(text=messages.storable(text + "\udca5."))
 
 
-async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migrated_url: str) -> None:
+async def test_subscriber_sees_texts_while_written_and_each_commit(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching, connected(migrated_url) as database:
         identity = await queue.admit(database)
         watching.audience.watch(identity)
@@ -348,7 +348,7 @@ class Slow:
         return ports.Answer(message=messages.Message(role="assistant", text="It is memory"), call=call)
 
 
-async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
+async def test_any_number_of_investigations_can_be_watched(migrated_url: str) -> None:
     many = [UUID(int=number) for number in range(1200)]
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         async with overheard(migrated_url, text_streams.WATCHED) as says:
@@ -362,7 +362,7 @@ async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
         assert all(len(payload) <= payloads.PAYLOAD_MAX for payload in announced)
 
 
-async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_and_no_more(
+async def test_texts_during_an_outage_are_lost_with_one_log_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)

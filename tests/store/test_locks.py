@@ -60,7 +60,7 @@ async def cancel(database: databases.Database) -> object:
 
 
 @pytest.mark.parametrize("write", [later, repeat, resolved, cancel])
-async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
+async def test_every_write_locks_the_queue_row_first(
     database: databases.Database, write: Callable[[databases.Database], Awaitable[object]]
 ) -> None:
     await queue.admit(database, await queue.received(database, SUBJECT))
@@ -91,9 +91,7 @@ async def claims(database: databases.Database) -> claimer.Claimer:
     )
 
 
-async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(
-    database: databases.Database, claims: claimer.Claimer
-) -> None:
+async def test_interrupted_claim_is_released(database: databases.Database, claims: claimer.Claimer) -> None:
     await queue.admit(database, SUBJECT)
     async with holding(database, "runs"):
         claiming = asyncio.create_task(claims.run())
@@ -105,7 +103,7 @@ async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(
     assert (found.state, found.attempts) == ("queued", 0)
 
 
-async def test_what_was_locked_for_a_moment_is_claimed_right_afterwards(
+async def test_briefly_locked_investigation_is_claimed_right_afterwards(
     database: databases.Database, claims: claimer.Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claimer, "POLL_SECONDS", 60.0)

@@ -102,7 +102,7 @@ async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
     assert (impatient.after, impatient.more) == (len(await queue.log(database, identity)), False)
 
 
-async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: databases.Database) -> None:
+async def test_each_page_is_a_part_of_the_whole_list(database: databases.Database) -> None:
     """From wherever somebody reads on, each event is told once, in its newest form."""
     identity = await queue.admit(database)
     writing = await take_over(database)
@@ -116,7 +116,7 @@ async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: datab
         assert page.events == [whole[event.id] for event in page.events]
 
 
-async def test_there_is_no_page_of_what_is_not_there(database: databases.Database) -> None:
+async def test_page_of_an_unknown_investigation_is_none(database: databases.Database) -> None:
     assert await log_entries.log_page(database, UUID(int=1), after=0, limit=1) is None
     identity = await queue.admit(database)
     for after in (0, 7):
@@ -161,7 +161,7 @@ async def long_log(database: databases.Database, *, count: int) -> UUID:
     return identity
 
 
-async def test_a_poll_decodes_what_is_new_and_not_the_whole_log(database: databases.Database, decoded: Counted) -> None:
+async def test_poll_decodes_only_new_entries(database: databases.Database, decoded: Counted) -> None:
     identity = await long_log(database, count=60)
     end = len(await queue.log(database, identity))
     assert decoded() == end

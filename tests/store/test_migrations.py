@@ -46,7 +46,7 @@ async def test_a_second_migration_changes_nothing(empty: databases.Database) -> 
     assert {name for name, _ in before} >= set(tables.metadata.tables)
 
 
-async def test_whoever_migrates_waits_for_another_one_longer_than_for_other_statements(
+async def test_migration_waits_longer_for_another_migration_than_for_statements(
     empty: databases.Database,
 ) -> None:
     """For as long as it is told, not for as long as a statement has else."""
@@ -64,7 +64,7 @@ async def test_whoever_migrates_waits_for_another_one_longer_than_for_other_stat
         await patient.close()
 
 
-async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: databases.Database) -> None:
+async def test_missing_schema_is_reported_with_its_remedy(empty: databases.Database) -> None:
     assert await schema.missing(empty) == "the database's schema, which does not exist yet: `tarsy migrate` creates it"
 
 
@@ -77,9 +77,7 @@ async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: data
     ],
     ids=["older", "newer", "none"],
 )
-async def test_a_database_of_another_version_is_told_with_both(
-    empty: databases.Database, revision: str | None, told: str
-) -> None:
+async def test_schema_problem_names_both_versions(empty: databases.Database, revision: str | None, told: str) -> None:
     await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("DELETE FROM alembic_version"))
@@ -98,7 +96,7 @@ async def stands_at(database: databases.Database, revision: str, *, serves: list
         )
 
 
-async def test_a_newer_schema_is_used_where_it_says_so_and_left_as_it_is(empty: databases.Database) -> None:
+async def test_newer_schema_that_serves_this_program_is_used_unchanged(empty: databases.Database) -> None:
     assert await schema.migrate(empty) == schema.NEWEST
     await stands_at(empty, "newer", serves=["newer", schema.NEWEST])
     assert await schema.missing(empty) == ""
@@ -109,7 +107,9 @@ async def test_a_newer_schema_is_used_where_it_says_so_and_left_as_it_is(empty: 
 
 
 @pytest.mark.parametrize("serves", [[], [schema.NEWEST], ["newer"], ["newer", f"{schema.NEWEST}er"]])
-async def test_a_newer_schema_is_refused_where_it_does_not_say_so(empty: databases.Database, serves: list[str]) -> None:
+async def test_newer_schema_that_does_not_serve_this_program_is_refused(
+    empty: databases.Database, serves: list[str]
+) -> None:
     await schema.migrate(empty)
     await stands_at(empty, "newer", serves=serves)
     problem = await schema.missing(empty)
@@ -118,7 +118,7 @@ async def test_a_newer_schema_is_refused_where_it_does_not_say_so(empty: databas
         await schema.migrate(empty)
 
 
-async def test_an_older_schema_is_migrated_whomever_it_served(empty: databases.Database) -> None:
+async def test_older_schema_is_migrated(empty: databases.Database) -> None:
     """A newer program says for each of its revisions whom it serves: what the older one said does not count."""
     await schema.migrate(empty)
     async with empty.begin() as connection:
@@ -170,7 +170,7 @@ class Schema:
         return changed + wanted + ruled
 
 
-async def test_a_migration_that_is_called_additive_takes_nothing_from_older_programs(empty: databases.Database) -> None:
+async def test_additive_migration_removes_nothing_that_older_programs_use(empty: databases.Database) -> None:
     """All that was there is there as it was, and what is new in a table asks nothing of them."""
 
     def walk(connection: sqlalchemy.Connection) -> None:
@@ -186,9 +186,7 @@ async def test_a_migration_that_is_called_additive_takes_nothing_from_older_prog
 
 
 @pytest.mark.parametrize("does_harm", [True, False])
-async def test_what_harms_an_older_program_is_told_from_what_does_not(
-    empty: databases.Database, does_harm: bool
-) -> None:
+async def test_migrations_that_break_older_programs_are_recognised(empty: databases.Database, does_harm: bool) -> None:
     changes = {
         True: [
             "ALTER TABLE work DROP COLUMN claims",
@@ -221,7 +219,7 @@ async def test_what_harms_an_older_program_is_told_from_what_does_not(
         await connection.run_sync(change)
 
 
-async def test_a_table_that_is_not_there_is_named(empty: databases.Database) -> None:
+async def test_missing_table_is_named(empty: databases.Database) -> None:
     await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("DROP TABLE clusters"))
@@ -255,7 +253,7 @@ async def test_each_right_that_is_missing_is_named(empty: databases.Database, po
     await theirs.close()
 
 
-async def test_what_is_not_allowed_just_now_may_be_later(empty: databases.Database, postgres: launcher.Server) -> None:
+async def test_missing_right_is_a_temporary_error(empty: databases.Database, postgres: launcher.Server) -> None:
     await schema.migrate(empty)
     name = empty.url.rpartition("/")[2]
     async with empty.begin() as connection:
@@ -328,7 +326,7 @@ COUNTED = {
 BY_HAND = ("[]", "null", "5", '{"messages": 5, "call": []}', r'{"messages": ["\ud83d \u0000"]}')
 
 
-async def test_a_log_of_before_is_counted_whatever_it_holds(empty: databases.Database) -> None:
+async def test_migration_counts_the_messages_and_calls_of_an_older_log(empty: databases.Database) -> None:
     rows = [*((kind, body, counts) for kind, (body, counts) in COUNTED.items())]
     rows += [(kind, body, (0, 0, 0)) for kind in COUNTED for body in BY_HAND]
     inserted = """

@@ -115,7 +115,7 @@ async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arri
         await database.close()
 
 
-async def test_a_listener_that_starts_before_its_server_listens_once_it_is_there(
+async def test_listener_that_starts_before_its_server_listens_once_the_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)

@@ -99,7 +99,7 @@ def asks(provider: str) -> chains.AgentChain:
     return queue.chain(stages=[{"name": "look", "agent": "KubernetesAgent", "llmProvider": provider}])
 
 
-async def test_what_cannot_be_run_waits_for_a_worker_that_can(database: databases.Database) -> None:
+async def test_investigation_waits_for_a_worker_that_can_run_it(database: databases.Database) -> None:
     identity = await queue.admit(database)
     keyless, other = Worker(database, 1, only=KEY), Worker(database, 2, other=KEY)
     assert await keyless.claim() is None
@@ -107,7 +107,7 @@ async def test_what_cannot_be_run_waits_for_a_worker_that_can(database: database
     assert await other.claim() == identity
 
 
-async def test_those_that_are_passed_over_hold_up_nothing_behind_them(database: databases.Database) -> None:
+async def test_passed_over_investigations_do_not_delay_others(database: databases.Database) -> None:
     for _ in range(300):
         await queue.admit(database, queue.subject(priority=5))
     behind = await queue.admit(database, chain=asks("other"))
@@ -117,7 +117,7 @@ async def test_those_that_are_passed_over_hold_up_nothing_behind_them(database: 
     assert len(list(worker.eligible.facts())) == 1, "one for all that run the same chain"
 
 
-async def test_the_order_of_the_queue_is_kept_where_chains_come_that_are_not_judged_yet(
+async def test_queue_order_is_kept_with_unchecked_chains(
     database: databases.Database,
 ) -> None:
     last = await queue.admit(database)
@@ -169,7 +169,7 @@ SINGLE = queue.chain(
     ],
     ids=["new", "in it", "behind it", "before it", "one of two", "both at work", "one ended", "the other one is open"],
 )
-async def test_a_takeover_needs_the_providers_of_what_has_not_ended(
+async def test_takeover_needs_only_the_providers_of_unfinished_stages(
     database: databases.Database,
     chain: chains.AgentChain,
     log: list[list[entries.Entry]],
@@ -192,14 +192,12 @@ async def test_a_takeover_needs_the_providers_of_what_has_not_ended(
     ],
     ids=lambda spec: next(iter(spec)),
 )
-async def test_what_an_investigation_can_do_without_keeps_it_from_no_worker(
-    database: databases.Database, spec: dict[str, Any]
-) -> None:
+async def test_optional_parts_do_not_exclude_a_worker(database: databases.Database, spec: dict[str, Any]) -> None:
     identity = await queue.admit(database, chain=queue.chain(**spec))
     assert await Worker(database, other=KEY).claim() == identity
 
 
-async def test_a_question_is_claimed_whatever_its_chain_needs(database: databases.Database) -> None:
+async def test_question_is_claimed_even_if_the_worker_lacks_parts_of_its_chain(database: databases.Database) -> None:
     identity = await queue.admit(database)
     worker = Worker(database)
     assert await worker.claim() == identity
@@ -209,7 +207,7 @@ async def test_a_question_is_claimed_whatever_its_chain_needs(database: database
     assert await worker.claim() == identity
 
 
-async def test_a_cancelled_one_ends_whatever_it_needs(database: databases.Database) -> None:
+async def test_cancelled_investigation_ends_without_the_parts_that_it_needs(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await queue.claimed(database)
     await work.cancel(database, identity, why="user")
@@ -223,7 +221,7 @@ async def test_a_snapshot_that_cannot_be_read_is_claimed_and_not_judged(database
     assert await Worker(database, only=KEY).claim() == identity
 
 
-async def test_a_worker_judges_again_when_its_platform_file_or_a_key_changes(
+async def test_worker_checks_snapshots_again_when_its_platform_file_or_a_key_changes(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new = PLATFORM.model_copy(update={"llm_providers": {**PLATFORM.llm_providers, "new": GOOGLE}})
@@ -304,7 +302,7 @@ async def test_an_execution_that_has_begun_goes_on_without_what_only_a_start_nee
     assert await worker.claim() == (identity if is_claimed else None)
 
 
-async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_reason(
+async def test_investigation_that_all_workers_pass_over_for_ten_minutes_fails_with_the_reason(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database, chain=MIXED)
@@ -330,7 +328,7 @@ async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_r
     assert await passed_over.sweep(database) == 0
 
 
-async def test_a_takeover_that_nobody_can_do_ends_with_all_that_is_open_in_it(database: databases.Database) -> None:
+async def test_takeover_that_no_worker_can_do_ends_with_its_open_executions(database: databases.Database) -> None:
     identity = await queue.admit(database, chain=MIXED)
     await commit(database, *LOOKED, JUDGES)
     assert await Worker(database, only=KEY, other=KEY).claim() is None
@@ -341,7 +339,7 @@ async def test_a_takeover_that_nobody_can_do_ends_with_all_that_is_open_in_it(da
     assert "'look'" not in found.message, "that stage has ended"
 
 
-async def test_the_time_ends_and_begins_anew_with_who_is_there(database: databases.Database) -> None:
+async def test_passed_over_time_restarts_with_new_workers(database: databases.Database) -> None:
     identity = await queue.admit(database)
     keyless, starting, gone = Worker(database, 1, only=KEY), Worker(database, 2, only=KEY), Worker(database, 3)
     await gone.report()
@@ -402,7 +400,7 @@ async def test_judged_snapshots_are_forgotten_once_nothing_open_runs_them(
     assert len(worker.eligible.choose().checked) <= 3
 
 
-async def test_workers_report_what_they_can_use_for_as_long_as_they_are_there(database: databases.Database) -> None:
+async def test_workers_report_usable_providers_while_they_live(database: databases.Database) -> None:
     assert (await catalogue.workers(database)).count == 0
     await workers.report(database, 1, roles=("api", "controller"), a="not asked for")
     assert (await catalogue.workers(database)).count == 0

@@ -24,14 +24,14 @@ async def seen(database: databases.Database, server: str = "k8s", **hashes: str)
     return dict(await pins.Pins(database).pinned(server, seen=hashes, confirmed={}))
 
 
-async def test_whoever_sees_a_tool_first_pins_it_for_all(database: databases.Database) -> None:
+async def test_first_process_that_sees_a_tool_pins_it_for_all(database: databases.Database) -> None:
     assert await seen(database, get=A) == {"get": A}
     assert await seen(database, get=B, list=B) == {"get": A, "list": B}
     assert await seen(database, "other", get=C) == {"get": C}
     assert await seen(database, list=C) == {"list": B}
 
 
-async def test_of_many_that_see_a_tool_at_once_one_pins_it_and_all_are_told_the_same(
+async def test_concurrent_processes_pin_a_new_tool_once(
     database: databases.Database,
 ) -> None:
     hashes = [f"sha256:{number:064x}" for number in range(10)]
@@ -43,7 +43,7 @@ async def test_of_many_that_see_a_tool_at_once_one_pins_it_and_all_are_told_the_
     assert first.keys() == set(tools)
 
 
-async def test_a_server_that_has_other_tools_each_time_fills_no_table(
+async def test_server_with_new_tools_each_time_does_not_fill_the_table(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pins, "UNSEEN_MAX", 5)
@@ -56,7 +56,7 @@ async def test_a_server_that_has_other_tools_each_time_fills_no_table(
     assert await seen(database, c=A) == {"c": A}
 
 
-async def test_what_is_confirmed_is_pinned_for_all_and_stands_in_the_audit(database: databases.Database) -> None:
+async def test_accepted_tool_is_pinned_for_all_and_audited(database: databases.Database) -> None:
     await seen(database, get=A, list=A)
     assert await confirm(database, get=B, list=A, new=C) == {"get": A, "new": ""}
     assert await seen(database, get=A, list=A) == {"get": B, "list": A}
@@ -70,7 +70,7 @@ async def test_what_is_confirmed_is_pinned_for_all_and_stands_in_the_audit(datab
     assert by == [("get", "alice"), ("list", ""), ("new", "alice")]
 
 
-async def test_what_the_platform_file_confirms_is_pinned_as_well(database: databases.Database) -> None:
+async def test_hash_in_the_platform_file_is_pinned(database: databases.Database) -> None:
     await seen(database, get=A)
     kept = pins.Pins(database)
     assert await kept.pinned("k8s", seen={}, confirmed={"get": B, "new": C}) == {}
@@ -92,7 +92,7 @@ async def test_processes_hear_that_something_was_confirmed(database: databases.D
         await listener
 
 
-async def test_a_database_that_is_away_is_told_as_one_that_is_away(
+async def test_unavailable_database_is_reported_as_unavailable(
     database: databases.Database, postgres: launcher.Server
 ) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:

@@ -18,19 +18,19 @@ async def test_each_database_is_empty_and_takes_asyncpg(database_url: str) -> No
         await connection.close()
 
 
-async def test_it_asks_for_its_password(postgres: launcher.Server) -> None:
+async def test_postgres_asks_for_its_password(postgres: launcher.Server) -> None:
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(postgres.url(), password="guessed")
 
 
-def test_it_listens_on_loopback_tcp_only(postgres: launcher.Server) -> None:
+def test_postgres_listens_on_loopback_tcp_only(postgres: launcher.Server) -> None:
     assert postgres.execute("SHOW listen_addresses") == "127.0.0.1"
     assert postgres.execute("SHOW unix_socket_directories") == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "stop"])
-async def test_what_was_committed_is_there_after_the_end_on_the_same_port(tmp_path: Path, end: str) -> None:
+async def test_committed_data_survive_a_restart_of_postgres_on_the_same_port(tmp_path: Path, end: str) -> None:
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         url = server.create_database("kept")
         connection = await asyncpg.connect(url)

@@ -119,7 +119,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[[str], Awaitable[aioht
         yield serving
 
 
-async def test_a_database_that_is_not_open_to_us_is_a_503_and_its_own_words_are_for_the_log(
+async def test_missing_database_right_is_a_503_and_postgres_message_is_only_logged(
     serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
     migrated_url: str,
     postgres: launcher.Server,
@@ -143,7 +143,7 @@ async def test_a_database_that_is_not_open_to_us_is_a_503_and_its_own_words_are_
         postgres.execute(f"DROP ROLE {role}")
 
 
-async def test_a_database_that_hangs_is_told_to_be_away_before_who_asks_gives_up(
+async def test_hanging_database_is_reported_before_the_probe_times_out(
     serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
     migrated_url: str,
     postgres: launcher.Server,
@@ -168,7 +168,7 @@ async def test_a_database_that_hangs_is_told_to_be_away_before_who_asks_gives_up
 
 
 @pytest.mark.parametrize("token", [None])
-async def test_what_is_no_id_is_not_there(api: aiohttp.ClientSession) -> None:
+async def test_text_that_is_no_id_is_not_found(api: aiohttp.ClientSession) -> None:
     async with api.get("/api/v1/investigations/x") as response:
         assert (response.status, (await response.json())["detail"]) == (404, "there is no investigation with id x")
 
@@ -238,7 +238,7 @@ async def test_without_a_token_nothing_is_taken_that_a_page_can_send(
         "localhost\\evil.example",
     ],
 )
-async def test_without_a_token_a_name_of_somebody_elses_is_not_served(api: aiohttp.ClientSession, host: str) -> None:
+async def test_request_without_a_token_for_another_host_is_refused(api: aiohttp.ClientSession, host: str) -> None:
     headers = {"Host": host, "Content-Type": "application/json"}
     for method, path in (
         ("POST", "/api/v1/alerts"),

@@ -66,7 +66,7 @@ async def everything(database: databases.Database) -> dict[str, str]:
     return found
 
 
-async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databases.Database) -> None:
+async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Database) -> None:
     identity = await ended(database)
     asking = await questions.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
     assert asking == 1
@@ -94,7 +94,7 @@ async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databa
     ]
 
 
-async def test_what_has_not_ended_is_not_purged(database: databases.Database) -> None:
+async def test_open_investigation_is_not_purged(database: databases.Database) -> None:
     identity = await queue.admit(database)
     for _ in range(2):  # it waits, it runs
         assert await purge.purge(database, identity, by=queue.CALLER) == "running"
@@ -105,7 +105,7 @@ async def test_what_has_not_ended_is_not_purged(database: databases.Database) ->
     assert await queue.rows(database, "SELECT 1 FROM audit") == []
 
 
-async def test_to_everybody_else_it_is_gone_but_known(database: databases.Database) -> None:
+async def test_purged_investigation_is_hidden_but_still_known(database: databases.Database) -> None:
     """Through every read and write that may meet what is left of it."""
     identity = await ended(database)
     assert await purge.purge(database, identity, by=queue.CALLER) is None
@@ -175,14 +175,14 @@ async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(databa
     assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
 
 
-async def test_of_twenty_purges_at_once_one_does_it(database: databases.Database) -> None:
+async def test_twenty_concurrent_purges_purge_once(database: databases.Database) -> None:
     identity = await ended(database)
     purges = (purge.purge(database, identity, by=queue.CALLER) for _ in range(20))
     assert await asyncio.gather(*purges) == [None] * 20
     assert await queue.rows(database, "SELECT count(*) FROM audit WHERE action = 'purge'") == [(1,)]
 
 
-async def test_the_object_that_a_purge_has_left_goes_at_once_whatever_its_spec_says_by_now(
+async def test_object_left_by_a_purge_expires_at_once(
     database: databases.Database,
 ) -> None:
     identity, other = await ended(database), await queue.admit(database, queue.subject("another"))
@@ -197,9 +197,7 @@ async def test_the_object_that_a_purge_has_left_goes_at_once_whatever_its_spec_s
 
 
 @pytest.mark.parametrize("order", ["ask purge", "purge ask", "ask purge purge", "purge purge ask", "purge ask purge"])
-async def test_of_a_question_and_a_purge_at_once_one_happens_and_is_in_the_audit(
-    database: databases.Database, order: str
-) -> None:
+async def test_concurrent_question_and_purge_exclude_each_other(database: databases.Database, order: str) -> None:
     """Whoever comes first waits for the row first, which another transaction has, and gets it first."""
     identity = await queue.admit(database)
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
@@ -236,7 +234,7 @@ async def waiting(database: databases.Database, number: int) -> None:
             pass  # the read itself gives way to the others
 
 
-async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: databases.Database) -> None:
+async def test_entries_committed_while_a_purge_waits_are_purged(database: databases.Database) -> None:
     await queue.admit(database)
     claim = await queue.claimed(database)
     end = log.prepare(stories.run_ended(final_analysis=SECRET))

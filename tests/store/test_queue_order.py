@@ -32,7 +32,7 @@ async def test_the_highest_priority_is_claimed_first_and_of_equals_the_oldest(da
     assert order == [UUID(admitted[index].metadata.uid) for index in (2, 3, 0, 1)]
 
 
-async def test_no_more_run_at_once_than_may_and_a_takeover_counts_as_the_run_it_takes_over(
+async def test_max_running_limits_concurrent_runs_and_takeovers_are_not_counted_twice(
     database: databases.Database,
 ) -> None:
     for _ in range(4):
@@ -44,7 +44,7 @@ async def test_no_more_run_at_once_than_may_and_a_takeover_counts_as_the_run_it_
     assert [found and found.attempts for found in again] == [2, 2, None]
 
 
-async def test_what_is_suspended_from_the_start_is_not_claimed_before_it_may_go_on(
+async def test_investigation_suspended_at_admission_is_not_claimed(
     database: databases.Database,
 ) -> None:
     one = await admit(database, suspend=True)
@@ -54,7 +54,7 @@ async def test_what_is_suspended_from_the_start_is_not_claimed_before_it_may_go_
     assert (await queue.claimed(database)).investigation == UUID(one.metadata.uid)
 
 
-async def test_a_running_one_is_told_by_the_heartbeat_and_waits_once_it_is_given_back(
+async def test_running_investigation_is_suspended_after_a_heartbeat_and_released(
     database: databases.Database,
 ) -> None:
     one = await admit(database)
@@ -65,7 +65,7 @@ async def test_a_running_one_is_told_by_the_heartbeat_and_waits_once_it_is_given
     assert await queue.told(database, held) == "user", "cancel wins"
 
 
-async def test_the_deadline_s_clock_stands_still_while_it_is_suspended(database: databases.Database) -> None:
+async def test_deadlines_clock_stops_during_suspension(database: databases.Database) -> None:
     one = await admit(database)
     held = await queue.claimed(database)
     await queue.execute(database, "UPDATE runs SET started_at = clock_timestamp() - interval '100 s'")
@@ -88,7 +88,7 @@ async def test_the_time_before_the_first_claim_is_not_taken_off_the_deadline(dat
     assert (await queue.claimed(database)).age == pytest.approx(0, abs=5)
 
 
-async def test_the_sweep_suspends_what_its_dead_worker_should_have(database: databases.Database) -> None:
+async def test_sweep_suspends_a_run_whose_worker_died(database: databases.Database) -> None:
     one = await admit(database)
     await queue.claimed(database)
     await work.observe(database, edited(one, suspend=True))
@@ -99,13 +99,13 @@ async def test_the_sweep_suspends_what_its_dead_worker_should_have(database: dat
     assert (await queue.summary(database, one.metadata.uid)).state == "queued"
 
 
-async def test_a_suspended_one_can_be_cancelled(database: databases.Database) -> None:
+async def test_suspended_investigation_can_be_cancelled(database: databases.Database) -> None:
     one = await admit(database, suspend=True)
     assert await work.cancel(database, UUID(one.metadata.uid), why="user")
     assert (await queue.summary(database, one.metadata.uid)).ending == "Cancelled"
 
 
-async def test_a_generation_is_noted_once_and_never_an_older_one(database: databases.Database) -> None:
+async def test_generation_is_stored_once_and_never_lowered(database: databases.Database) -> None:
     one = await admit(database)
     before = await queue.summary(database, one.metadata.uid)
     second = edited(one, suspend=True)

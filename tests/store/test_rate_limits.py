@@ -74,7 +74,7 @@ arrivals = st.lists(st.tuples(st.floats(0, 40) | st.floats(59, 61), st.integers(
 
 
 @given(limits=limits, arrivals=arrivals, start=st.floats(0, 1000))
-def test_whoever_waits_as_told_is_granted_then_and_no_window_holds_more_than_may_be(
+def test_request_that_waits_its_time_is_granted_and_no_window_exceeds_the_limit(
     limits: rate_limits.Limits, arrivals: list[tuple[float, int]], start: float
 ) -> None:
     now, granted = start, list[tuple[float, int]]()
@@ -91,7 +91,7 @@ def test_whoever_waits_as_told_is_granted_then_and_no_window_holds_more_than_may
 
 
 @given(limits=limits, arrivals=arrivals, now=st.floats(0, 1000))
-def test_where_nothing_is_to_be_waited_for_it_may_be_granted_and_else_not(
+def test_wait_is_zero_exactly_if_a_request_may_be_granted(
     limits: rate_limits.Limits, arrivals: list[tuple[float, int]], now: float
 ) -> None:
     past = counted([(now - age, tokens) for age, tokens in arrivals])
@@ -188,7 +188,7 @@ async def age(database: databases.Database, seconds: int) -> None:
     await queue.execute(database, aged, by=seconds)
 
 
-async def test_who_is_refused_is_told_when_and_whoever_is_cancelled_leaves_nothing_behind(
+async def test_refused_request_gets_its_wait_and_a_cancelled_one_leaves_no_trace(
     database: databases.Database, told: Told
 ) -> None:
     taker = limited(database, requests=3)
@@ -203,7 +203,7 @@ async def test_who_is_refused_is_told_when_and_whoever_is_cancelled_leaves_nothi
     assert await standing(database) == (1, 7), "what has left the window is not kept"
 
 
-async def test_what_waited_for_another_process_is_counted_when_it_had_its_turn(database: databases.Database) -> None:
+async def test_waiting_request_is_counted_when_it_is_granted(database: databases.Database) -> None:
     taker = limited(database, requests=5, window=WINDOW)
     await taker.take("google", 0)
     waits = "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE wait_event_type = 'Lock'"
@@ -218,7 +218,7 @@ async def test_what_waited_for_another_process_is_counted_when_it_had_its_turn(d
         assert (await waiting).second >= math.floor(released)
 
 
-async def test_within_a_process_it_is_first_come_first_served(database: databases.Database) -> None:
+async def test_requests_within_a_process_are_served_in_order(database: databases.Database) -> None:
     taker = limited(database, tokens=10, window=0.1)
     order: list[int] = []
 
@@ -233,7 +233,7 @@ async def test_within_a_process_it_is_first_come_first_served(database: database
     assert order == [0, 1, 2, 3, 5]
 
 
-async def test_a_request_with_more_tokens_than_may_be_goes_once_the_window_is_empty(
+async def test_request_with_more_tokens_than_the_limit_is_granted_when_the_window_is_empty(
     database: databases.Database, told: Told
 ) -> None:
     taker = limited(database, tokens=100)
@@ -264,7 +264,7 @@ async def test_tokens_that_were_not_spent_are_there_again_and_those_that_were_ar
     await taker.take("google", 95)
 
 
-async def test_corrections_take_away_no_more_than_there_is_and_nothing_of_what_has_left_the_window(
+async def test_corrections_subtract_no_more_than_counted_in_the_window(
     database: databases.Database, told: Told
 ) -> None:
     taker = limited(database, tokens=100)
@@ -281,7 +281,7 @@ async def test_corrections_take_away_no_more_than_there_is_and_nothing_of_what_h
     assert await refused(taker, told) > 45, "and no number is too large for its column"
 
 
-async def test_each_process_holds_its_own_limits_against_what_all_were_granted(
+async def test_each_process_compares_its_own_limits_with_the_grants_of_all(
     database: databases.Database, second: databases.Database, told: Told
 ) -> None:
     new, old = limited(database, requests=2, tokens=None), limited(second, requests=4, tokens=100)
@@ -294,9 +294,7 @@ async def test_each_process_holds_its_own_limits_against_what_all_were_granted(
     assert await standing(database) == (4, 100)
 
 
-async def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_long(
-    database: databases.Database, told: Told
-) -> None:
+async def test_clock_that_was_set_back_delays_no_request_for_long(database: databases.Database, told: Told) -> None:
     taker = limited(database, requests=1)
     await taker.take("google", 0)
     await age(database, -30)
@@ -316,7 +314,7 @@ async def test_a_provider_without_limits_costs_no_statement(name: str) -> None:
     await nowhere.close()
 
 
-async def test_who_takes_waits_while_the_database_is_away_and_can_be_cancelled(
+async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(
     database: databases.Database, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limits, "RETRY_SECONDS", 0.01)

@@ -90,7 +90,7 @@ async def resolve(database: databases.Database) -> UUID | None:
 
 @pytest.mark.parametrize("suspend", [False, True])
 @pytest.mark.parametrize("shown", ["nothing", "a guess", "its receipt under another name", "an old receipt"])
-async def test_an_object_of_people_stands_for_no_alert(
+async def test_object_that_a_user_created_stands_for_no_alert(
     database: databases.Database, *, shown: str, suspend: bool
 ) -> None:
     receipt = await issue(database)
@@ -111,7 +111,9 @@ def by(author: str, *, name: str = "web-crash", fingerprint: str = FINGERPRINT) 
     return queue.subject(name, fingerprint=fingerprint, startsAt=START, source={"type": "alertmanager"}, author=author)
 
 
-async def test_the_audit_tells_who_had_intake_make_an_object_whoever_admits_it(database: databases.Database) -> None:
+async def test_audit_names_the_caller_of_intake_even_if_the_watch_admits_the_object(
+    database: databases.Database,
+) -> None:
     """`queue.received` issues receipts for CALLER's address."""
     found = await queue.received(database, by("by the watch"))
     await queue.admit(database, found)
@@ -153,7 +155,7 @@ def changed(
     [{"alert_data": "nothing to see"}, {"suspend": True}, {"cancel": True}, {"ttl_seconds_after_finished": 0}],
     ids=lambda spec: ", ".join(spec),
 )
-async def test_an_object_put_in_the_place_of_intakes_asks_for_the_same_or_stands_for_no_alert(
+async def test_object_that_replaces_intakes_object_counts_only_with_the_same_spec(
     database: databases.Database, spec: dict[str, Any]
 ) -> None:
     made = await queue.received(database, subject())
@@ -167,7 +169,7 @@ async def test_an_object_put_in_the_place_of_intakes_asks_for_the_same_or_stands
     assert await repeat(database) == first
 
 
-async def test_what_may_be_changed_in_intakes_object_may_be_before_it_is_admitted(
+async def test_mutable_fields_of_intakes_object_may_change_before_admission(
     database: databases.Database,
 ) -> None:
     made = await queue.received(database, subject())
@@ -179,7 +181,7 @@ async def test_what_may_be_changed_in_intakes_object_may_be_before_it_is_admitte
     assert await queue.admit(database, edited) == await repeat(database)
 
 
-async def test_a_receipt_is_of_what_any_of_its_episodes_notifications_asked_for(database: databases.Database) -> None:
+async def test_receipt_has_the_digests_of_all_notifications_of_its_episode(database: databases.Database) -> None:
     made = await queue.received(database, subject())
     first = await issue(database)
     others = [await issue(database, digest=f"{number}") for number in range(receipts.DIGESTS_MAX - 1)]
@@ -194,7 +196,7 @@ async def test_a_receipt_is_of_what_any_of_its_episodes_notifications_asked_for(
     assert (admitted.investigation, "later" in admitted.digests) == (identity, False)
 
 
-async def test_what_intake_has_just_made_stands_for_its_alert_whatever_had_the_receipt_before(
+async def test_object_that_intake_just_created_stands_for_its_alert(
     database: databases.Database,
 ) -> None:
     made = await queue.received(database, subject())
@@ -204,7 +206,7 @@ async def test_what_intake_has_just_made_stands_for_its_alert_whatever_had_the_r
     assert await repeat(database) == UUID(again.metadata.uid)
 
 
-async def test_who_admits_it_at_once_admits_it_once(database: databases.Database) -> None:
+async def test_concurrent_admissions_admit_once(database: databases.Database) -> None:
     made = await queue.received(database, subject())
     admitted = await asyncio.gather(
         *(queueing.admit(database, queue.admission(made), just_created=number == 0) for number in range(10))
@@ -213,7 +215,7 @@ async def test_who_admits_it_at_once_admits_it_once(database: databases.Database
     assert await repeat(database) == UUID(made.metadata.uid)
 
 
-async def test_one_episode_has_one_receipt_whoever_asks_at_once(database: databases.Database) -> None:
+async def test_concurrent_notifications_of_an_episode_get_one_receipt(database: databases.Database) -> None:
     issued = await asyncio.gather(*(issue(database, name=f"name-{number}") for number in range(10)))
     assert len(set(issued)) == 1
     renamed = await asyncio.gather(*(receipts.rename(database, issued[0]) for _ in range(10)))

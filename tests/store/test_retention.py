@@ -44,7 +44,7 @@ async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
     assert await ended(database, ago=ttl + 1, own=own, chains=chains) in await expired(database)
 
 
-async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: databases.Database) -> None:
+async def test_investigation_expires_only_after_its_status_shows_its_end(database: databases.Database) -> None:
     identity = await ended(database, ago=61, own=60)
     await queue.execute(database, "UPDATE work SET stale = true")
     assert await expired(database) == []
@@ -52,7 +52,7 @@ async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: 
     assert await expired(database) == [identity]
 
 
-async def test_what_is_gone_does_not_expire_again(database: databases.Database) -> None:
+async def test_deleted_object_does_not_expire_again(database: databases.Database) -> None:
     identity = await ended(database, ago=61, own=60)
     await work.gone(database, identity)
     assert await expired(database) == []

@@ -40,7 +40,7 @@ async def test_an_alert_that_says_nothing_of_tools_begins_with_an_empty_log(data
     assert await queue.log(database, identity) == []
 
 
-async def test_what_is_refused_has_its_end_in_the_log_and_nothing_else(database: databases.Database) -> None:
+async def test_refused_investigation_has_only_its_end_in_the_log(database: databases.Database) -> None:
     refusal = admission.Refusal(reason="MCPSelectionInvalid", message="mcp.servers.0 references MCP server 'x'")
     identity = await queue.admit(database, queue.subject(mcp=MCP), chain=refusal)
     (only,) = await queue.log(database, identity)
@@ -50,7 +50,7 @@ async def test_what_is_refused_has_its_end_in_the_log_and_nothing_else(database:
     assert (found.reason, found.message) == (refusal.reason, refusal.message)
 
 
-async def test_the_tools_of_servers_are_known_to_every_process_by_who_was_told_last(
+async def test_every_process_reads_the_latest_tools_of_servers(
     database: databases.Database,
 ) -> None:
     said = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]

@@ -14,7 +14,7 @@ from tarsy.store.reads import stage_rows
 from tarsy.transcript import admission, entries
 
 
-async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: databases.Database) -> None:
+async def test_stage_progress_of_many_investigations_has_the_chain_of_each(database: databases.Database) -> None:
     other = queue.chain(stages=[{"name": "look", "agent": "KubernetesAgent", "replicas": 2}])
     first, second, third = [await queue.admit(database, chain=one) for one in (queue.CHAIN, other, queue.CHAIN)]
     refused = await queue.admit(database, chain=admission.Refusal(reason="ChainNotFound", message="none"))
@@ -36,7 +36,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
 
 
 @pytest.mark.parametrize("broken", ["'{}'", "'null'", '\'{"stages": [{"name": "\\u0000"}]}\'', "NULL"])
-async def test_a_chain_that_cannot_be_read_takes_nothing_else_along(database: databases.Database, broken: str) -> None:
+async def test_unreadable_chain_affects_no_other_investigation(database: databases.Database, broken: str) -> None:
     identity = await queue.admit(database)
     await queue.execute(database, f"UPDATE investigations SET chain = CAST({broken} AS json)")  # noqa: S608 - our own
     found = (await stage_rows.stage_progress(database, [identity]))[identity]
@@ -50,7 +50,7 @@ async def test_a_nul_in_a_chain_does_no_harm(database: databases.Database) -> No
     assert (await stage_rows.stage_progress(database, [identity]))[identity].chain == odd.spec
 
 
-async def test_what_each_agent_concluded_is_its_last_answer_in_whichever_dialect(
+async def test_conclusion_of_an_agent_is_its_last_answer_in_each_dialect(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     react = replace(stories.AGENT, strategy="react")

@@ -74,7 +74,7 @@ async def admitted(database: databases.Database, chain: chains.AgentChain = SIDE
     return await queue.admit(database, chain=chain)
 
 
-async def test_what_an_agent_was_having_kept_is_kept_when_its_sibling_breaks(database: databases.Database) -> None:
+async def test_commit_of_an_agent_is_completed_when_its_sibling_fails(database: databases.Database) -> None:
     identity = await admitted(database)
     other = await asyncpg.connect(database.url)
     both_asked = asyncio.Barrier(2)
@@ -119,7 +119,7 @@ async def test_what_an_agent_was_having_kept_is_kept_when_its_sibling_breaks(dat
     assert (await queue.summary(database, identity)).ending == "Completed"
 
 
-async def test_a_run_that_is_taken_over_after_its_deadline_sends_nothing(database: databases.Database) -> None:
+async def test_run_that_is_taken_over_after_its_deadline_sends_no_call(database: databases.Database) -> None:
     identity = await admitted(database)
     journal = await queue.opened(database, await queue.claimed(database))
     begun = stories.started(execution(identity, 0), stage=STAGE)
@@ -132,7 +132,9 @@ async def test_a_run_that_is_taken_over_after_its_deadline_sends_nothing(databas
     assert (found.ending, found.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
 
 
-async def test_a_deadline_while_it_is_summed_up_ends_a_run_as_its_stages_ended(database: databases.Database) -> None:
+async def test_deadline_during_the_summary_ends_a_run_with_the_outcome_of_its_stages(
+    database: databases.Database,
+) -> None:
     stages = [{"name": STAGE, "agent": "KubernetesAgent"}]
     summed_up = queue.chain(stages=stages, executiveSummary={"enabled": True}, activeDeadlineSeconds=1)
     identity = await admitted(database, summed_up)
@@ -160,7 +162,7 @@ async def test_a_deadline_while_it_is_summed_up_ends_a_run_as_its_stages_ended(d
 
 
 @pytest.mark.parametrize("spoilt", [False, True], ids=["a log that can be read", "one that cannot"])
-async def test_a_run_that_ends_its_workers_is_given_up_without_a_look_at_its_log(
+async def test_run_that_crashes_its_workers_is_given_up_without_reading_its_log(
     database: databases.Database, *, spoilt: bool
 ) -> None:
     identity = await admitted(database)
@@ -186,7 +188,7 @@ UNSTORABLE = r"""
 """
 
 
-async def test_what_cannot_be_read_is_left_alone_even_if_its_words_cannot_be_stored(
+async def test_unreadable_entry_is_skipped_even_if_its_text_cannot_be_stored(
     database: databases.Database,
 ) -> None:
     identity = await admitted(database)
@@ -212,7 +214,7 @@ async def test_suspended_and_let_go_at_once_all_agents_go_on_together(database: 
     assert (again.investigation, again.attempts) == (identity, 1)
 
 
-async def test_lines_of_runs_side_by_side_say_whose_they_are(
+async def test_log_lines_of_concurrent_runs_have_their_own_fields(
     database: databases.Database, log_lines: loglines.LogLines
 ) -> None:
     names = {str(await queue.admit(database, queue.subject(name), chain=SIDE_BY_SIDE)): name for name in ("one", "two")}
@@ -258,7 +260,7 @@ async def test_a_run_that_is_given_up_says_so_in_its_end(
     assert (end["investigation"], end["uid"], end["chain"]) == ("tarsy/web-crash", str(identity), "pod-crash")
 
 
-async def test_a_run_that_is_cut_off_and_taken_over_tells_both(
+async def test_interrupted_and_resumed_run_has_events_for_both(
     database: databases.Database, log_lines: loglines.LogLines
 ) -> None:
     await admitted(database)
@@ -279,7 +281,7 @@ async def test_a_run_that_is_cut_off_and_taken_over_tells_both(
     assert log_lines()[0]["message"] == "run goes on"
 
 
-async def test_a_connection_that_a_run_needed_logs_nothing_as_that_runs(
+async def test_connection_logs_without_the_fields_of_the_run_that_opened_it(
     database: databases.Database, log_lines: loglines.LogLines
 ) -> None:
     with logs.fields(investigation="tarsy/web-crash"):

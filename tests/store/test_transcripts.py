@@ -163,7 +163,7 @@ async def retaken(database: databases.Database) -> work.Claim:
     return await queue.claimed(database)
 
 
-async def test_an_export_that_is_deleted_meanwhile_is_not_taken_for_whole(database: databases.Database) -> None:
+async def test_export_of_a_transcript_that_is_deleted_meanwhile_is_incomplete(database: databases.Database) -> None:
     identity = await written(database, side_by_side())
     head = await summaries.details(database, identity)
     assert head is not None
@@ -175,7 +175,7 @@ async def test_an_export_that_is_deleted_meanwhile_is_not_taken_for_whole(databa
             pass
 
 
-async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Database) -> None:
+async def test_secret_in_instructions_is_in_no_answer(database: databases.Database) -> None:
     """Chains and agents' instructions are kept as they were written: agents run with them."""
     secret = "ghp_" + "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX"
     told = f"Send it to the webhook with {secret}."
@@ -210,7 +210,7 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
         assert "[MASKED" in said
 
 
-async def test_executions_behind_the_last_that_people_are_told_are_named(
+async def test_names_of_executions_beyond_the_listed_ones_are_resolved(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "EXECUTIONS_MAX", 2)
@@ -221,9 +221,7 @@ async def test_executions_behind_the_last_that_people_are_told_are_named(
     assert "**2 executions are shown; the others are in the JSON export**" in document
 
 
-async def test_events_of_an_export_are_told_once_each(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_export_has_each_event_once(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = await written(database, side_by_side())
     whole = await exports.whole(database, identity)
     monkeypatch.setattr(transcript_pages, "BATCH_ENTRIES", 3)
@@ -243,7 +241,7 @@ async def session(database: databases.Database, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.slow
-async def test_who_reads_a_large_log_holds_nobody_up(
+async def test_reading_a_large_log_does_not_block_the_loop(
     database: databases.Database, session: aiohttp.ClientSession
 ) -> None:
     """2,000 entries, 20 MB."""
@@ -301,7 +299,7 @@ def summed_up() -> list[entries.Entry]:
     ]
 
 
-async def test_a_result_that_was_cut_is_told_whole_with_what_was_read_in_its_place(
+async def test_cut_result_is_served_whole_with_the_text_that_the_model_read(
     database: databases.Database,
 ) -> None:
     identity = await written(database, summed_up())
@@ -312,7 +310,7 @@ async def test_a_result_that_was_cut_is_told_whole_with_what_was_read_in_its_pla
     assert (third.cut, third.whole, third.summary, third.result) == (False, None, None, "web-0")
 
 
-async def test_a_summary_is_a_model_call_of_the_trace_with_what_was_asked_for_it(database: databases.Database) -> None:
+async def test_summary_is_a_model_call_of_the_trace_with_its_request(database: databases.Database) -> None:
     identity = await written(database, summed_up())
     lines = [line for line in (await traces.read(database, identity, after=0, limit=500)).calls if line.type == "llm"]
     assert [(line.n, line.tool_call_id, line.outcome) for line in lines] == [
@@ -339,7 +337,7 @@ async def test_a_summary_is_a_model_call_of_the_trace_with_what_was_asked_for_it
     assert (texts["0.1"], texts["0.2"]) == (WHOLE[:2000], "web-0")
 
 
-async def test_what_summaries_took_is_in_the_numbers_of_their_execution(database: databases.Database) -> None:
+async def test_tokens_of_summaries_are_counted_on_their_execution(database: databases.Database) -> None:
     identity = await written(database, summed_up())
     shown = await exports.whole(database, identity)
     assert (shown.llm_calls, shown.total_tokens) == (4, 4 * stories.CALL.usage.total_tokens)
@@ -358,7 +356,7 @@ async def head(database: databases.Database, identity: UUID) -> summaries.Detail
     return found
 
 
-async def test_to_keep_eight_mebibytes_beside_a_result_takes_a_commit_little(
+async def test_storing_eight_mebibytes_beside_a_result_delays_a_commit_little(
     database: databases.Database,
 ) -> None:
     """And nobody who loads the log reads it."""

@@ -172,7 +172,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 @pytest.mark.parametrize("many", [1, 20], ids=["one", "many in a row"])
-async def test_who_reads_nothing_is_cut_off_and_what_was_made_for_him_is_dropped(served: Served, many: int) -> None:
+async def test_client_that_reads_nothing_is_cut_off_and_its_answer_is_dropped(served: Served, many: int) -> None:
     began = time.monotonic()
     hostile = await served.connect(HOSTILE, *[ask(f"/large/{LARGE}")] * many)
     await gone(hostile)
@@ -181,12 +181,12 @@ async def test_who_reads_nothing_is_cut_off_and_what_was_made_for_him_is_dropped
     assert served.asked == 1
 
 
-async def test_who_does_not_read_a_stream_is_cut_off_and_it_ends(served: Served) -> None:
+async def test_client_that_does_not_read_a_stream_is_cut_off(served: Served) -> None:
     await gone(await served.connect(HOSTILE, ask("/stream")))
     await served.ended.wait()
 
 
-async def test_who_reads_slowly_gets_all_of_it_byte_for_byte(served: Served) -> None:
+async def test_slow_client_gets_the_whole_answer_byte_for_byte(served: Served) -> None:
     slow = await served.connect(HOSTILE, ask(f"/large/{LARGE // 2}"))
     began, come = time.monotonic(), bytearray()
     while not come.endswith(b'"}'):
@@ -198,7 +198,7 @@ async def test_who_reads_slowly_gets_all_of_it_byte_for_byte(served: Served) -> 
 
 
 @pytest.mark.parametrize("size", [1, 65536], ids=["a byte", "more, and not enough"])
-async def test_a_little_now_and_then_is_not_reading(served: Served, size: int) -> None:
+async def test_client_that_reads_too_little_is_cut_off(served: Served, size: int) -> None:
     hostile = await served.connect(HOSTILE, ask(f"/large/{LARGE}"))
 
     async def drip() -> None:
@@ -212,7 +212,7 @@ async def test_a_little_now_and_then_is_not_reading(served: Served, size: int) -
     await served.given_back()
 
 
-async def test_a_stream_that_is_read_goes_on_for_as_long_as_one_likes(served: Served) -> None:
+async def test_stream_that_is_read_has_no_time_limit(served: Served) -> None:
     reader = await served.connect(HOSTILE, ask("/stream"))
     began = time.monotonic()
     while time.monotonic() < began + 2 * SECONDS:
@@ -220,7 +220,7 @@ async def test_a_stream_that_is_read_goes_on_for_as_long_as_one_likes(served: Se
     assert not served.ended.is_set()
 
 
-async def test_a_hundred_that_read_nothing_hold_no_more_than_the_process_allows(
+async def test_hundred_clients_that_read_nothing_hold_no_more_than_the_process_allows(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1_000_000)
@@ -242,7 +242,7 @@ async def test_a_hundred_that_read_nothing_hold_no_more_than_the_process_allows(
             assert Text.model_validate_json(await response.read()).text == noise(400_000)
 
 
-async def test_a_process_has_so_many_connections_and_the_next_one_is_told(
+async def test_process_refuses_connections_beyond_its_limit_with_a_reason(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 5)

@@ -145,7 +145,7 @@ async def parked(database: databases.Database, *, spoil: str = EXTRA) -> UUID:
 
 
 @BY_HAND
-async def test_it_is_not_opened_and_what_stands_in_the_way_is_said(
+async def test_unreadable_log_is_not_opened_and_the_reason_is_recorded(
     database: databases.Database, spoil: str, told: str
 ) -> None:
     await told_once_and_given_back(database)
@@ -167,7 +167,9 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
 
 
 @BY_HAND
-async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Database, spoil: str, told: str) -> None:
+async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
+    database: databases.Database, spoil: str, told: str
+) -> None:
     identity = await told_once_and_given_back(database)
     await spoil_log(database, spoil)
     assert (await queue.summary(database, identity)).phase == "Queued"
@@ -189,7 +191,7 @@ async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Datab
     assert len(unreadable) == len(shown.unreadable)
 
 
-async def test_it_waits_for_another_program_and_says_for_what(database: databases.Database) -> None:
+async def test_unreadable_investigation_waits_for_another_program_with_a_reason(database: databases.Database) -> None:
     identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
     found = await queue.summary(database, identity)
     assert (found.phase, found.state, found.attempts) == ("Suspended", "queued", 0)
@@ -206,7 +208,7 @@ async def test_it_waits_for_another_program_and_says_for_what(database: database
     assert (running.phase, running.waits_for) == ("Running", "")
 
 
-async def test_each_program_that_cannot_read_it_is_remembered(database: databases.Database) -> None:
+async def test_each_program_that_cannot_read_a_log_is_recorded(database: databases.Database) -> None:
     await parked(database)
     for build in (NEWER, "another"):
         claim = await queue.claimed(database, build=build)
@@ -216,7 +218,9 @@ async def test_each_program_that_cannot_read_it_is_remembered(database: database
     assert await queue.claim(database, build="a third") is not None
 
 
-async def test_a_program_that_gave_it_back_for_another_reason_may_claim_it_again(database: databases.Database) -> None:
+async def test_program_that_released_a_claim_for_another_reason_may_claim_it_again(
+    database: databases.Database,
+) -> None:
     identity = await parked(database)
     await work.release(database, await queue.claimed(database, build=NEWER))
     assert (await queue.summary(database, identity)).phase == "Queued"
@@ -253,7 +257,9 @@ async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(da
 
 
 @BY_HAND
-async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spoil: str, told: str) -> None:
+async def test_unreadable_investigation_can_be_cancelled_and_deleted(
+    database: databases.Database, spoil: str, told: str
+) -> None:
     identity = await parked(database, spoil=spoil)
     assert await work.cancel(database, identity, why="deleted")
     found = await queue.summary(database, identity)
@@ -271,7 +277,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
     assert await queue.claim(database, build=NEWER) is None
 
 
-async def test_one_that_is_cancelled_while_nobody_can_read_it_ends_when_it_is_given_back(
+async def test_unreadable_investigation_that_is_cancelled_ends_at_its_release(
     database: databases.Database,
 ) -> None:
     identity = await told_once_and_given_back(database)
@@ -284,7 +290,7 @@ async def test_one_that_is_cancelled_while_nobody_can_read_it_ends_when_it_is_gi
     assert [logged.seq for logged in await queue.log(database, identity)] == list(range(1, len(LOG) + 3))
 
 
-async def test_the_same_program_claims_it_once_more_when_it_is_to_be_tried_again(database: databases.Database) -> None:
+async def test_program_claims_an_unreadable_investigation_again_after_try_again(database: databases.Database) -> None:
     identity = await parked(database)
     await work.try_unreadable_again(database, build=NEWER)
     assert await queue.claim(database) is None, "another program is another matter"
@@ -317,7 +323,9 @@ async def until(database: databases.Database, identity: UUID, ready: Callable[[s
             pass  # the read itself gives way to the others
 
 
-async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: databases.Database) -> None:
+async def test_worker_releases_an_unreadable_investigation_and_continues_with_others(
+    database: databases.Database,
+) -> None:
     broken = await told_once_and_given_back(database)
     await spoil_log(database, "UPDATE entries SET kind = 'Pondered' WHERE seq = 3")
     fine = await queue.admit(database)
@@ -340,7 +348,7 @@ async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: da
     assert (await queue.summary(database, fine)).ending == "Completed"
 
 
-async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_then(
+async def test_new_worker_tries_an_unreadable_investigation_again(
     database: databases.Database,
 ) -> None:
     identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
@@ -361,7 +369,7 @@ async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_t
             await claiming
 
 
-async def test_a_worker_ends_a_cancelled_one_that_it_cannot_read(database: databases.Database) -> None:
+async def test_worker_ends_a_cancelled_investigation_that_it_cannot_read(database: databases.Database) -> None:
     identity = await told_once_and_given_back(database)
     await spoil_log(database, EXTRA)
     await queue.claimed(database)

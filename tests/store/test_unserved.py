@@ -41,7 +41,7 @@ async def test_sender_that_makes_up_types_fills_no_table(database: databases.Dat
     assert "late" not in await counted(database)
 
 
-async def test_types_of_another_day_are_not_told_and_give_their_places_back(database: databases.Database) -> None:
+async def test_alert_types_of_an_earlier_day_are_dropped_and_free_their_slots(database: databases.Database) -> None:
     await unserved.count(database, {f"old-{number}": 1 for number in range(unserved.TYPES_MAX)})
     await queue.execute(database, "UPDATE unserved SET hour = hour - interval '25 hours'")
     await unserved.count(database, {"new": 1})
@@ -51,7 +51,7 @@ async def test_types_of_another_day_are_not_told_and_give_their_places_back(data
     assert await queue.rows(database, "SELECT alert_type FROM unserved") == [("new",)]
 
 
-async def test_one_of_several_processes_tells_and_the_next_an_hour_later(database: databases.Database) -> None:
+async def test_one_process_posts_the_notice_and_the_next_an_hour_later(database: databases.Database) -> None:
     assert await unserved.claim_notice(database, every=HOUR) is None
     await unserved.count(database, {"Watchdog": 1})
     taken = await asyncio.gather(*(unserved.claim_notice(database, every=HOUR) for _ in range(5)))
@@ -65,7 +65,7 @@ async def test_one_of_several_processes_tells_and_the_next_an_hour_later(databas
     assert await unserved.claim_notice(database, every=HOUR) is None, "nothing has come since"
 
 
-async def test_notice_that_could_not_be_posted_is_told_by_the_next(database: databases.Database) -> None:
+async def test_notice_that_could_not_be_posted_is_posted_by_the_next_process(database: databases.Database) -> None:
     await unserved.count(database, {"Watchdog": 1})
     assert await unserved.claim_notice(database, every=HOUR)
     await unserved.release_notice(database)

@@ -203,9 +203,7 @@ WRITTEN = {
 @pytest.mark.parametrize(
     "version", sorted({version for kind, version in WRITTEN if kind in ("ExecutionStarted", *SHOWN)})
 )
-async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
-    database: databases.Database, version: int
-) -> None:
+async def test_entries_of_earlier_versions_are_shown_as_decoded(database: databases.Database, version: int) -> None:
     """But for attempts, which are shown as they were written."""
     identity = await queue.admit(database)
     kinds = ("ExecutionStarted", *SHOWN)
@@ -240,7 +238,7 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
     assert len(await view(database, "mcp_interactions", identity)) == len(decoded.mcp_interactions) > 0
 
 
-async def test_what_a_call_was_sent_are_the_messages_before_its_number(database: databases.Database) -> None:
+async def test_messages_of_a_call_are_those_before_its_number(database: databases.Database) -> None:
     """The query of the documentation: what the model saw, and what it said to it."""
     identity = await told(database)
     sent = await queue.rows(
@@ -324,7 +322,7 @@ async def write_by_hand(database: databases.Database, body: str) -> None:
 
 
 @pytest.mark.parametrize("body", BY_HAND.values(), ids=BY_HAND)
-async def test_a_row_that_somebody_wrote_by_hand_breaks_no_other_investigation_s_view(
+async def test_row_that_was_inserted_by_hand_breaks_no_view_of_other_investigations(
     database: databases.Database, body: str
 ) -> None:
     fine = await told(database)
@@ -335,7 +333,7 @@ async def test_a_row_that_somebody_wrote_by_hand_breaks_no_other_investigation_s
 
 
 @pytest.mark.parametrize("body", OF_ANOTHER_SHAPE.values(), ids=OF_ANOTHER_SHAPE)
-async def test_a_body_of_another_shape_does_not_break_a_scan_over_all_investigations(
+async def test_scan_over_all_investigations_survives_a_body_of_another_shape(
     database: databases.Database, body: str
 ) -> None:
     fine = await told(database)
@@ -368,7 +366,7 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
     assert {name: await view(database, name, identity) for name in VIEWS} == known
 
 
-async def test_a_query_by_investigation_reads_its_own_entries_alone(database: databases.Database) -> None:
+async def test_query_by_investigation_reads_only_its_own_entries(database: databases.Database) -> None:
     identity = await told(database)
     await queue.execute(
         database,

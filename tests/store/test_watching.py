@@ -127,7 +127,7 @@ def told(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
     return [(message["type"], message.get("id")) for message in messages]
 
 
-async def test_what_happens_is_told_in_sequence_and_the_last_message_of_an_entry_has_its_number(world: World) -> None:
+async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_number(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         first = await watcher.until_type("investigation.status")
@@ -156,7 +156,7 @@ async def test_what_happens_is_told_in_sequence_and_the_last_message_of_an_entry
     assert (rest[-2]["phase"], rest[-2]["progress"]) == ("Completed", "1/1")
 
 
-async def test_who_comes_later_is_told_the_same_and_who_goes_on_only_what_follows(world: World) -> None:
+async def test_later_subscriber_gets_the_same_events_and_a_resumed_one_only_later_ones(world: World) -> None:
     await world.commit(*STORY)
     async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -170,7 +170,7 @@ async def test_who_comes_later_is_told_the_same_and_who_goes_on_only_what_follow
         assert told(rest) == [("subscription.confirmed", None), ("investigation.status", None), *told(whole)[-2:]]
 
 
-async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(world: World) -> None:
+async def test_client_that_reconnects_repeatedly_receives_the_whole_timeline(world: World) -> None:
     """By both ways, at any place, while it is written: what it has at the end is what is read at the end."""
     dice = random.Random(5)  # noqa: S311 - where it is cut
 
@@ -207,7 +207,7 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(
     assert other.events == whole
 
 
-async def test_a_catch_up_ends_at_200_messages_inside_no_entry_and_says_where(world: World) -> None:
+async def test_catch_up_ends_after_200_events_at_an_entry_and_returns_the_cursor(world: World) -> None:
     asked = stories.asks(*["k8s.pods_log"] * 80)
     await world.commit(*STORY[:1], (asked,), (stories.ran(asked),), (stories.answers(turn=1),))
     async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
@@ -225,7 +225,7 @@ async def test_a_catch_up_ends_at_200_messages_inside_no_entry_and_says_where(wo
                 await reader.next()
 
 
-async def test_a_cursor_of_the_future_is_told_and_so_is_an_id_of_nothing(world: World) -> None:
+async def test_cursor_of_the_future_and_unknown_id_are_refused(world: World) -> None:
     await world.commit(*STORY[:2])
     async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
         error = await watcher.answer(action="subscribe", channel=world.channel, last_event_id=4)
@@ -298,7 +298,7 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wo
             assert (done["event"]["id"], done["event"]["status"]) == ("one.0.text", "completed")
 
 
-async def test_what_a_tool_says_grows_while_it_is_at_work_and_its_result_takes_the_place_of_that(world: World) -> None:
+async def test_progress_of_a_tool_grows_and_its_result_replaces_it(world: World) -> None:
     await world.commit(*STORY[:2])
     async with watching.watching(world.url) as watcher, speaker_of(world) as speaker:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -323,7 +323,7 @@ async def test_what_a_tool_says_grows_while_it_is_at_work_and_its_result_takes_t
         assert (result["event"]["status"], result["event"]["content"]) == ("completed", "r")
 
 
-async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died_is_with_its_turn(world: World) -> None:
+async def test_abandoned_answer_is_discarded_also_after_its_worker_died(world: World) -> None:
     await world.commit(*STORY[:1])
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -344,7 +344,7 @@ async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died
         dying.__exit__(None, None, None)
 
 
-async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(world: World) -> None:
+async def test_protocol_violation_closes_the_connection_with_a_reason(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel="alerts")
         assert (await watcher.next())["reason"].startswith("unknown channel alerts: the channels are investigations, ")
@@ -375,7 +375,9 @@ async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(
     ],
     ids=["empty pings", "pings", "pongs", "empty continuations"],
 )
-async def test_frames_of_any_kind_are_counted_and_stall_nobody(world: World, first: bytes, frame: bytes) -> None:
+async def test_frames_of_every_kind_are_counted_and_block_no_other_client(
+    world: World, first: bytes, frame: bytes
+) -> None:
     loop = asyncio.get_running_loop()
     stalls = []
 
@@ -398,7 +400,7 @@ async def test_frames_of_any_kind_are_counted_and_stall_nobody(world: World, fir
     assert max(stalls) < 2 * max(1, pace.slowness())
 
 
-async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_frames(world: World) -> None:
+async def test_quiet_client_has_each_ping_answered_and_may_send_no_message_of_many_frames(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         for _ in range(3):
             await (await watcher.socket.ping())
@@ -409,7 +411,7 @@ async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_fra
         assert await watcher.closed() == (1008, "a message of more than 16 frames")
 
 
-async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_room(
+async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or they would have the transport hold an answer for each."""
@@ -438,7 +440,7 @@ async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_ro
     assert [one for one in said if one in found] == said[-1:]
 
 
-async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_websocket_without_subscriptions_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_sockets, "UNUSED_SECONDS", 0.6)
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -450,7 +452,9 @@ async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch
         assert await watcher.closed() == (1008, "nothing was subscribed for 0.6 s")
 
 
-async def test_who_watches_leaves_places_to_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live_connections_leave_connections_for_other_requests(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subscriptions, "CONNECTIONS_MAX", 2)
     async with aiohttp.ClientSession() as session:
         events = f"{world.url}{world.path}/events"
@@ -479,7 +483,7 @@ async def test_an_id_has_one_spelling(world: World) -> None:
             assert error == {"type": "error", "reason": f"write the id {given} as {world.identity}"}
 
 
-async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(world: World) -> None:
+async def test_connection_has_a_limit_of_subscriptions_and_each_channel_once(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until_type("investigation.status")
@@ -495,7 +499,7 @@ async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(worl
         )
 
 
-async def test_the_same_is_told_in_the_words_of_earlier_clients(world: World) -> None:
+async def test_events_are_translated_for_earlier_clients(world: World) -> None:
     await world.commit(*STORY)
     async with watching.watching(world.url, path="/ws") as watcher:
         await watcher.ask(action="subscribe", channel=f"session:{world.identity}")
@@ -530,7 +534,7 @@ async def test_a_page_of_another_site_opens_no_socket(world: World) -> None:
             assert (await watcher.answer(action="ping"))["type"] == "pong"
 
 
-async def test_a_request_of_a_socket_is_refused_as_others_are(world: World) -> None:
+async def test_websocket_request_is_refused_like_any_other(world: World) -> None:
     port = int(world.url.rpartition(":")[2])
     status, problem = await watching.refused(world.url, path="/api/v1/ws?token=secret")
     assert (status, problem["errors"][0]["place"]) == (422, "query.token")
@@ -605,7 +609,7 @@ async def eventually(look: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("connect", [slow_reader, slow_stream])
 @pytest.mark.parametrize("limit", ["queued", "seconds"])
-async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
+async def test_client_that_reads_nothing_is_dropped_and_delays_no_other(
     world: World,
     limit: str,
     connect: Callable[[World], Awaitable[socket.socket]],
@@ -631,7 +635,7 @@ async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
 
 
 @pytest.mark.parametrize("connect", [slow_reader, slow_stream])
-async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
+async def test_client_that_reads_slowly_receives_everything(
     world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several times what a piece may take."""
@@ -652,7 +656,7 @@ async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
     assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
 
-async def test_the_last_words_of_a_stream_are_read_by_who_is_behind(world: World) -> None:
+async def test_slow_reader_receives_the_last_event_of_a_stream(world: World) -> None:
     await world.commit(*STORY[:1], large(0))
     loop = asyncio.get_running_loop()
     with contextlib.closing(await slow_stream(world)) as slow:
@@ -666,7 +670,7 @@ async def test_the_last_words_of_a_stream_are_read_by_who_is_behind(world: World
     assert b'"reason":"it is over"' in found[-1000:]
 
 
-async def test_a_stop_ends_sockets_to_come_again_and_streams(world: World) -> None:
+async def test_stop_closes_websockets_with_service_restart_and_ends_streams(world: World) -> None:
     async with (
         watching.watching(world.url) as watcher,
         aiohttp.ClientSession() as session,
@@ -698,7 +702,7 @@ async def test_a_lost_database_connection_leaves_no_gap(world: World) -> None:
         assert seen.events == await world.timeline(session)
 
 
-async def test_where_answers_have_no_room_each_route_of_a_transcript_says_when_to_come_again(
+async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_held(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1)
@@ -736,7 +740,7 @@ async def test_where_answers_have_no_room_each_route_of_a_transcript_says_when_t
 
 
 @pytest.mark.slow
-async def test_a_hundred_clients_that_read_nothing_of_seven_megabytes_have_so_much_of_the_memory(world: World) -> None:
+async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_the_memory_limit(world: World) -> None:
     await world.commit(*STORY[:1], (stories.answers("x" * 7 * 1024 * 1024, turn=0),))
     host, port = world.url.removeprefix("http://").split(":")
     loop = asyncio.get_running_loop()
@@ -761,7 +765,7 @@ async def test_a_hundred_clients_that_read_nothing_of_seven_megabytes_have_so_mu
 
 
 @pytest.mark.slow
-async def test_five_hundred_clients_that_read_nothing_slow_nobody(world: World) -> None:
+async def test_five_hundred_clients_that_read_nothing_delay_no_other(world: World) -> None:
     """They are dropped, all of them, while somebody who reads is told what happens within a second or so."""
     protocols.allow_files()
     await world.commit(*STORY[:1])

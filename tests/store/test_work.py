@@ -26,7 +26,7 @@ STARTED = stories.stage_started()
 COMMITS = 200
 
 
-async def test_what_has_ended_in_the_generation_that_was_seen_is_settled(database: databases.Database) -> None:
+async def test_ended_investigations_of_a_seen_generation_are_settled(database: databases.Database) -> None:
     uids = [str(await queue.admit(database)) for _ in range(3)]
     for uid in uids[:2]:
         await work.cancel(database, uuid.UUID(uid), why="user")
@@ -49,7 +49,7 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
     assert kept.alert_data == "web-0 restarts"
 
 
-async def test_of_admissions_at_once_one_counts(database: databases.Database) -> None:
+async def test_concurrent_admissions_count_once(database: databases.Database) -> None:
     subject = queue.subject()
     admitted = await asyncio.gather(*(queueing.admit(database, queue.admission(subject)) for _ in range(8)))
     assert sorted(admitted) == [False] * 7 + [True]
@@ -77,7 +77,7 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     assert await queue.rows(database, "SELECT log_seq FROM work") == [(1,)]
 
 
-async def test_the_one_that_waits_longest_is_claimed_first(database: databases.Database) -> None:
+async def test_longest_waiting_investigation_is_claimed_first(database: databases.Database) -> None:
     admitted = [await queue.admit(database) for _ in range(3)]
     claims = [await queue.claimed(database) for _ in admitted]
     assert [claim.investigation for claim in claims] == admitted
@@ -92,7 +92,7 @@ async def test_claims_at_once_get_an_investigation_each(database: databases.Data
     assert len({claim.token for claim in claims}) == len(admitted)
 
 
-async def test_a_claim_does_not_wait_for_a_row_that_somebody_holds(database: databases.Database) -> None:
+async def test_claim_does_not_wait_for_a_locked_row(database: databases.Database) -> None:
     held, free = [await queue.admit(database) for _ in range(2)]
     async with asyncio.timeout(60), database.begin() as connection:
         locked = sqlalchemy.select(tables.work).where(tables.work.c.investigation == held).with_for_update()
@@ -104,7 +104,7 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_holds(database: dat
     assert await queue.claim(database) is None
 
 
-async def test_a_lease_that_passed_is_taken_over_and_its_old_token_writes_nothing(
+async def test_expired_lease_is_taken_over_and_the_old_token_cannot_write(
     database: databases.Database,
 ) -> None:
     await queue.admit(database)
@@ -123,7 +123,7 @@ async def test_a_lease_that_passed_is_taken_over_and_its_old_token_writes_nothin
     assert (await queue.opened(database, second)).record.stages["analysis"].ended is None
 
 
-async def test_a_lease_that_passed_still_writes_while_nobody_took_it_over(database: databases.Database) -> None:
+async def test_expired_lease_can_write_until_a_takeover(database: databases.Database) -> None:
     await queue.admit(database)
     only = await queue.claimed(database)
     await queue.let_leases_pass(database)
@@ -131,7 +131,7 @@ async def test_a_lease_that_passed_still_writes_while_nobody_took_it_over(databa
     assert (await queue.claimed(database)).log_seq == 1
 
 
-async def test_a_claim_that_is_given_back_costs_no_attempt_and_goes_on(database: databases.Database) -> None:
+async def test_released_claim_costs_no_attempt_and_the_run_goes_on(database: databases.Database) -> None:
     await queue.admit(database)
     first = await queue.claimed(database)
     journal = await queue.opened(database, first)
@@ -153,7 +153,7 @@ async def test_an_ended_investigation_is_neither_claimed_nor_given_back(database
     assert await queue.claim(database) is None
 
 
-async def test_a_heartbeat_renews_what_it_is_given_and_tells_what_is_gone(
+async def test_heartbeat_renews_held_claims_and_reports_lost_ones(
     database: databases.Database, migrated_url: str
 ) -> None:
     for _ in range(3):
@@ -173,7 +173,7 @@ async def test_a_heartbeat_renews_what_it_is_given_and_tells_what_is_gone(
     assert await queue.rows(database, renewed) == [(kept.investigation,)]
 
 
-async def test_a_heartbeat_without_a_database_says_that_nobody_knows(postgres: launcher.Server) -> None:
+async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher.Server) -> None:
     (nobody,) = children.free_ports(1)
     heartbeat = heartbeats.Heartbeat(postgres.url().replace(f":{postgres.port}/", f":{nobody}/"), lease=queue.LEASE)
     with pytest.raises(databases.StoreDownError):
@@ -195,7 +195,7 @@ async def test_every_change_is_stale_until_its_own_revision_was_shown(database: 
     assert await work.stale(database, limit=10) == []
 
 
-async def test_the_stale_come_in_order_and_no_more_than_asked_for(database: databases.Database) -> None:
+async def test_stale_investigations_are_returned_in_order_up_to_the_limit(database: databases.Database) -> None:
     admitted = [await queue.admit(database) for _ in range(3)]
     assert await work.stale(database, limit=2) == admitted[:2]
 
@@ -213,7 +213,7 @@ async def behind_proxy(
 
 
 @pytest.mark.parametrize("lost", [b"INSERT INTO entries", b"analysis"], ids=["before it happens", "after it happened"])
-async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
+async def test_commit_is_written_once_even_if_a_reply_is_lost(
     database: databases.Database,
     migrated_url: str,
     postgres: launcher.Server,
@@ -265,7 +265,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
     assert "analysis" in (await queue.opened(database, second)).record.stages
 
 
-async def test_a_database_that_went_away_is_said_to_be_down_and_serves_again(
+async def test_database_is_reported_down_and_serves_again_after_an_outage(
     database: databases.Database, migrated_url: str, postgres: launcher.Server
 ) -> None:
     async with behind_proxy(postgres, migrated_url) as (far, between):
@@ -280,7 +280,7 @@ async def test_a_database_that_went_away_is_said_to_be_down_and_serves_again(
         assert await work.stale(far, limit=1) == []
 
 
-async def test_a_statement_that_can_never_work_is_not_taken_for_an_outage(database: databases.Database) -> None:
+async def test_statement_that_can_never_succeed_is_not_reported_as_an_outage(database: databases.Database) -> None:
     with pytest.raises(sqlalchemy.exc.ProgrammingError):
         await queue.rows(database, "SELECT nothing FROM nowhere")
     with pytest.raises(sqlalchemy.exc.IntegrityError) as refused:
@@ -340,7 +340,7 @@ async def own(database_url: str) -> AsyncIterator[databases.Database]:
     await database.close()
 
 
-async def test_what_each_commit_changes_is_in_no_index(own: databases.Database) -> None:
+async def test_columns_that_each_commit_changes_are_in_no_index(own: databases.Database) -> None:
     """A row that moves to another page, or whose indexed columns change, costs an entry in every index."""
     database = own
     await queue.admit(database)
