@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -156,12 +155,11 @@ async def test_hanging_database_is_reported_before_the_probe_times_out(
             between.blackhole()
             with monkeypatch.context() as patched:
                 patched.setattr(app, "STATEMENT_SECONDS", 0.3)
-                asked = time.monotonic()
-                async with api.get(path) as response:
+                async with asyncio.timeout(20), api.get(path) as response:  # a statement of a worker has 30 s
                     assert response.status == 503
                     problem = await response.json(content_type=None)
                     assert problem["detail"].startswith("the database cannot be reached")
-                assert time.monotonic() - asked < 20, "of 30"
+
             between.heal()
             async with api.get(path) as response:
                 assert response.status == 404

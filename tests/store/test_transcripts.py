@@ -356,7 +356,7 @@ async def head(database: databases.Database, identity: UUID) -> summaries.Detail
     return found
 
 
-async def test_storing_eight_mebibytes_beside_a_result_delays_a_commit_little(
+async def test_full_result_of_eight_mebibytes_is_not_in_the_log(
     database: databases.Database,
 ) -> None:
     """And nobody who loads the log reads it."""
@@ -370,10 +370,7 @@ async def test_storing_eight_mebibytes_beside_a_result_delays_a_commit_little(
     claim = await queue.claimed(database)
     journal = await queue.opened(database, claim)
     await journal.commit(stories.stage_started(), stories.started(), asked)
-    began = time.monotonic()
     await journal.commit(stories.ran(asked, 0, text=whole[: 64 * 1024], whole=whole))
-    seconds = time.monotonic() - began
-    assert seconds < 30, "some 0.3 s on an idle core"
     assert await transcript_pages.full_result(database, identity, "one", "0.0") == whole
     ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
     assert read < 100_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from http import HTTPStatus
 
 import pytest
@@ -41,11 +40,9 @@ def attended(cluster: Cluster) -> subscriptions.Subscription:
 
 async def test_subscription_ends_if_it_cannot_be_checked_for_long() -> None:
     cluster = Cluster()
-    began = time.monotonic()
     with pytest.raises(subscriptions.EndedError, match="the API server is away"):
         async with asyncio.timeout(60):
             await subscriptions._check(attended(cluster))
-    assert 0.3 <= time.monotonic() - began < 0.4
     assert cluster.asked > 10, "and it is asked again until then"
 
 
