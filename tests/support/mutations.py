@@ -309,7 +309,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("      enabled: true", "      custom_patterns: [{name: a, pattern: 'x*'}]", "data_masking.custom_patterns.0: pattern: it matches the empty text"),
     ("      enabled: true", "      custom_patterns: [{name: a, pattern: x, replacement: $2}]", "data_masking.custom_patterns.0: replacement: an unknown group"),
     ("      enabled: true", "      custom_patterns: [{name: email, pattern: x}]", "data_masking.custom_patterns.0: name: one of the built-in patterns has it"),
-    ("      enabled: true", "      custom_patterns: [{name: a, pattern: x}, {name: a, pattern: y}]", "data_masking: custom_patterns.1.name: the name of another one"),
+    ("      enabled: true", "      custom_patterns: [{name: a, pattern: x}, {name: a, pattern: y}]", "data_masking: custom_patterns.1.name: another pattern has this name"),
     ("http://{{.LOGS}}:8080/mcp", "http://{{.LOG}}:8080/mcp", "mcp_servers.logs-server.transport.url: the variable LOG is not set"),
     ("http://{{.LOGS}}:8080/mcp", "{{.LOGS}}:8080/mcp", "mcp_servers.logs-server.transport.url: not a URL"),
     ("    mcp_servers: [kubernetes-server, logs-server]", "    mcp_servers: [kubernetes-server, logs]", "agents.KubernetesAgent.mcp_servers.1: unknown MCP server. Available: kubernetes-server, logs-server"),

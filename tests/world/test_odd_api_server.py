@@ -60,7 +60,7 @@ async def test_an_answer_of_another_shape_is_one_of_an_api_server_that_is_away(
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         cluster = await connected(tmp_path, listening.sockets[0].getsockname()[1])
-        with pytest.raises(client.ClusterDownError, match="is not what an API server says"):
+        with pytest.raises(client.ClusterDownError, match="is not that of an API server"):
             await discovery.unserved_kinds(cluster)
         await cluster.close()
     assert not left

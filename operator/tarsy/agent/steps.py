@@ -92,7 +92,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             return GiveUp(text)
         case [messages.Failure(kind="timeout", text=text), messages.Failure(kind="timeout")]:
             return GiveUp(f"two timeouts in a row: {text}")
-        case [*_, messages.Failure(kind="rejected", text=text)] if _rejected(own[-REJECTED_IN_A_ROW:]):
+        case [*_, messages.Failure(kind="rejected", text=text)] if _are_rejected(own[-REJECTED_IN_A_ROW:]):
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
     match turns[-1:]:
         case [messages.Message() as answer] if answer.calls:
@@ -255,6 +255,6 @@ def _problem(answer: messages.Message | messages.Failure, rules: Rules) -> str:
     return rules.problem(answer) if isinstance(answer, messages.Message) and not answer.calls else ""
 
 
-def _rejected(last: list[messages.Message | messages.Failure]) -> bool:
+def _are_rejected(last: list[messages.Message | messages.Failure]) -> bool:
     rejections = [failure for failure in last if isinstance(failure, messages.Failure) and failure.kind == "rejected"]
     return len(rejections) == REJECTED_IN_A_ROW

@@ -15,10 +15,10 @@ KINDS = (chains.PLURAL, investigations.PLURAL)
 
 
 async def unserved_kinds(cluster: client.Cluster) -> list[str]:
-    """Return which of KINDS the API server does not serve: both, if their CRDs are not installed.
+    """Return the members of KINDS that the API server does not serve: both, if their CRDs are not installed.
 
-    Both of its lists must have a kind: an API server that starts learns of groups and of kinds one after the other.
-    Each of the two requests has PING_SECONDS.
+    Both lists of the API server must have a kind: while it starts, groups and kinds appear at different times. Each of
+    the two requests has PING_SECONDS.
     """
     async with calls.errors():
         groups = await calls.request(cluster, "GET", "/apis", seconds=PING_SECONDS)
@@ -37,7 +37,7 @@ def _answer_to(request: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, IndexError) as error:
-        raise client.ClusterDownError(f"the answer to {request} is not what an API server says") from error
+        raise client.ClusterDownError(f"the answer to {request} is not that of an API server") from error
 
 
 async def ping(cluster: client.Cluster, *, namespace: str) -> None:

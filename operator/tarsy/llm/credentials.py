@@ -81,14 +81,14 @@ def service_account(path: Path) -> dict[str, Any]:
     if missing := [field for field in _ACCOUNT_FIELDS if not isinstance(account.get(field), str)]:
         raise provider.UnusableError(f"credentials_file: it has no {missing[0]}")
     if not is_url(account["token_uri"]):
-        raise provider.UnusableError("credentials_file: its token_uri is no http or https URL")
+        raise provider.UnusableError("credentials_file: its token_uri is not an http or https URL")
     from cryptography import exceptions
     from google.auth import crypt  # imported only for such files: it takes a tenth of a second
 
     try:
         crypt.RSASigner.from_string(account["private_key"])  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, exceptions.InternalError) as error:
-        raise provider.UnusableError("credentials_file: its private_key is no RSA key in PEM") from error
+        raise provider.UnusableError("credentials_file: its private_key is not an RSA key in PEM") from error
     return account
 
 

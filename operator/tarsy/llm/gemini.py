@@ -123,7 +123,7 @@ class GeminiModel:
             text = f"{text}; {self._model_remedy}"
         elif _OVERFLOW.search(message):
             return provider.ContextOverflowError(
-                f"{text}; set context_tokens of llm_providers.{self._name} to what it takes"
+                f"{text}; set context_tokens of llm_providers.{self._name} to its limit"
             )
         return provider.FatalError(text, code=code)
 

@@ -137,7 +137,7 @@ class Answer:
         if self.finish is not None and self.finish.lower() in _REFUSED:
             raise provider.RejectedError(f"the model stopped with {self.finish}", code=self.finish)
         if self.finish == "tool_calls" and not self.calls:
-            raise provider.RejectedError("the model stopped to call tools, and called none")
+            raise provider.RejectedError("the model announced tool calls, and made none")
         return self.finish is not None
 
     @property

@@ -58,7 +58,7 @@ def translated(error: Exception, *, name: str, secret: str = "", word: str = "")
     word = (word or own_word)[: http.ERROR_TEXT_MAX]
     too_large = isinstance(error, exceptions.ContextOverflowError)
     if too_large or ((status is None or 400 <= status < 500) and status != 429 and _OVERFLOW.search(text + word)):
-        return provider.ContextOverflowError(f"{text}; set context_tokens of llm_providers.{name} to what it takes")
+        return provider.ContextOverflowError(f"{text}; set context_tokens of llm_providers.{name} to its limit")
     if status is None:
         return _without_status(error, causes, text, word, name)
     if status in http.RETRYABLE or status >= 500:

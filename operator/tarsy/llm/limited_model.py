@@ -270,7 +270,7 @@ class LimitedModel:
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")
         if not messages.is_plain_json(answer.finish.state):  # it could be neither stored nor sent back
-            raise provider.RejectedError("the answer holds what JSON cannot, or is nested too deep")
+            raise provider.RejectedError("the answer cannot be stored as JSON, or is nested too deep")
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:

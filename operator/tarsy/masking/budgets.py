@@ -39,13 +39,13 @@ class Budget:
         self._reserve -= self._left
         self._check()
 
-    def metered(self, items: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
-        """Yield `items`, using `cost` steps for each; raises a BudgetExceededError once none are left."""
-        for item in items:
+    def metered(self, matches: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
+        """Yield `matches`, using `cost` steps for each; raises BudgetExceededError once none are left."""
+        for match in matches:
             self._left -= cost
             if self._left < self._next_check:
                 self._check()
-            yield item
+            yield match
 
     def spend(self, cost: int) -> None:
         """Use `cost` steps; raises a BudgetExceededError if too few are left."""

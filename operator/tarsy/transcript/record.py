@@ -169,10 +169,7 @@ class Run:
         return sum(execution.retries for scope in scopes for execution in scope.executions.values())
 
 
-def _first_run() -> nesting.Nesting:
-    levels = nesting.Nesting()
-    levels.begin(nesting.run(entries.INVESTIGATION))
-    return levels
+_FIRST_RUN = nesting.run(entries.INVESTIGATION)
 
 
 @dataclass(kw_only=True)
@@ -185,7 +182,9 @@ class Record:
     """All of them, by their ids."""
     mcp: investigations.MCP | None = None
     """The alert's selection of tools."""
-    order: nesting.Nesting = field(default_factory=_first_run, compare=False, repr=False)
+    order: nesting.Nesting = field(
+        default_factory=lambda: nesting.Nesting(begun={_FIRST_RUN}, open={_FIRST_RUN: 0}), compare=False, repr=False
+    )
     """The levels that have begun and ended: the order that entries have to keep."""
 
     @property

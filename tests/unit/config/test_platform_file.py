@@ -443,7 +443,7 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ("headers: {'X Key': v}", "headers: one of the names is no header's, such as X-Api-Key"),
+        ("headers: {'X Key': v}", "headers: one of the names is not a header name such as X-Api-Key"),
         ("headers: {mcp-session-id: v}", "headers: mcp-session-id cannot be set: the protocol decides it"),
         ("headers: {Host: v}", "headers: Host cannot be set: the protocol decides it"),
         ("headers: {X-A: v, x-a: w}", "headers: x-a appears twice"),

@@ -124,7 +124,7 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
 async def test_an_answer_whose_state_cannot_be_kept_is_rejected(state: object) -> None:
     error = await failure(Provider((provider.Text("hm"), provider.Finish([state]))))
     assert error.failure.kind == "rejected"
-    assert "what JSON cannot" in error.failure.text
+    assert "cannot be stored as JSON" in error.failure.text
 
 
 async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:

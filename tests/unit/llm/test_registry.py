@@ -271,13 +271,13 @@ BROKEN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDK2VxBAYEBGFiY2Q=\n-----END PR
         ({"private_key": 5}, "credentials_file: it has no private_key"),
         (
             {"private_key": "-----BEGIN PRIVATE KEY-----\nsecret"},
-            "credentials_file: its private_key is no RSA key in PEM",
+            "credentials_file: its private_key is not an RSA key in PEM",
         ),
-        ({"private_key": "secret"}, "credentials_file: its private_key is no RSA key in PEM"),
-        ({"private_key": UNKNOWN}, "credentials_file: its private_key is no RSA key in PEM"),
-        ({"private_key": BROKEN}, "credentials_file: its private_key is no RSA key in PEM"),
+        ({"private_key": "secret"}, "credentials_file: its private_key is not an RSA key in PEM"),
+        ({"private_key": UNKNOWN}, "credentials_file: its private_key is not an RSA key in PEM"),
+        ({"private_key": BROKEN}, "credentials_file: its private_key is not an RSA key in PEM"),
         ({"token_uri": None}, "credentials_file: it has no token_uri"),
-        ({"token_uri": "file:///secret"}, "credentials_file: its token_uri is no http or https URL"),
+        ({"token_uri": "file:///secret"}, "credentials_file: its token_uri is not an http or https URL"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -82,7 +82,7 @@ def from_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None)
     """Return the platform file in these bytes (see `platform_file`). Raises FileError with all problems."""
     first, *more = files.parse_bytes(read, file=file)
     if more:
-        raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
+        raise files.FileError([more[0].problem((), "a second document: the platform file must be a single one")])
     return loaded(first, environment=environment)
 
 

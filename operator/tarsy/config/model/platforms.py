@@ -47,7 +47,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     names: set[str] = set()
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
-            raise ValueError("one of the names is no header's, such as X-Api-Key")
+            raise ValueError("one of the names is not a header name such as X-Api-Key")
         if _OUR_HEADERS.fullmatch(name):
             raise ValueError(f"{name} cannot be set: the protocol decides it")
         if name.lower() in names:
@@ -172,7 +172,7 @@ class DataMasking(Part):
         names = [pattern.name for pattern in self.custom_patterns]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise ValueError(f"custom_patterns.{index}.name: the name of another one, too")
+                raise ValueError(f"custom_patterns.{index}.name: another pattern has this name")
         return self
 
 

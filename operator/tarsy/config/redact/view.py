@@ -246,8 +246,8 @@ def _variable(value: str) -> str:
 
 
 def _file(value: str) -> str:
-    named = _PATH.fullmatch(value) and not any(map(_may_be_key, value.split("/")))
-    return value if named and _text(value) == value else MASKED
+    is_plain_path = _PATH.fullmatch(value) and not any(map(_may_be_key, value.split("/")))
+    return value if is_plain_path and _text(value) == value else MASKED
 
 
 def _may_be_key(part: str) -> bool:

@@ -9,11 +9,6 @@ from tarsy.transcript import entries, nesting, record, timeline_events
 from tarsy.transcript.kinds import kind
 
 
-def _begin(levels: nesting.Nesting, entry: entries.ExecutionStarted) -> None:
-    within = nesting.stage(entry.run, entry.stage) if entry.stage else nesting.run(entry.run)
-    levels.begin(nesting.execution(entry.execution), within=within)
-
-
 def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
     execution = record.begun(entry)
     so_far.executions[entry.execution] = execution
@@ -52,7 +47,10 @@ def _end_event(entry: entries.ExecutionEnded, context: timeline_events.Context) 
 
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.ExecutionStarted: kind.Kind(
-        order=_begin,
+        order=lambda levels, entry: levels.begin(
+            nesting.execution(entry.execution),
+            within=nesting.stage(entry.run, entry.stage) if entry.stage else nesting.run(entry.run),
+        ),
         effect=_add,
         messages=lambda entry: entry.messages,
         model_calls=None,

@@ -18,7 +18,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
 
 
 def _names(has_part: Callable[[kind.Kind[Any]], bool]) -> tuple[str, ...]:
-    return tuple(shape.__name__ for shape, listed in KINDS.items() if has_part(listed))
+    return tuple(shape.__name__ for shape, its_kind in KINDS.items() if has_part(its_kind))
 
 
 WITH_MESSAGES = _names(lambda listed: listed.messages is not kind.nothing)

@@ -37,11 +37,6 @@ def _add_end(so_far: record.Record, entry: entries.RunEnded) -> None:
     so_far.runs[entry.run].ended = entry
 
 
-def _selection_event(entry: entries.ToolsSelected, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
-    metadata = entry.mcp.model_dump(mode="json", exclude_none=True)
-    yield context.event("mcp", "mcp_selection", "completed", selection(entry.mcp), metadata)
-
-
 def selection(mcp: investigations.MCP) -> str:
     """Return the alert's tool selection in words."""
     parts = []
@@ -96,7 +91,17 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
-        timeline=kind.timeline_with(_selection_event),
+        timeline=kind.timeline_with(
+            lambda entry, context: [
+                context.event(
+                    "mcp",
+                    "mcp_selection",
+                    "completed",
+                    selection(entry.mcp),
+                    entry.mcp.model_dump(mode="json", exclude_none=True),
+                )
+            ]
+        ),
     ),
     entries.RunbookRead: kind.Kind(
         order=_read_once,
