@@ -216,3 +216,23 @@ async def test_twenty_stages_are_shown_in_list_and_page(page: playwright.Page, w
     await page.goto("/")
     await playwright.expect(page.locator("#cards .stage")).to_have_count(20)
     await browsers.look(page, "list-twenty-stages")
+
+
+async def test_folded_stage_and_focus_stay_as_they_are_when_parts_change(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    log = collection()
+    await commit(writing, log[:3])
+    await page.goto(f"/investigations/{identity}")
+    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
+    fold = page.get_by_text("Agents and their output").first
+    link = page.get_by_role("link", name="Link to stage data-collection")
+
+    await fold.click()
+    await link.focus()
+    await commit(writing, log[3:])
+
+    await playwright.expect(page.locator("#stage-data-collection-head")).to_contain_text("3 of 3 agents")
+    await playwright.expect(link).to_be_focused()
+    await playwright.expect(page.locator("#agents-data-collection")).to_be_hidden()
+    await page.evaluate("location.hash = 'event-agent2.1.text'")
+    await playwright.expect(page.locator("li[id='event-agent2.1.text']")).to_be_in_viewport()
