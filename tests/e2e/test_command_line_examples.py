@@ -128,6 +128,9 @@ async def test_kubectl_completes_names_from_the_cluster(
     completed = await shell(run, "kubectl __complete tarsy get web", folder=tmp_path)
     assert completed.out.splitlines() == ["web-crash", ":4"], completed
     assert "watch" in (await shell(run, "kubectl __complete tarsy wat", folder=tmp_path)).out
+    namespaces = await shell(run, f"kubectl_complete-tarsy list -n {operator.namespace[:8]}", folder=tmp_path)
+    assert operator.namespace in namespaces.out.splitlines()
+    assert (await shell(run, "kubectl_complete-tarsy list --context l", folder=tmp_path)).out == "local\n:4\n"
     chains = await shell(run, "kubectl_complete-tarsy chain get ''", folder=tmp_path)
     assert chains.out.splitlines() == ["kubernetes", ":4"]
     through = await shell(run, "kubectl tarsy get web-crash -o name", folder=tmp_path)

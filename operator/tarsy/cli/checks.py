@@ -205,10 +205,11 @@ def _system(session: sessions.Session) -> Iterator[Check]:
         return
     for provider in providers:
         problem = next((each["problem"] for each in provider["processes"] if each["problem"]), "")
+        unused = "nothing uses it; " if problem and not provider["named"] else ""
         yield Check(
             f"provider {provider['name']}",
-            passed=not problem,
-            message=problem or f"{provider['model']} is {provider['state']}",
+            passed=not problem or not provider["named"],
+            message=f"{unused}{problem}" if problem else f"{provider['model']} is {provider['state']}",
             remedy=f"correct llm_providers.{provider['name']} of the platform file, or its key",
         )
     for server in servers:

@@ -52,7 +52,7 @@ def show(
 ) -> int:
     """Show an investigation until it has ended, and return the exit code for its end."""
     on_terminal = form is None and terminal.is_terminal()
-    shown: Callable[[changes.View | None], None] = _Screen().show if on_terminal else _Lines(form).show
+    shown: Callable[[changes.View | None], None] = _Screen(session).show if on_terminal else _Lines(form).show
     view = None
     for view in changes.Follower(session, timeout=timeout).views(name, uid, may_be_absent=True):
         shown(view)
@@ -65,7 +65,9 @@ def show(
 class _Screen:
     """The tree, drawn over itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: sessions.Session) -> None:
+        self._session = session
+        self._notes = session.notes
         self._height = 0
         self._view: changes.View | None = None
 
@@ -78,6 +80,9 @@ class _Screen:
         lines = tree.lines(self._view)
         if len(lines) >= height > 1:
             lines = [*lines[:1], *lines[len(lines) - height + 2 :]]
+        if self._notes != self._session.notes:
+            self._notes = self._session.notes
+            self._height = 0  # a note stands below the tree: the next one is drawn below the note
         back = f"\x1b[{self._height}A" if self._height else ""
         sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_fitted(line, columns)}\n" for line in lines))
         sys.stdout.flush()

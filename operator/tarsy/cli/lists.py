@@ -37,6 +37,7 @@ PAGE_MAX = 100
 COLUMNS = ("NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE")
 WIDE = ("SEVERITY", "STAGE", "DURATION", "TOKENS", "COST", "UID")
 SUMMARY_MAX = 60
+"""Columns of a summary; twice as many with `-o wide`."""
 
 
 @click.command(
@@ -224,7 +225,7 @@ def _row(view: dict[str, Any], form: str | None, *, all_namespaces: bool) -> lis
         view["phase"],
         views.grounded(view),
         view["progress"],
-        summary if form == "wide" else terminal.cut(summary, SUMMARY_MAX),
+        terminal.cut(summary, SUMMARY_MAX * (2 if form == "wide" else 1)),
         views.age(view),
     ]
     if form == "wide":

@@ -68,6 +68,18 @@ class Lazy(click.Group):
             gc.enable()
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the message for a wrong name has the nearest ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = ", ".join(difflib.get_close_matches(args[0], COMMANDS, n=3))
+            raise click.UsageError(f"{error.message} The nearest: {near}." if near else error.message, ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; one that needs the operator's packages names the extra that has them."""
         try:

@@ -100,9 +100,9 @@ def description(view: dict[str, Any]) -> Iterator[str]:
             [(stage["name"], stage["phase"], times.written(stage["seconds"]), stage["message"]) for stage in stages],
             header=("STAGE", "STATUS", "DURATION", "MESSAGE"),
         )
-    for gap in view["gaps"]:
-        yield ""
-        yield f"Not looked at: {terminal.clean_line(gap['tool'])}: {terminal.clean_line(gap['reason'])}"
+    for number, gap in enumerate(view["gaps"]):
+        yield from [""] * (number == 0)
+        yield f"Not looked at: {terminal.clean_line(views.gap(gap))}"
     for title, text in (("Summary", view["summary"]), ("Final analysis", view["final_analysis"])):
         if text:
             yield f"\n{title}:\n{terminal.clean(text)}"

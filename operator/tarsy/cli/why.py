@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tarsy.cli.client import failures, kubectl, remote, sessions, terminal
+from tarsy.cli.client import failures, kubectl, remote, sessions, terminal, views
 
 GOOD = ("Completed", "Pending", "Running", "Skipped")
 
@@ -137,7 +137,7 @@ def _grounds(session: sessions.Session, view: dict[str, Any]) -> Iterator[str]:
         word = "Not grounded" if view["grounded"] is False else "Grounded, with gaps"
         yield from _labelled(word, view.get("grounds") or "the agents looked at nothing")
     for gap in view["gaps"]:
-        yield from _labelled(f"Not looked at: {gap['tool']}", gap["reason"], depth=2)
+        yield from _labelled("Not looked at", views.gap(gap), depth=2)
     if not view["gaps"] and view.get("grounds") != "ServersAway":
         return
     try:

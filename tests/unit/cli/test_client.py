@@ -157,6 +157,13 @@ def test_kubectl_completes_commands_options_and_values(capsys: pytest.CaptureFix
     assert completed("completion", "z") == ["zsh", ":4"]
 
 
+def test_a_wrong_command_gets_the_nearest_ones() -> None:
+    result = testing.CliRunner().invoke(main.main, ["wach"])
+
+    assert result.exit_code == 2
+    assert "No such command 'wach'. The nearest: watch" in result.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_completes_tarsy(shell: str) -> None:
     result = testing.CliRunner().invoke(main.main, ["completion", shell])

@@ -50,6 +50,8 @@ class Session:
     service_namespace: str = "tarsy"
     token_file: TextIO | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    notes: int = 0
+    """The number of notes so far."""
     _noted: set[str] = field(default_factory=set)
     _without_token: str = ""
     """The reason why requests have no token."""
@@ -133,6 +135,7 @@ class Session:
         """Print a line for people on stderr; one with `once` a single time."""
         if once not in self._noted:
             click.echo(terminal.clean(text), err=True)
+            self.notes += 1
         if once:
             self._noted.add(once)
 
@@ -245,12 +248,39 @@ def of_object(document: dict[str, Any]) -> Reference:
     return Reference(uid=metadata["uid"], name=metadata["name"], namespace=metadata["namespace"], object=document)
 
 
+def _namespaces_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    return _kubectl_names(ctx, incomplete, "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}")
+
+
+def _contexts_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    return _kubectl_names(ctx, incomplete, "config", "get-contexts", "-o", "name")
+
+
+def _kubectl_names(ctx: click.Context, incomplete: str, *arguments: str) -> list[str]:
+    """Return the words of kubectl's output that begin so; none if it fails."""
+    cluster = kubectl.Kubectl(kubeconfig=ctx.params.get("kubeconfig"), context=ctx.params.get("context"))
+    try:
+        return [name for name in cluster.run(*arguments).split() if name.startswith(incomplete)]
+    except failures.Failure:
+        return []
+
+
 _COMMON = (
     click.option(
-        "--namespace", "-n", "namespace_option", metavar="NAMESPACE", help="The namespace; else the kubeconfig's."
+        "--namespace",
+        "-n",
+        "namespace_option",
+        metavar="NAMESPACE",
+        shell_complete=_namespaces_begin,
+        help="The namespace; else the kubeconfig's.",
     ),
     click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else that of KUBECONFIG, else ~/.kube/config."),
-    click.option("--context", metavar="NAME", help="The kubeconfig's context; else its current one."),
+    click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=_contexts_begin,
+        help="The kubeconfig's context; else its current one.",
+    ),
     click.option(
         "--as", "user", metavar="USER", help="The user to impersonate in the cluster; the API is not asked then."
     ),

@@ -90,6 +90,11 @@ def grounded(view: dict[str, Any]) -> str:
     return {True: "True", False: "False"}.get(view["grounded"], "")
 
 
+def gap(gap: dict[str, Any]) -> str:
+    """Return what could not be looked at, and the reason."""
+    return str(gap["reason"] if gap["tool"] in ("", "-") else f"{gap['tool']}: {gap['reason']}")
+
+
 def age(view: dict[str, Any]) -> str:
     """Return the time since the admission."""
     return times.written(times.since(view["admitted_at"]))
