@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue, stories
+from tarsy.api.investigations import traces
 from tarsy.config.check import chain_index
 from tarsy.ingest import decision, manifest
 from tarsy.masking import known_secrets
@@ -357,3 +358,24 @@ async def test_original_is_read_as_it_ran(database: databases.Database) -> None:
     log = await log_entries.load(database, again)
     assert [type(row.entry).__name__ for row in log[:2]] == ["ToolsSelected", "StageStarted"]
     assert [row.seq for row in log] == list(range(1, len(log) + 1))
+
+
+async def test_trace_has_the_calls_of_the_retry_alone_under_their_numbers_in_the_log(
+    database: databases.Database,
+) -> None:
+    first = await ended(database)
+    again = await retry(database, first, from_stage="remedy")
+    journal = await queue.opened(database, await queue.claimed(database))
+    asked = stories.asks("k8s.pods_log", execution="new")
+    await journal.commit(stories.stage_started("remedy"), stories.started("new", stage="remedy"), asked)
+    await journal.commit(stories.ran(asked))
+
+    index = await traces.read_index(database, again)
+    assert [row.id for row in index.rows] == ["stage-remedy", "execution-new", "llm-5", "tool-3"]
+    assert (index.model_call_count, index.tool_call_count, index.total_tokens) == (1, 1, 123)
+    original = await queue.summary(database, first)
+    assert index.begins_at
+    assert original.ended_at
+    assert index.begins_at > original.ended_at
+    call = await traces.read_model_call(database, again, number=5)
+    assert call.execution == "new"

@@ -2,7 +2,7 @@
 
 It is ordered by stage and execution, not by commits; a page of it is a part of the log up to one entry, so pages that
 name the same entry belong together although the log grows. It reads `call_facts` and no bodies, except those of
-entries that an older build wrote.
+entries that an older build wrote. The copies with which a retry begins have no rows: they are in the original's trace.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ _INDEX = text(f"""
         claim > lag(claim) OVER earlier OR (execution <> '' AND claim > lag(claim) OVER of_execution)) AS is_resumed
     FROM own WINDOW earlier AS (ORDER BY seq), of_execution AS (PARTITION BY execution ORDER BY seq)
   ), of_run AS (
-    SELECT * FROM numbered WHERE run = coalesce(CAST(:run AS integer), run)
+    SELECT * FROM numbered
+    WHERE run = coalesce(CAST(:run AS integer), run)
+      AND seq > coalesce((SELECT copied_entries FROM investigations WHERE investigations.id = :id), 0)
   ), agents AS (
     SELECT executions.*, of_run.seq, of_run.at, stage_seq, ended.at AS end_at
     FROM of_run
