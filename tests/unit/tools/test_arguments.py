@@ -144,7 +144,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("schema", "text", "problem"), UNFIT.values(), ids=UNFIT)
-def test_what_cannot_be_used_is_told_with_its_place_and_what_would_be_right(
+def test_unusable_arguments_are_refused_with_place_and_expected_value(
     schema: dict[str, Any], text: str, problem: str
 ) -> None:
     assert read(text, schema, is_child=False) == problem
@@ -211,7 +211,7 @@ HARMLESS = [
 @pytest.mark.parametrize(
     "nested", ["{}", '{"labels": {"a": {}}}', '{"names": ["x", {}]}', '{"anything": [{"b": [{}]}]}']
 )
-def test_what_a_command_line_would_take_for_something_else_goes_to_no_child(nested: str, value: str) -> None:
+def test_value_with_another_meaning_in_a_command_line_goes_to_no_child(nested: str, value: str) -> None:
     text = nested.replace("{}", json.dumps(value)) if nested != "{}" else json.dumps({"container": value})
     given = json.loads(text) | {"name": "a"}
     with pytest.raises(arguments.UnfitError, match=r"begins with a dash|steps out of where it begins"):
@@ -222,12 +222,12 @@ def test_what_a_command_line_would_take_for_something_else_goes_to_no_child(nest
 
 
 @pytest.mark.parametrize("value", HARMLESS)
-def test_what_reads_as_text_goes_to_everybody(value: str) -> None:
+def test_text_arguments_go_to_every_server(value: str) -> None:
     given = {"name": value, "labels": {"a": value}, "names": [value], "anything": [{"a": value}]}
     assert arguments.resolve(json.dumps(given), LOG, is_child=True) == given
 
 
-def test_a_member_that_nobody_named_is_no_option_either() -> None:
+def test_unnamed_member_is_refused_if_it_looks_like_an_option() -> None:
     with pytest.raises(arguments.UnfitError, match=r'^labels: "--server" begins with a dash'):
         arguments.resolve('{"name": "a", "labels": {"--server": "x"}}', LOG, is_child=True)
     declared = {"properties": {"-n": {"type": "string"}}}
@@ -312,9 +312,7 @@ SCHEMAS = strategies.sampled_from([LOG, QUERY, FREE, NOTHING, {"$ref": "#"}, {"p
 
 @hypothesis.settings(max_examples=250, deadline=None)
 @hypothesis.given(text=TEXTS, schema=SCHEMAS, is_child=strategies.booleans())
-def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_error_for_it(
-    text: str, schema: dict[str, Any], is_child: bool
-) -> None:
+def test_any_text_of_a_model_is_arguments_or_an_error(text: str, schema: dict[str, Any], is_child: bool) -> None:
     given = read(text, schema, is_child=is_child)
     if isinstance(given, str):
         assert given
@@ -418,9 +416,7 @@ HOSTILE_SCHEMAS = strategies.recursive(
     root=strategies.dictionaries(strategies.sampled_from(_KEYWORDS), HOSTILE_SCHEMAS, max_size=4),
     is_child=strategies.booleans(),
 )
-def test_whatever_number_or_depth_there_is_nothing_is_raised_but_unfit(
-    text: str, a: Any, root: dict[str, Any], is_child: bool
-) -> None:
+def test_any_number_or_depth_raises_only_unfit_error(text: str, a: Any, root: dict[str, Any], is_child: bool) -> None:
     schema = root if "properties" in root else root | {"properties": {"a": a}}
     given = read(text, schema, is_child=is_child)
     if isinstance(given, str):
@@ -460,7 +456,7 @@ class Odd(dict[str, Any]):
 
 
 @pytest.mark.parametrize("error", [OverflowError, ZeroDivisionError, ValueError, RecursionError])
-def test_what_nobody_thought_of_is_told_in_plain_words(error: type[Exception]) -> None:
+def test_unexpected_error_has_a_plain_message(error: type[Exception]) -> None:
     with pytest.raises(
         arguments.UnfitError, match=r"^they hold what no tool can take; write numbers with a few digits"
     ):
@@ -479,7 +475,7 @@ JSON = strategies.recursive(
 
 
 @hypothesis.given(given=strategies.dictionaries(strategies.text(), JSON, max_size=4))
-def test_what_json_says_counts(given: dict[str, Any]) -> None:
+def test_json_values_keep_their_types(given: dict[str, Any]) -> None:
     hypothesis.assume(given.keys() != {tool_arguments.RAW})
     told = messages.storable_json(given)
     assert arguments.resolve(json.dumps(given), FREE, is_child=False) == told

@@ -19,7 +19,7 @@ async def there() -> str:
     return "there"
 
 
-async def test_who_is_away_is_waited_for_once_whoever_asks_and_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_server_is_waited_for_once_by_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "AWAY_SECONDS", 0.2)
     execution, clock = health.AwayWait(), asyncio.get_running_loop().time
     began = clock()
@@ -32,7 +32,7 @@ async def test_who_is_away_is_waited_for_once_whoever_asks_and_however_often(mon
     assert await health.AwayWait().wait("a", there) == "there"
 
 
-async def test_what_was_waited_is_taken_from_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waited_time_is_subtracted_from_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "AWAY_SECONDS", 0.3)
     execution, clock = health.AwayWait(), asyncio.get_running_loop().time
     began = clock()

@@ -38,9 +38,7 @@ def tool(name: str = "get", **said: Any) -> types.Tool:
     schema=strategies.dictionaries(TEXT, JSON, max_size=4),
     hints=strategies.none() | strategies.fixed_dictionaries({"title": MAYBE, **dict.fromkeys(HINTS, HINT)}),
 )
-def test_whatever_a_server_says_has_a_hash(
-    said: dict[str, Any], schema: dict[str, Any], hints: dict[str, Any] | None
-) -> None:
+def test_any_description_has_a_hash(said: dict[str, Any], schema: dict[str, Any], hints: dict[str, Any] | None) -> None:
     annotations = types.ToolAnnotations.model_construct(**hints) if hints else None  # text may hold lone surrogates
     offered = types.Tool.model_construct(**said, input_schema=schema, annotations=annotations)
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", pins.digest(offered))
@@ -72,13 +70,13 @@ def test_a_schema_that_nests_without_end_has_one_too() -> None:
         {"description": "It gets." + 9000 * " " + "b"},
     ],
 )
-def test_whatever_a_model_could_be_told_of_a_tool_makes_another_hash(said: dict[str, Any]) -> None:
+def test_every_change_that_a_model_can_read_changes_the_hash(said: dict[str, Any]) -> None:
     assert pins.digest(tool(**said)) != pins.digest(tool())
     long = tool(description="It gets." + 9000 * " " + "c")
     assert pins.digest(tool(**said)) != pins.digest(long), "what is cut counts as well"
 
 
-def test_the_order_of_keys_and_what_no_model_is_told_make_no_other_hash() -> None:
+def test_order_of_keys_and_hidden_fields_do_not_change_the_hash() -> None:
     one = tool(input_schema={"type": "object", "required": ["a", "b"], "properties": {"a": {}, "b": {}}})
     same = tool(input_schema={"properties": {"b": {}, "a": {}}, "required": ["a", "b"], "type": "object"})
     other = tool(input_schema={"properties": {"b": {}, "a": {}}, "required": ["b", "a"], "type": "object"})
@@ -90,7 +88,7 @@ def test_the_order_of_keys_and_what_no_model_is_told_make_no_other_hash() -> Non
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 
 
-async def test_a_tool_is_what_it_was_when_it_was_first_seen_or_it_is_stopped() -> None:
+async def test_tool_that_differs_from_its_pin_is_stopped() -> None:
     keep = pins.MemoryPins()
     held = pins.ServerPins("k8s", store=keep, configured={})
     assert await held.stopped({"get": A}) == {}
@@ -106,7 +104,7 @@ async def test_a_tool_is_what_it_was_when_it_was_first_seen_or_it_is_stopped() -
     )
 
 
-async def test_what_the_platform_file_says_counts_and_nothing_else() -> None:
+async def test_only_the_platform_file_decides_on_the_selection() -> None:
     keep = pins.MemoryPins()
     assert (await pins.ServerPins("k8s", store=keep, configured={"get": A}).stopped({"get": B})).keys() == {"get"}, (
         "though it is seen for the first time"
@@ -121,7 +119,7 @@ async def test_what_the_platform_file_says_counts_and_nothing_else() -> None:
     )
 
 
-async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
+async def test_problem_with_a_configured_pin_names_its_setting() -> None:
     held = pins.ServerPins("k8s", store=pins.MemoryPins(), configured={"get": A})
     stopped = await held.stopped({"get": B})
     assert stopped["get"].written == "mcp_servers.k8s.tool_hashes.get"
@@ -134,7 +132,7 @@ async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
     )
 
 
-async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes_behind_a_colon() -> None:
+async def test_problem_of_stopped_tools_has_short_hashes_after_a_colon() -> None:
     offer = listing.ToolList("k8s")
     offer.add([tool("get"), tool("list"), tool("no tool of ours !")])
     assert offer.hashes == {"get": pins.digest(tool("get")), "list": pins.digest(tool("list"))}
@@ -152,7 +150,7 @@ async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes
     )
 
 
-async def test_of_two_tools_of_one_name_the_first_counts() -> None:
+async def test_first_of_two_tools_with_one_name_counts() -> None:
     offer = listing.ToolList("k8s")
     offer.add([tool("get", description="Another."), tool("get")])
     assert offer.hashes == {"get": pins.digest(tool("get", description="Another."))}
@@ -162,7 +160,7 @@ NAMES = ("get", "token", "get_password", "secrets_get", "api_key", "kube.secret"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
+def test_hashes_stay_readable_with_any_tool_names(name: str) -> None:
     """By all that masks and hides: somebody has to compare them."""
     digests = [pins.digest(tool(name, description=text)) for text in ("a", "b")]
     stopped = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1])
@@ -186,7 +184,7 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     assert [known.mask(one) for one in told] == told
 
 
-def test_what_is_no_hash_is_refused_where_one_has_to_be() -> None:
+def test_invalid_hash_is_refused() -> None:
     for wrong in ("", "sha256:", "a" * 64, f"sha256:{'A' * 64}", f"sha256:{'a' * 65}", f"md5:{'a' * 32}", 5, None):
         with pytest.raises(pydantic.ValidationError):
             platforms.MCPServer.model_validate(

@@ -72,7 +72,7 @@ def notice(method: str, **params: Any) -> message.SessionMessage:
         ("message", {}, "null"),
     ],
 )
-async def test_what_is_said_of_a_call_is_a_line(
+async def test_progress_of_a_call_is_one_line(
     reports: progress.Reports, method: str, params: dict[str, Any], line: str
 ) -> None:
     said: list[str] = []
@@ -82,7 +82,7 @@ async def test_what_is_said_of_a_call_is_a_line(
     assert said == [f"{line}\n"]
 
 
-async def test_each_call_is_told_what_is_said_of_it_and_nothing_of_others(reports: progress.Reports) -> None:
+async def test_each_call_gets_only_its_own_progress(reports: progress.Reports) -> None:
     one: list[str] = []
     other: list[str] = []
     with under_way(reports, one) as first, under_way(reports, other, execution="f") as second:
@@ -94,7 +94,7 @@ async def test_each_call_is_told_what_is_said_of_it_and_nothing_of_others(report
     assert (one, other) == ([f"1 of {first}\n"], [f"1 of {second}\n"])
 
 
-async def test_a_log_message_is_shown_only_where_nobody_else_has_called_for_a_while(
+async def test_log_message_is_shown_only_if_no_other_execution_called_recently(
     reports: progress.Reports, clock: Clock
 ) -> None:
     """It names no call: it may be about what somebody else asked, in another namespace."""
@@ -158,7 +158,7 @@ async def test_a_line_that_cannot_be_masked_is_withheld(reports: progress.Report
     assert said == ["[withheld: it could not be masked]\n"]
 
 
-async def test_of_a_flood_some_lines_are_shown_at_once_then_few_and_the_last(
+async def test_flood_of_progress_shows_a_burst_then_few_lines_and_the_last(
     reports: progress.Reports, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later: list[tuple[float, Callable[[], None]]] = []
@@ -214,7 +214,7 @@ JSON = strategies.recursive(
         strategies.sampled_from(["progress", "total", "message", "level", "logger", "data", "_meta", "x"]), JSON
     ),
 )
-def test_whatever_is_said_is_a_printable_line_or_none(method: str, params: dict[str, Any]) -> None:
+def test_any_progress_is_a_printable_line_or_none(method: str, params: dict[str, Any]) -> None:
     said: list[str] = []
     reports = progress.Reports(clock=Clock())
     with under_way(reports, said) as token:

@@ -51,7 +51,7 @@ def texts(*said: str) -> list[types.ContentBlock]:
         ([], ""),
     ],
 )
-def test_what_is_no_text_is_named_with_its_type_and_size(content: list[types.ContentBlock], text: str) -> None:
+def test_content_that_is_no_text_is_named_with_type_and_size(content: list[types.ContentBlock], text: str) -> None:
     output = results.to_output(types.CallToolResult(content=content))
     assert output == ports.ToolOutput(text=text)
 
@@ -69,7 +69,7 @@ def test_what_is_no_text_is_named_with_its_type_and_size(content: list[types.Con
         (["x" * (results.COMPARED_MAX + 1)], {"items": [1]}),
     ],
 )
-def test_what_the_text_says_already_is_not_said_again(said: list[str], structured: Any) -> None:
+def test_structured_content_that_the_text_repeats_is_not_appended(said: list[str], structured: Any) -> None:
     output = results.to_output(types.CallToolResult(content=texts(*said), structured_content=structured))
     assert output.text == "\n".join(said)
 
@@ -88,7 +88,7 @@ def test_what_the_text_says_already_is_not_said_again(said: list[str], structure
         (texts("[" * 5000), {"a": 1}, "[" * 5000 + '\n{"a": 1}'),
     ],
 )
-def test_what_the_text_does_not_say_is_said_beside_it(
+def test_structured_content_that_the_text_lacks_is_appended(
     content: list[types.ContentBlock], structured: Any, text: str
 ) -> None:
     assert results.to_output(types.CallToolResult(content=content, structured_content=structured)).text == text
@@ -103,7 +103,7 @@ JSON = st.recursive(
 
 @settings(max_examples=50)
 @given(structured=st.dictionaries(st.text(max_size=5), JSON, max_size=4), indent=st.sampled_from([None, 2]))
-def test_an_object_that_is_sent_twice_as_the_protocol_wants_it_is_told_once(
+def test_object_that_is_sent_as_text_and_as_structure_appears_once(
     structured: dict[str, Any], indent: int | None
 ) -> None:
     text = json.dumps(structured, indent=indent)
@@ -160,7 +160,7 @@ async def test_large_results_are_masked_one_after_the_other_and_smaller_ones_do_
 
 
 @pytest.mark.parametrize("size", [100, 100_000, 2_000_000])
-async def test_what_is_not_masked_in_time_is_withheld_and_of_a_long_text_the_beginning_is_tried(size: int) -> None:
+async def test_text_that_is_not_masked_in_time_is_withheld_except_its_beginning(size: int) -> None:
     """A masker whose time is over at once for a long text, and who has enough for a beginning."""
     beginning = results.BEGINNING + results.MASKED_BEYOND
     mask = masker.Masker(groups=["security"]).text
@@ -184,13 +184,13 @@ async def test_what_is_not_masked_in_time_is_withheld_and_of_a_long_text_the_beg
         assert output.length is None, "it was masked whole"
 
 
-async def test_of_what_is_hostile_throughout_nothing_is_told() -> None:
+async def test_hostile_text_is_withheld_whole() -> None:
     text = "".join(f"password=cnry{number:06}aB\n" for number in range(50_000))
     output = await cleaned(text, masker.Masker(groups=["security"]).text)
     assert (output.text, output.length) == (masker.withheld(len(text)), len(text))
 
 
-async def test_no_half_of_a_secret_is_told_where_the_beginning_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cut_of_the_beginning_shows_no_part_of_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The secret stands across the end of what is masked, at every place of it, and shrinks what comes before."""
     monkeypatch.setattr(results, "BEGINNING", 200)
     monkeypatch.setattr(results, "MASKED_BEYOND", 100)
@@ -207,7 +207,7 @@ async def test_no_half_of_a_secret_is_told_where_the_beginning_ends(monkeypatch:
         assert "cnry" not in output.text, place
 
 
-async def test_what_is_longer_than_what_is_kept_is_cut_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_result_longer_than_the_limit_is_cut_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULT_MAX", 1000)
     output = await cleaned("a" * 2000, lambda text: f"{text}b")
     assert "\n[cut: 1,001 characters of a line are left out here; ask for less]\n" in output.text

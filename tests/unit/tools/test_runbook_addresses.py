@@ -70,7 +70,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_what_is_no_plain_address_of_an_allowed_host_is_not_asked(url: str) -> None:
+def test_address_that_is_not_plain_or_not_allowed_is_not_requested(url: str) -> None:
     with pytest.raises(ports.RunbookError):
         asked(url)
 
@@ -95,7 +95,7 @@ _PIECES = st.sampled_from(
 
 @given(st.one_of(st.text(), st.lists(_PIECES | st.text(max_size=3), max_size=12).map("".join)), st.booleans())
 @example("https://github.com/o/r/blob/main/../../../../a", False)
-def test_whatever_is_asked_is_asked_of_an_allowed_host_however_it_is_read(url: str, of_host: bool) -> None:
+def test_every_requested_address_has_an_allowed_host_in_all_parsers(url: str, of_host: bool) -> None:
     try:
         found = client.checked_url(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
     except ports.RunbookError:
@@ -143,7 +143,9 @@ def test_no_address_hides_in_another(address: ipaddress.IPv4Address) -> None:
 
 
 @given(st.ip_addresses())
-def test_what_the_library_calls_local_is_not_anybodys(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_addresses_that_the_library_calls_local_are_not_public(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         assert not addresses.is_public(str(address))
     if address.is_reserved or address.is_unspecified or not address.is_global:
@@ -175,7 +177,7 @@ def test_what_the_library_calls_local_is_not_anybodys(address: ipaddress.IPv4Add
         ({"token_repositories": ["https://github.com/o/r"]}, "not a repository of GitHub"),
     ],
 )
-def test_what_the_platform_file_cannot_mean_is_refused(written: dict[str, object], problem: str) -> None:
+def test_impossible_settings_are_refused(written: dict[str, object], problem: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=problem):
         settings.Runbooks.model_validate(written)
 

@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_is_told_with_its_place_and_what_would_be_right(value: Any, expected: list[str]) -> None:
+def test_refused_values_are_named_with_place_and_expected_value(value: Any, expected: list[str]) -> None:
     assert [str(fault) for fault in schemas.Schema(POD).faults(value)] == expected
 
 
@@ -158,14 +158,14 @@ WITHOUT_REFERENCES = strategies.booleans() | strategies.fixed_dictionaries({"typ
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(schema=PARTS, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
-def test_what_is_looked_at_is_judged_as_another_validator_does(schema: Any, one: Any, other: Any, value: Any) -> None:
+def test_checked_keywords_agree_with_another_validator(schema: Any, one: Any, other: Any, value: Any) -> None:
     root = whole(schema, one, other)
     assert (not schemas.Schema(root).faults(value)) == jsonschema_rs.is_valid(root, value)
 
 
 @hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(schema=PARTS, left=LEFT, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
-def test_nothing_is_refused_that_the_schema_takes(
+def test_value_that_the_schema_allows_is_not_refused(
     schema: Any, left: dict[str, Any], one: Any, other: Any, value: Any
 ) -> None:
     root = whole(schema, one, other) | left
@@ -202,7 +202,7 @@ def test_nothing_is_refused_that_the_schema_takes(
     | VALUES,
     value=VALUES,
 )
-def test_a_schema_that_is_none_says_what_can_be_understood_and_raises_nothing(schema: Any, value: Any) -> None:
+def test_invalid_schema_restricts_by_its_valid_parts_and_raises_no_error(schema: Any, value: Any) -> None:
     found = schemas.Schema(schema)
     found.faults(value)
     found.subschemas(found.below(found.of_root(), "a"))
@@ -291,7 +291,7 @@ def resident() -> int:
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_what_hostile_patterns_take_does_not_stay() -> None:
+def test_memory_of_hostile_patterns_is_freed() -> None:
     """With RE2's own bounds it is a gigabyte."""
     schema = {"patternProperties": {f"[ab]*a[ab]{{190}}c{n}": True for n in range(500)}}
     calls = [{anything(960 + n): 1} for n in range(40)]

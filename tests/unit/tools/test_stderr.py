@@ -72,7 +72,7 @@ def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
     assert len(spoken._line) == 0
 
 
-def test_of_a_flood_a_burst_is_logged_and_the_rest_is_counted(
+def test_flood_of_lines_is_logged_as_a_burst_and_a_count(
     spoken: stderr.StandardError, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):

@@ -27,12 +27,12 @@ def offered(*tools: types.Tool) -> listing.ToolList:
     ("error", "told"),
     [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
 )
-def test_an_error_without_words_is_told_all_the_same(error: Exception, told: str) -> None:
+def test_error_without_a_message_is_reported(error: Exception, told: str) -> None:
     assert wire.error_text(error) == told
 
 
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
-def test_a_tool_is_taken_with_all_that_it_says(name: str) -> None:
+def test_tool_is_listed_with_all_its_fields(name: str) -> None:
     hints = types.ToolAnnotations(read_only_hint=True)
     offer = offered(tool(name, description="It gets.", annotations=hints))
     assert (offer.problem, offer.left_out) == ("", [])
@@ -48,7 +48,7 @@ def test_a_title_stands_for_a_missing_description() -> None:
 @pytest.mark.parametrize(
     "name", ["", "x" * 60, "x" * 300, "get pods", "get/pods", "gét", "get\n", "a\x00b", "\u202eget"]
 )
-def test_a_name_that_a_provider_would_refuse_is_left_out_and_told(name: str) -> None:
+def test_tool_whose_name_a_provider_would_refuse_is_left_out_and_reported(name: str) -> None:
     offer = offered(tool("get"), tool(name), tool("list"))
     assert [found.name for found in offer.tools] == ["get", "list"]
     assert offer.problem == "has 1 tool that is left out, because of its name"
@@ -89,7 +89,7 @@ def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(de
     assert [found.input_schema for found in offered(odd, tool("list")).tools] == [{"type": "object"}, NAMED]
 
 
-def test_nothing_else_of_a_tool_is_kept() -> None:
+def test_other_fields_of_a_tool_are_dropped() -> None:
     """Icons, metadata and the schema of its results may be as large as a message."""
     large = {"x": "y" * 10**6}
     [found] = offered(tool("get", outputSchema={"type": "object", **large}, _meta=large)).tools

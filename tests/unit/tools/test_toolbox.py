@@ -180,7 +180,7 @@ def test_a_tool_may_be_repeated_only_if_it_says_so(box: toolbox.PoolToolbox) -> 
     )
 
 
-def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
+def test_unreachable_servers_are_reported(box: toolbox.PoolToolbox) -> None:
     assert box.problems == ("MCP server 'prometheus' is not connected yet",)
     assert box.away == ("prometheus",)
 
@@ -203,7 +203,7 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
     ],
     ids=["answer", "pairs", "error", "refusal", "timeout", "away", "long"],
 )
-async def test_a_call_is_answered_whatever_comes_of_it(
+async def test_every_call_gets_an_answer(
     box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
 ) -> None:
     output = await box.call(asked, SCOPE)
@@ -237,7 +237,7 @@ async def test_arguments_that_do_not_fit_are_an_error_for_the_model_and_nothing_
     assert output.text.startswith(f"The arguments of 'k8s.get' cannot be used: {problem}")
 
 
-async def test_a_server_elsewhere_takes_what_its_schema_takes(box: toolbox.PoolToolbox, k8s: Connected) -> None:
+async def test_remote_server_gets_any_value_that_its_schema_allows(box: toolbox.PoolToolbox, k8s: Connected) -> None:
     k8s.is_child = False
     output = await box.call(call("k8s.get", '{"name": "--server=x"}'), SCOPE)
     assert output.text == "get {'name': '--server=x'}"
@@ -249,12 +249,12 @@ async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(
     assert output.text == "get {'name': '\U0001f4a5 \ufffd', '\ufffd': 1}"
 
 
-async def test_an_answer_is_taken_whatever_the_tools_schema_of_it_says(box: toolbox.PoolToolbox) -> None:
+async def test_answer_is_accepted_even_if_it_violates_the_tools_output_schema(box: toolbox.PoolToolbox) -> None:
     output = await box.call(call("k8s.typed.get"), SCOPE)
     assert (output.text, output.failed) == ("typed.get {'name': 'web-0'}", False)
 
 
-async def test_what_is_no_text_is_named_and_structure_and_names_are_masked_like_text(box: toolbox.PoolToolbox) -> None:
+async def test_other_content_is_named_and_structure_is_masked_like_text(box: toolbox.PoolToolbox) -> None:
     """Through the real SDK, which takes the answer apart."""
     output = await box.call(call("k8s.get", '{"name": "mixed"}'), SCOPE)
     assert output == ports.ToolOutput(
@@ -275,7 +275,7 @@ async def test_a_description_is_shown_as_text_that_the_store_can_hold(k8s: Conne
     assert box.specs[0].description == "a\ufffdb\ufffd"
 
 
-async def test_tools_that_are_left_out_are_told_and_the_others_can_be_called(
+async def test_left_out_tools_are_reported_and_the_others_can_be_called(
     k8s: Connected, box: toolbox.PoolToolbox
 ) -> None:
     k8s.tools_problem = "offers too many tools"
@@ -283,9 +283,7 @@ async def test_tools_that_are_left_out_are_told_and_the_others_can_be_called(
     assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
-async def test_to_open_and_close_it_leaves_the_shared_connections_alone(
-    k8s: Connected, box: toolbox.PoolToolbox
-) -> None:
+async def test_opening_and_closing_a_toolbox_keeps_shared_connections(k8s: Connected, box: toolbox.PoolToolbox) -> None:
     async with box as opened:
         assert opened is box
     assert not (await box.call(call("k8s.get"), SCOPE)).failed
