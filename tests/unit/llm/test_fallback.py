@@ -200,7 +200,7 @@ KEPT: dict[str, tuple[Sequence[Said], str]] = {
 
 
 @pytest.mark.parametrize(("script", "error"), KEPT.values(), ids=KEPT)
-async def test_what_is_no_providers_fault_leaves_none(
+async def test_error_that_is_not_the_providers_causes_no_fallback(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, script: Sequence[Said], error: str
 ) -> None:
     providers = Providers({"first": script})
@@ -210,7 +210,7 @@ async def test_what_is_no_providers_fault_leaves_none(
 
 
 @pytest.mark.parametrize("script", [[MALFORMED, MALFORMED], [asks("k8s.delete"), MALFORMED, says("")]])
-async def test_what_another_try_mends_leaves_none(
+async def test_error_that_a_retry_resolves_causes_no_fallback(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, script: Sequence[Said]
 ) -> None:
     providers = Providers({"first": script})
@@ -238,7 +238,7 @@ COUNTS: dict[str, tuple[Sequence[Said], Sequence[Said]]] = {
 
 
 @pytest.mark.parametrize(("first", "second"), COUNTS.values(), ids=COUNTS)
-async def test_what_one_failed_at_is_not_held_against_the_next(
+async def test_failures_of_one_provider_do_not_count_for_the_next(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox, first: Sequence[Said], second: Sequence[Said]
 ) -> None:
     journal = begun(snapshot, toolbox, fallbacks=["second"])
@@ -280,7 +280,7 @@ def hashable(request: ports.Request) -> ports.Request:
     return replace(request, messages=tuple(replace(m, provider_state=None) for m in request.messages), tools=())
 
 
-async def test_what_the_first_was_told_beside_is_told_the_next_and_said_once(
+async def test_notes_for_the_first_provider_are_repeated_for_the_next_and_reported_once(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     journal = begun(snapshot, toolbox)
@@ -296,7 +296,7 @@ async def test_what_the_first_was_told_beside_is_told_the_next_and_said_once(
 
 
 @pytest.mark.parametrize("strategy", ["react", "react-stage"])
-async def test_who_gives_what_cannot_be_read_three_times_is_left_too(
+async def test_provider_with_three_unreadable_answers_is_left(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> None:
     journal = begun(snapshot, toolbox, strategy=strategy, tools=False)
@@ -322,7 +322,7 @@ async def test_a_fallback_takes_no_turn(journal: memory.MemoryJournal, toolbox: 
     assert turns == [("Unanswered", 0), ("FellBack", 1), ("FellBack", 1), ("Answered", 1)]
 
 
-async def test_repeats_are_asked_for_where_the_loop_was_told_to(
+async def test_repeated_requests_follow_the_loops_instruction(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     granted = iter([True, False])
@@ -411,7 +411,7 @@ OUTCOMES = [DEAD, OVERFLOW, SLOW, MALFORMED, USED_UP, EMPTY, asks(), asks("k8s.r
     fallbacks=st.sampled_from([(), ("second",), ("second", "third"), ("third",)]),
     tools=st.booleans(),
 )
-def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_says(
+def test_providers_are_asked_in_order_and_the_call_ends_with_any_answers(
     scripts: tuple[list[Said | object], ...], fallbacks: tuple[str, ...], tools: bool
 ) -> None:
     """Processes that die meanwhile change nothing: who takes over asks the same provider the same."""
@@ -477,7 +477,7 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
 CHAIN = chains.Spec(alert_types=["A"], stages=[chains.Stage(name="data-collection", agent="KubernetesAgent")])
 
 
-async def test_what_cannot_be_used_is_no_fallback(
+async def test_unusable_provider_is_no_fallback(
     snapshot: record.Snapshot, platform: platforms.Platform, toolbox: memory.DictToolbox
 ) -> None:
     known = platform.model_copy(
@@ -499,7 +499,7 @@ async def test_what_cannot_be_used_is_no_fallback(
     assert {tuple(fallback.provider for fallback in agent.fallbacks) for agent in started if agent} == {("third",)}
 
 
-def test_what_a_request_counted_that_had_tools_of_its_providers_own_measures_none(snapshot: record.Snapshot) -> None:
+def test_request_with_native_tools_is_not_used_to_calibrate_estimates(snapshot: record.Snapshot) -> None:
     toolbox = memory.DictToolbox({})
     searched = messages.NativeResult(tool="web_search", content="web-0: https://example.com")
     for native, measured in (((), True), ((searched,), False)):

@@ -75,7 +75,7 @@ def test_code_and_its_result_are_one_event(
     assert finish == provider.Finish(parts)
 
 
-def test_what_was_found_is_told_once_however_often_it_comes() -> None:
+def test_repeated_search_results_appear_once() -> None:
     some, more = searched("oom"), searched("oom", "cgroup", a="A", b="B")
     chunks = [chunk({"text": "It "}, **some), chunk({"text": "is."}, **more), chunk(**more, finish="STOP")]
     _, _, grounding, finish = read(chunks)
@@ -112,7 +112,7 @@ def test_metadata_that_say_nothing_tell_nothing(metadata: JSON) -> None:
     ]
 
 
-def test_what_the_server_ran_itself_goes_back_as_it_came() -> None:
+def test_results_of_server_side_tools_are_sent_back_unchanged() -> None:
     parts: list[JSON] = [
         {
             "toolCall": {"id": "1", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["q"]}},
@@ -133,7 +133,7 @@ def test_tokens_that_native_tools_read_are_input() -> None:
     ]
 
 
-def test_what_nobody_counts_has_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncounted_parts_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemini_answers, "_SIZE_MAX", 1000)
     unknown = chunk({"thoughtSignature": "cw" * 100})
     with pytest.raises(provider.RejectedError, match="longer than 1000 characters"):
@@ -194,7 +194,7 @@ def with_odd(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
 
 
 @pytest.mark.parametrize("odd", [None, True, 5, -1.5, "x", "", [], {}, [None], [[]], {"x": [5]}], ids=repr)
-def test_whatever_comes_in_a_place_is_read_or_refused(odd: Any) -> None:
+def test_any_value_in_an_answer_is_read_or_refused(odd: Any) -> None:
     for path in places(EVERYTHING):
         try:
             events = read([with_odd(EVERYTHING, path, odd)])
@@ -206,6 +206,6 @@ def test_whatever_comes_in_a_place_is_read_or_refused(odd: Any) -> None:
 @given(
     strategies.lists(strategies.sampled_from([{"text": "a"}, code("c"), outcome("r"), {"functionCall": {"name": "f"}}]))
 )
-def test_how_parts_are_spread_over_chunks_changes_nothing(parts: list[JSON]) -> None:
+def test_result_does_not_depend_on_the_parts_of_chunks(parts: list[JSON]) -> None:
     end = chunk(finish="STOP")
     assert read([chunk(*parts), end]) == read([*map(chunk, parts), end])

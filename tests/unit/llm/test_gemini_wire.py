@@ -420,7 +420,7 @@ def refusal(
     ],
     ids=lambda value: None if isinstance(value, float) else str(value)[:40],
 )
-async def test_what_goes_wrong_is_one_of_our_own_errors(
+async def test_every_failure_is_one_of_our_own_errors(
     wire: Wire,
     source: Source,
     answer: list[JSON] | Exception,
@@ -483,7 +483,7 @@ MAY = "check api_key_env of llm_providers.google-default, and what the key may d
     ],
     ids=lambda value: None if isinstance(value, type) else str(value)[:40],
 )
-async def test_an_error_has_its_code_and_says_what_to_do(
+async def test_error_has_a_code_and_a_remedy(
     wire: Wire,
     source: Source,
     answer: list[Any] | Exception,

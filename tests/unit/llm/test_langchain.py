@@ -158,14 +158,14 @@ def body(message: str = "No.", **fields: str) -> dict[str, Any]:
     ],
     ids=lambda value: str(value) if isinstance(value, Exception) else None,
 )
-def test_errors_are_told_apart(error: Exception, raised: type, code: str | None, words: str) -> None:
+def test_errors_are_distinguished(error: Exception, raised: type, code: str | None, words: str) -> None:
     found = langchain_failures.translated(error, name="mine")
     assert type(found) is raised
     assert found.code == (messages.CONTEXT_OVERFLOW if code is None else code)
     assert words in str(found)
 
 
-def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
+def test_own_error_is_found_inside_wrapped_errors() -> None:
     ours = provider.FatalError("to another origin")
     error = RuntimeError("Connection error.")
     error.__cause__ = ours
@@ -188,7 +188,7 @@ def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
         ({"retry_after": "Fri, 31 Dec 10000 23:59:59 GMT"}, None),
     ],
 )
-def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
+def test_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
     found = langchain_failures.translated(StatusError(429, **headers), name="mine")
     assert isinstance(found, provider.RetryableError)
     assert found.after == after
@@ -257,7 +257,7 @@ def test_names_of_block_types_are_gathered_once() -> None:
     assert types_of_content._get_data_content_block_types.cache_info().misses == 1  # type: ignore[attr-defined]
 
 
-def test_a_citation_whose_url_is_no_text_is_told_all_the_same() -> None:
+def test_citation_whose_url_is_no_text_is_kept() -> None:
     from tarsy.llm import openai
 
     answer = langchain_answers.Answer()

@@ -127,7 +127,7 @@ async def test_an_answer_whose_state_cannot_be_kept_is_rejected(state: object) -
     assert "cannot be stored as JSON" in error.failure.text
 
 
-async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:
+async def test_temporary_error_is_retried_and_attempts_are_recorded() -> None:
     half = (provider.Text("half"), provider.Usage(HALF), provider.RetryableError("503"))
     source = Provider((provider.RetryableError("429"),), half, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
@@ -148,7 +148,7 @@ async def test_an_outage_is_outlasted_for_eight_attempts_and_no_more() -> None:
     assert error.failure.text == "first gave no answer in 8 attempts; the last one: 503 overloaded"
 
 
-async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retries_end_with_the_iterations_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.01)
     source = Provider((provider.RetryableError("503 overloaded"),))
     error = await failure(source, iteration="300ms")
@@ -186,7 +186,7 @@ async def test_a_provider_that_asks_for_more_time_than_is_left_is_given_up_at_on
 @pytest.mark.parametrize(
     ("raised", "kind"), [(provider.RejectedError("blocked"), "rejected"), (provider.FatalError("blocked"), "fatal")]
 )
-async def test_what_cannot_work_later_is_not_tried_again(raised: provider.ProviderError, kind: str) -> None:
+async def test_permanent_error_is_not_retried(raised: provider.ProviderError, kind: str) -> None:
     source = Provider((raised,))
     error = await failure(source)
     assert (error.failure.kind, error.failure.text, source.requests) == (kind, "first: blocked", 1)
@@ -286,7 +286,7 @@ async def test_too_many_calls_in_one_answer_are_refused() -> None:
     assert (error.failure.kind, error.failure.text) == ("rejected", text)
 
 
-async def test_what_was_tried_is_kept_when_the_iterations_time_is_over() -> None:
+async def test_attempts_are_recorded_when_the_iterations_time_is_over() -> None:
     source = Provider((provider.RetryableError("429"),), (provider.Usage(USAGE), HANG))
     error = await failure(source, iteration="20ms")
     text = "first did not answer within 0.02 s (failed attempts: 1; the last one: 429)"
@@ -294,7 +294,7 @@ async def test_what_was_tried_is_kept_when_the_iterations_time_is_over() -> None
     assert (errors(error.call), error.call.usage) == (["429"], USAGE)
 
 
-async def test_to_wait_for_a_slot_is_not_to_be_silent() -> None:
+async def test_waiting_for_a_slot_does_not_count_as_silence() -> None:
     source = Provider((HANG,), WHOLE)
     limits = limited(source, provider_calls=1, iteration="50ms")
     first, second = await asyncio.gather(*(limits.ask(REQUEST, SCOPE) for _ in range(2)), return_exceptions=True)
@@ -314,7 +314,7 @@ async def test_a_repeat_is_sent_only_while_the_lease_holds() -> None:
     assert source.requests == 1
 
 
-async def test_whoever_waits_for_a_slot_asks_after_his_lease_when_he_has_it() -> None:
+async def test_lease_is_checked_after_the_wait_for_a_slot() -> None:
     source = Provider((HANG,))
     limits = limited(source, provider_calls=1)
     holding = asyncio.create_task(limits.ask(REQUEST, SCOPE))
@@ -352,7 +352,7 @@ async def test_calls_to_one_provider_at_once_are_limited() -> None:
     assert (source.requests, source.most_open) == (6, 2)
 
 
-async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
+async def test_request_that_waits_for_a_retry_releases_its_slot() -> None:
     source = Provider((provider.RetryableError("429", after=19),), WHOLE)
     limits = limited(source, provider_calls=1)
     waiting = asyncio.create_task(limits.ask(REQUEST, SCOPE))
@@ -377,7 +377,7 @@ async def test_with_another_provider_left_to_ask_it_is_tried_four_times() -> Non
     assert (answer.message.text, len(answer.call.attempts), answer.call.retries) == ("It is memory.", 3, 3)
 
 
-async def test_each_attempt_names_its_provider_and_what_that_calls_the_error() -> None:
+async def test_each_attempt_has_its_provider_and_the_providers_error_code() -> None:
     source = Provider(
         (provider.RetryableError("429: slow down", code="429"),), (provider.FatalError("401: the key", code="401"),)
     )
@@ -473,7 +473,7 @@ async def test_no_more_is_repeated_than_the_investigation_may(
     assert (source.requests, len(error.call.attempts), error.call.retries) == (3, 3, 2)
 
 
-async def test_what_is_not_repeated_is_not_counted() -> None:
+async def test_request_that_is_not_repeated_is_not_counted() -> None:
     budget = Budget(1)
     await limited(Provider(WHOLE)).ask(REQUEST, budget.scope)
     for raised in (
@@ -521,7 +521,7 @@ class Throttle:
 ESTIMATE = token_estimate.tokens(REQUEST)
 
 
-async def test_each_request_is_taken_by_estimate_and_corrected_by_what_the_provider_counted() -> None:
+async def test_each_request_is_counted_by_estimate_and_corrected_by_the_providers_count() -> None:
     throttle = Throttle()
     half = (provider.Usage(HALF), provider.RetryableError("503"))
     tries = (half, (provider.RetryableError("429"),), WHOLE)
@@ -537,7 +537,7 @@ async def test_a_count_without_a_total_is_its_sum() -> None:
     assert throttle.corrected == [("first", 129)]
 
 
-async def test_whoever_waits_for_the_throttle_is_not_silent_uses_no_time_and_asks_after_his_lease_then() -> None:
+async def test_lease_is_checked_after_the_throttle_and_its_wait_uses_no_time() -> None:
     throttle, source, seen = Throttle(opened=False), Provider(WHOLE), list[str]()
 
     @contextmanager
@@ -637,7 +637,7 @@ def test_a_token_is_three_characters_by_estimate(change: Callable[[ports.Request
     assert token_estimate.tokens(change(REQUEST)) == tokens
 
 
-async def test_what_native_tools_brought_is_kept_storable_and_in_order() -> None:
+async def test_results_of_native_tools_are_stored_in_order() -> None:
     events = (
         provider.CodeExecution("print('\x00')", "\ud83d", "python", "OUTCOME_OK"),
         provider.Text("It is memory."),
@@ -675,7 +675,7 @@ LONG = "a" * 600
         provider.Grounding("url_context", ()),
     ],
 )
-async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
+async def test_results_of_native_tools_count_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
     found = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
     assert (found.failure.kind, "longer than 1024 characters" in found.failure.text) == ("rejected", True)
 
@@ -718,7 +718,7 @@ def retold(told: list[ports.Retry]) -> ports.Scope:
     return replace(SCOPE, on_retry=retrying)
 
 
-async def test_retry_is_told_before_the_wait_for_it() -> None:
+async def test_retry_is_reported_before_its_wait() -> None:
     told: list[ports.Retry] = []
     source = Provider((provider.RetryableError("429 too fast", code="429", after=0.01),), WHOLE)
     answer = await limited(source).ask(REQUEST, retold(told))
@@ -728,7 +728,7 @@ async def test_retry_is_told_before_the_wait_for_it() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(3600.0, [1]), (0.0, [1, 2, 3])])
-async def test_retries_of_a_call_are_told_at_most_once_in_a_while(
+async def test_retries_of_a_call_are_reported_at_intervals(
     monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[int]
 ) -> None:
     monkeypatch.setattr(limited_model, "RETRIES_REPORTED", seconds)
@@ -741,7 +741,7 @@ async def test_retries_of_a_call_are_told_at_most_once_in_a_while(
     assert [retry.attempt for retry in retries] == [*told, 1], "another call is told by itself"
 
 
-async def test_request_that_is_not_sent_again_is_told_as_no_retry() -> None:
+async def test_request_that_is_not_repeated_is_not_reported_as_a_retry() -> None:
     told: list[ports.Retry] = []
     await failure(Provider((provider.RetryableError("503", after=10_000),)), scope=retold(told))
     await failure(Provider((provider.FatalError("401"),)), scope=retold(told))

@@ -29,7 +29,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"HTTPS_PROXY": PROXY}, "not an address", None),
     ],
 )
-def test_a_proxy_is_what_the_environment_says(
+def test_proxy_comes_from_the_environment(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, found: str | None
 ) -> None:
     for name, value in environment.items():

@@ -155,7 +155,7 @@ async def test_options_that_an_integration_does_not_take_make_it_unusable(option
     assert "hot-secret" not in error.value.failure.text
 
 
-def test_of_what_is_built_in_and_named_by_nobody_the_log_says_nothing(tmp_path: Path) -> None:
+def test_unused_built_in_providers_are_not_logged(tmp_path: Path) -> None:
     def told(text: str) -> set[str]:
         file = tmp_path / "platform.yaml"
         file.write_text(text)
@@ -217,7 +217,7 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
     assert source.closed
 
 
-def test_what_nothing_names_is_not_imported() -> None:
+def test_unnamed_integration_is_not_imported() -> None:
     program = (
         "import asyncio, sys; from tarsy.config.load import loader; from tarsy.llm import registry; "
         "from tarsy.masking import known_secrets\n"
@@ -234,7 +234,7 @@ def test_what_nothing_names_is_not_imported() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
-def test_nothing_heavy_is_imported_to_judge_providers() -> None:
+def test_checking_providers_imports_no_sdk() -> None:
     program = (
         "import sys; from tarsy.config.load import loader; from tarsy.llm import registry; from tarsy.cli import main;"
         "keys = dict.fromkeys(['GOOGLE_API_KEY', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'XAI_API_KEY'], 'k');"
@@ -364,7 +364,7 @@ async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_q
     assert told.startswith("llm_providers.mine cannot be used: ZeroDivisionError: ")
 
 
-async def test_what_an_sdk_says_of_its_settings_is_told_without_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sdk_error_about_settings_is_reported_without_the_given_values(monkeypatch: pytest.MonkeyPatch) -> None:
     class Settings(pydantic.BaseModel):
         proxy: str
 
@@ -380,7 +380,7 @@ async def test_what_an_sdk_says_of_its_settings_is_told_without_what_was_given(m
             await models["mine"].ask(REQUEST, SCOPE)
 
 
-async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_elses() -> None:
+async def test_provider_facts_have_usage_and_no_outside_text() -> None:
     own_address = "https://llm.example/v1?key=canary"
     paid: dict[str, Any] = {"price": {"input": 1, "output": 2}, "requests_per_minute": 9}
     settings = platforms.Platform.model_validate(
@@ -437,7 +437,7 @@ class Closing(Source):
         self.closings += 1
 
 
-async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_closes_the_rest_with_their_last_use(
+async def test_new_file_keeps_unchanged_clients_and_closes_others_after_their_last_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Closing] = []

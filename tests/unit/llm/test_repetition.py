@@ -88,7 +88,7 @@ def test_wherever_it_differs(length: int) -> None:
 
 
 @hypothesis.given(text=strategies.text("ab", min_size=1, max_size=1100).map(lambda text: repeated(text, 6000)))
-def test_it_is_the_shortest_passage_up_to_the_longest_and_no_other(text: str) -> None:
+def test_cited_passage_is_the_shortest_possible(text: str) -> None:
     lengths = [length for length in range(1, answers.PASSAGE_MAX + 1) if text[length:] == text[:-length]]
     assert answers.passage_length(text) == min(lengths, default=0)
 
@@ -98,7 +98,7 @@ def test_it_is_the_shortest_passage_up_to_the_longest_and_no_other(text: str) ->
     before=strategies.integers(0, 3000),
     cuts=strategies.lists(strategies.integers(0, 10_000), max_size=20),
 )
-def test_how_a_stream_is_cut_into_pieces_changes_nothing(passage: str, before: int, cuts: list[int]) -> None:
+def test_result_does_not_depend_on_the_pieces_of_a_stream(passage: str, before: int, cuts: list[int]) -> None:
     text = "".join(map(str, range(before))) + repeated(passage, 6300) + HONEST["an answer"]
     assert (found_at(text, cuts=[cut for cut in cuts if cut < len(text)]) is None) == (found_at(text) is None)
 

@@ -89,7 +89,7 @@ async def test_a_wait_for_a_slot_is_no_time_of_an_iterations_or_of_a_stages(
     assert (outcomes(journal), outcome(journal)) == (Counter(Completed=AGENTS), "Completed")
 
 
-async def test_who_takes_a_slot_for_too_long_gives_it_to_those_that_wait(
+async def test_slow_request_releases_its_slot_to_waiting_ones(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     source = Provider(silent=SLOTS)
@@ -98,7 +98,7 @@ async def test_who_takes_a_slot_for_too_long_gives_it_to_those_that_wait(
     assert (source.requests, outcome(journal)) == (AGENTS, "CompletedWithErrors"), "no time is left to join them"
 
 
-async def test_who_has_waited_has_no_more_time_than_who_has_not(
+async def test_waiting_for_a_slot_gives_a_request_no_extra_time(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     source = Provider(silent=AGENTS)
@@ -108,7 +108,7 @@ async def test_who_has_waited_has_no_more_time_than_who_has_not(
     assert journal.clock() - (60 - LEFT) == pytest.approx(AGENTS / SLOTS * LEFT)
 
 
-async def test_a_timer_that_is_over_is_left_alone_by_who_begins_to_wait() -> None:
+async def test_expired_timer_is_not_paused_by_a_new_wait() -> None:
     waited: list[bool] = []
 
     async def work(time: timeouts.PausableTimeout) -> None:

@@ -50,7 +50,7 @@ class Throttle(memory.NoThrottle):
         return await super().take(provider, tokens)
 
 
-async def test_each_request_is_taken_by_its_estimate_and_corrected_by_what_was_counted(
+async def test_each_request_is_counted_by_its_estimate_and_corrected_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.0)
