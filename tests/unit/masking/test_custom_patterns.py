@@ -34,7 +34,7 @@ def own(pattern: str, replacement: str | None = None, *, name: str = "account") 
         (r"[0-9a-f]{4}", None, "[MASKED:token:12ab] 12ab", "[MASKED:token:12ab] [MASKED:account]"),
     ],
 )
-def test_what_a_pattern_finds_is_replaced(pattern: str, replacement: str | None, text: str, masked: str) -> None:
+def test_match_of_a_pattern_is_replaced(pattern: str, replacement: str | None, text: str, masked: str) -> None:
     mine = own(pattern, replacement)
     assert mine.text(text) == masked
     assert mine.text(masked) == masked
@@ -65,7 +65,7 @@ def test_what_a_pattern_finds_is_replaced(pattern: str, replacement: str | None,
         ("x", "xx", "replacement: the pattern matches and changes it again"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_not_shown(pattern: str, replacement: str | None, why: str) -> None:
+def test_unusable_pattern_is_refused_and_not_quoted(pattern: str, replacement: str | None, why: str) -> None:
     with pytest.raises(custom_patterns.CustomPatternError) as error:
         custom_patterns.compile_pattern(name="account", pattern=pattern, replacement=replacement)
     assert f"{error.value.field}: {error.value}".startswith(why)
@@ -105,7 +105,7 @@ TEXTS = ["acct", "12", "x", " ", "[MASKED:token]", "[MASKED:", "]", "a=b", "pass
     ),
     text=strategies.lists(strategies.sampled_from(TEXTS), max_size=12).map("".join),
 )
-def test_whatever_the_pattern_masking_twice_changes_nothing(pattern: str, replacement: str | None, text: str) -> None:
+def test_masking_twice_changes_nothing_for_any_pattern(pattern: str, replacement: str | None, text: str) -> None:
     try:
         mine = own(pattern, replacement)
     except custom_patterns.CustomPatternError:
@@ -116,6 +116,6 @@ def test_whatever_the_pattern_masking_twice_changes_nothing(pattern: str, replac
 
 @pytest.mark.parametrize("pattern", hostile_texts.CUSTOM_PATTERNS)
 @pytest.mark.parametrize("piece", hostile_texts.CUSTOM_PIECES)
-def test_lines_grow_with_the_length_of_a_text_whatever_is_looked_for(pattern: str, piece: str) -> None:
+def test_executed_lines_grow_linearly_with_a_text_for_each_pattern(pattern: str, piece: str) -> None:
     mine = own(pattern)
     assert steps.grow_linearly(mine.text, piece * (8_000 // len(piece)), piece * (16_000 // len(piece)))

@@ -115,7 +115,7 @@ def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("written", WRITTEN)
-def test_of_a_text_that_goes_on_nothing_is_shown_that_turns_out_to_be_a_value(written: str, value: str) -> None:
+def test_growing_text_shows_no_part_of_a_secret_value(written: str, value: str) -> None:
     text = f"before {WRITTEN[written](value)} behind K3 gsk Z3 c.\n"
     known = knows(*VALUES)
     before = ""
@@ -158,7 +158,7 @@ def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: st
         max_size=8,
     )
 )
-def test_whatever_comes_is_shown_in_the_end_and_masked_as_ever(pieces: list[str]) -> None:
+def test_streamed_text_ends_as_the_masked_whole(pieces: list[str]) -> None:
     text = "".join(pieces)
     shown = [KNOWN.mask_beginning(text[:end]) for end in range(len(text) + 1)]
     for one in shown:
@@ -169,12 +169,12 @@ def test_whatever_comes_is_shown_in_the_end_and_masked_as_ever(pieces: list[str]
 @pytest.mark.parametrize(
     "value", ["", "x", "hunter2", "postgres", "password", "tarsy-system", "12345678", "10.0.0.1:5432", "a MASKED one 1"]
 )
-def test_what_cannot_be_told_from_other_words_shreds_no_text(value: str) -> None:
+def test_secret_that_looks_like_a_word_is_not_masked_in_prose(value: str) -> None:
     text = "the user postgres with password hunter2 of tarsy-system at 10.0.0.1:5432 since 12345678: a MASKED one 1"
     assert knows(value).mask(text) == text
 
 
-def test_of_a_key_in_several_lines_each_line_is_found_alone() -> None:
+def test_each_line_of_a_key_is_found_alone() -> None:
     lines = [
         "-----BEGIN RSA PRIVATE KEY-----",
         "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn",

@@ -142,7 +142,7 @@ def test_the_clock_is_looked_at_within_a_pass() -> None:
     assert slow.text(text) == masker.withheld(len(text))
 
 
-def test_lines_grow_with_the_length_of_what_clusters_print() -> None:
+def test_executed_lines_grow_linearly_with_output_of_clusters() -> None:
     text = "\n".join([*TEXTS, *cluster_text.TEXTS.values()])
     assert steps.grow_linearly(UNHURRIED.text, text, f"{text}\n{text}")
 

@@ -41,7 +41,7 @@ def test_lines_grow_with_the_length_of_hostile_text_and_no_faster(head: str, pie
     assert steps.grow_linearly(UNHURRIED.text, single, double, growth_max=3.0), (head, piece)
 
 
-def test_a_text_that_is_nothing_but_work_is_withheld_whole_and_that_is_said() -> None:
+def test_text_that_takes_too_long_is_withheld_with_a_note() -> None:
     text = '{"kind":"Secret","data":{"a":"cnry"}}' + "{" * 1_000_000
     masked = MASKER.text(text)
     assert masked == masker.withheld(len(text))

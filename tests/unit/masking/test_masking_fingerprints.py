@@ -51,7 +51,7 @@ def test_the_same_secret_looks_alike_and_another_does_not(first: str, second: st
     assert digits(PLACES[first].format(FIRST)) == digits(PLACES[second].format(FIRST))
 
 
-def test_a_secret_looks_alike_in_base64_and_plain_and_wherever_it_is_said_again() -> None:
+def test_secret_has_one_marker_in_base64_and_plain() -> None:
     manifest = json.dumps({"apiVersion": "v1", "kind": "Secret", "data": {"a": encoded(FIRST), "b": encoded(SECOND)}})
     assert digits(manifest) == [*digits(f"DB_PASSWORD={FIRST}"), *digits(f"DB_PASSWORD={SECOND}")]
     [one, again, base64d] = digits(f"DB_PASSWORD={FIRST}\nsaid {FIRST} and {encoded(f'web:{FIRST}')}\n")
@@ -63,7 +63,7 @@ def test_another_investigation_has_other_digits() -> None:
     assert len(seen) > 40
 
 
-def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
+def test_fingerprint_needs_more_than_the_investigations_id() -> None:
     elsewhere = known_secrets.KnownSecrets()
     elsewhere.set_pepper("another password")
     other = masker.Masker(groups=["security"], fingerprints=True, secrets=elsewhere)
@@ -91,7 +91,7 @@ def test_there_are_none_unless_they_are_asked_for_and_never_in_alerts() -> None:
     assert MARKED.search(opted.text(text, investigation="one"))
 
 
-def test_what_the_process_was_given_has_none() -> None:
+def test_known_secrets_have_no_fingerprint() -> None:
     assert MASKER.text("x the-process-key-1 y", investigation="one") == "x [MASKED:secret] y"
 
 

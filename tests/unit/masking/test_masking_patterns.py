@@ -138,7 +138,7 @@ BLOB = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5ejAx
         ('password: "a \\"quoted\\" one", x', 'password: "[MASKED:password]", x'),
     ],
 )
-def test_what_is_masked_says_what_it_was(text: str, masked: str) -> None:
+def test_marker_names_the_kind_of_secret(text: str, masked: str) -> None:
     assert SECURITY.text(text) == masked
 
 
@@ -171,7 +171,7 @@ GROUPS: dict[secret_patterns.Group, set[str]] = {
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_masks_what_is_in_it_and_nothing_else(group: secret_patterns.Group) -> None:
+def test_group_masks_only_its_own_patterns(group: secret_patterns.Group) -> None:
     chosen = masker.Masker(groups=[group])
     changed = {name for name, text in SAMPLES.items() if f"[MASKED:{name}]" in chosen.text(text)}
     left = {name for name, text in SAMPLES.items() if chosen.text(text) == text}
@@ -254,7 +254,7 @@ def test_a_password_in_a_url_may_have_a_slash() -> None:
     assert SECURITY.text("get https://u:Pa/ss1@h/x") == "get https://u:[MASKED:password]@h/x"
 
 
-def test_what_follows_a_mail_servers_auth_is_masked() -> None:
+def test_text_after_a_mail_servers_auth_is_masked() -> None:
     assert SECURITY.text("AUTH PLAIN AHdlYgBwYXNzd29yZA==\n") == "AUTH PLAIN [MASKED:password]\n"
 
 

@@ -48,7 +48,7 @@ SAID = [
 
 @pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("found", FOUND)
-def test_what_was_found_once_is_masked_everywhere(found: str, said: str) -> None:
+def test_secret_that_was_found_once_is_masked_everywhere(found: str, said: str) -> None:
     for text in (f"{FOUND[found]}\n{said}\n", f"{said}\n\n{FOUND[found]}"):
         masked = MASKER.text(text)
         assert SECRET not in masked
@@ -92,7 +92,7 @@ DRAWN: dict[str, Callable[[random.Random], str]] = {
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_what_is_drawn_by_chance_is_no_word(kind: str) -> None:
+def test_random_text_is_no_word(kind: str) -> None:
     chance = random.Random(8)  # noqa: S311 - a fixed seed, no secret
     taken_for_words = [value for value in (DRAWN[kind](chance) for _ in range(500)) if not said_of(value)]
     assert len(taken_for_words) <= 2, taken_for_words
@@ -107,7 +107,7 @@ def test_a_secret_shorter_than_eight_characters_is_not_looked_for() -> None:
     assert MASKER.text("password=ab12xyz\nab12xyz") == "password=[MASKED:password]\nab12xyz"
 
 
-def test_without_groups_only_what_kubernetes_secrets_hold_is_looked_for() -> None:
+def test_without_groups_only_kubernetes_secrets_are_masked() -> None:
     structure = masker.Masker()
     assert structure.text(f"password={SECRET} {SECRET}") == f"password={SECRET} {SECRET}"
     assert SECRET not in structure.text(FOUND["in a Secret"] + SECRET)
@@ -118,7 +118,7 @@ def test_without_groups_only_what_kubernetes_secrets_hold_is_looked_for() -> Non
     around=strategies.lists(strategies.sampled_from(["[MASKED:token]", " ", "\n", "x", '"', "=", "[", "é", "]"])),
     seed=strategies.integers(0, 1000),
 )
-def test_masking_twice_changes_nothing_whatever_repeats(values: list[str], around: list[str], seed: int) -> None:
+def test_masking_twice_changes_nothing_in_repeated_text(values: list[str], around: list[str], seed: int) -> None:
     pieces = [f"PASSWORD={value}\n" for value in values] + values + [encoded(value) for value in values] + around
     random.Random(seed).shuffle(pieces)  # noqa: S311 - a fixed seed, no secret
     masked = MASKER.text("".join(pieces))

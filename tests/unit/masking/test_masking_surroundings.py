@@ -321,7 +321,7 @@ READABLE: dict[str, Callable[[random.Random], str]] = {
 
 
 @pytest.mark.parametrize("what", READABLE)
-def test_what_is_no_secret_stays_as_it_is(what: str) -> None:
+def test_text_without_secrets_is_unchanged(what: str) -> None:
     for seed in range(8):
         text = READABLE[what](random.Random(f"{what} {seed}"))  # noqa: S311 - a fixed seed, no secret
         assert MASKER.text(text) == text

@@ -76,7 +76,7 @@ def test_a_token_that_a_shape_tells_is_masked(vendor: str) -> None:
 
 
 @pytest.mark.parametrize("before", ["%3D", "\\u003d", "\x1b[32m", "\\n", "://", "_", "="])
-def test_a_token_is_masked_behind_what_is_no_word(before: str) -> None:
+def test_token_is_masked_after_any_non_word_character(before: str) -> None:
     token = "glpat-" + "".join(random.Random(12).choices(WORD, k=20))  # noqa: S311 - a fixed seed, no secret
     assert MASKER.text(f"a{before}{token} b") == f"a{before}[MASKED:token] b"
 
@@ -86,7 +86,7 @@ def test_a_long_token_is_masked_to_its_end() -> None:
     assert MASKER.text(f"ops_eyJ{token} b") == "[MASKED:token] b"
 
 
-def test_what_a_token_leaves_of_a_value_is_masked_as_well() -> None:
+def test_rest_of_a_value_beside_a_token_is_masked() -> None:
     token = "glpat-" + "".join(random.Random(14).choices(WORD, k=20))  # noqa: S311 - a fixed seed, no secret
     assert MASKER.text(f"API_TOKEN={token}/rest1, next") == "API_TOKEN=[MASKED:token], next"
 
@@ -115,5 +115,5 @@ def test_more_than_a_hundred_vendors_are_known() -> None:
         "t1.micro, oauth:authenticationProviderManagerImplementation, pk_orders_customer_id_created_at_2024",
     ],
 )
-def test_what_only_begins_like_a_token_stays(text: str) -> None:
+def test_text_that_only_begins_like_a_token_is_unchanged(text: str) -> None:
     assert MASKER.text(text) == text

@@ -70,7 +70,7 @@ def parts(operation: str, argument: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("needs", "rule"), CASES, ids=lambda part: part if isinstance(part, bytes) else "")
-def test_what_a_pattern_matches_has_a_word_that_it_needs(needs: bytes, rule: rules.Rule) -> None:
+def test_each_match_has_a_word_that_its_pattern_needs(needs: bytes, rule: rules.Rule) -> None:
     seen = prefilter.Prefilter([needs])
     matched = forms(_parser.parse(rule.pattern.replace(rb"\z", rb"\Z")))
     assert [form for form in matched if not seen.may_find(form.encode("latin-1"))] == []

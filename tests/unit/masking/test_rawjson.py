@@ -50,7 +50,7 @@ def test_valid_json_stays_as_it_is(value: object, is_ascii: bool) -> None:
 
 
 @given(st.binary())
-def test_what_is_repaired_is_utf8_and_is_repaired_once(data: bytes) -> None:
+def test_repaired_text_is_utf8_and_stays_so(data: bytes) -> None:
     repaired = rawjson.repair(data)
     repaired.decode()
     assert rawjson.repair(repaired) == repaired
@@ -98,7 +98,7 @@ def test_text_is_not_taken_for_values(text: str) -> None:
         ("[" * 5, 5),
     ],
 )
-def test_values_are_counted_but_for_what_stands_in_strings(text: str, count: int, pieces: int) -> None:
+def test_values_inside_strings_are_not_counted(text: str, count: int, pieces: int) -> None:
     data, values = text.encode(), rawjson.Values(MOST)
     size = max(1, len(data) // pieces)
     for start in range(0, len(data), size):
