@@ -188,7 +188,7 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     )
 
 
-def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: Indexer) -> None:
+def test_chain_is_found_by_name_for_any_alert_type(index: Indexer) -> None:
     mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
     assert index([other, mine]).chain_named("mine") is mine
     with pytest.raises(chain_index.UnservedError) as error:
@@ -290,7 +290,7 @@ FOLLOWING = pytest.mark.parametrize(
 
 
 @FOLLOWING
-def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_no_effect(
+def test_unknown_name_is_reported_at_its_block_even_if_the_block_has_no_effect(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
@@ -379,7 +379,7 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     ],
     ids=["of a stage", "of the chain", "cleared by the stage", "the provider itself", "of several agents, told once"],
 )
-def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_alerts(
+def test_unusable_fallback_is_reported_and_excludes_no_chain(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)

@@ -50,7 +50,7 @@ def test_what_is_mutated_here_is_good(builtin: platforms.Platform) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "told"), mutations.SHAPES + mutations.NAMES)
-def test_a_mutation_of_a_chain_is_told_with_its_line(
+def test_mutation_of_a_chain_is_reported_with_its_line(
     old: str, new: str, told: str, builtin: platforms.Platform
 ) -> None:
     text, line = mutations.mutated(mutations.CHAIN, old, new)
@@ -63,7 +63,7 @@ def test_a_mutation_of_a_chain_is_told_with_its_line(
 
 
 @pytest.mark.parametrize(("old", "new", "told"), mutations.SETTINGS)
-def test_a_mutation_of_a_platform_file_is_told_with_its_line(old: str, new: str, told: str) -> None:
+def test_mutation_of_a_platform_file_is_reported_with_its_line(old: str, new: str, told: str) -> None:
     text, line = mutations.mutated(mutations.PLATFORM, old, new)
     found = checked(text)
     assert any(told in problem for problem in found), found

@@ -416,7 +416,7 @@ def test_of_very_many_tools_the_first_are_told() -> None:
     assert len(found.message) < 500
 
 
-def test_a_chain_that_cannot_run_is_told_for_that_alone() -> None:
+def test_chain_that_cannot_run_has_only_that_problem() -> None:
     spec = TWO.model_copy(update={"stages": [chains.Stage(name="one", agent="Nobody")]})
     index, made = index_of(platform_of(agent={}), spec)
     assert index.status(made, CATALOGUE) == index.statuses["u"]

@@ -109,7 +109,7 @@ def test_the_most_specific_setting_wins_and_lists_replace(
         ({"agents": [{"name": "X"}]}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
     ],
 )
-def test_a_dangling_reference_is_named_with_its_place_and_what_there_is(
+def test_dangling_reference_is_named_with_its_place_and_the_existing_names(
     platform: platforms.Platform, stage: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:

@@ -117,7 +117,7 @@ def test_what_follows_asks_no_fallback_that_is_its_own_provider() -> None:
 
 
 @pytest.mark.parametrize("level", ["chain", "stage", "stage agent"])
-def test_a_fallback_that_is_not_there_is_told_with_its_place(level: str) -> None:
+def test_unknown_fallback_is_reported_with_its_place(level: str) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:
         agent(*settled(said={level: ["xai", "gone"]}))
     why = "Chain 'c' stage 'look' fallbackProviders references unknown LLM provider 'gone'. Available LLM providers: "
@@ -220,7 +220,7 @@ def test_a_question_has_native_tools_and_what_only_joins_words_has_none() -> Non
     assert (without.native.offered, [one.native.offered for one in without.fallbacks]) == ((), [()])
 
 
-def test_a_fallback_of_the_defaults_that_is_not_there_is_told() -> None:
+def test_unknown_fallback_of_the_defaults_is_reported() -> None:
     platform, spec = settled()
     broken = platform.model_copy(
         update={"defaults": platforms.Defaults(llm_provider="google", fallback_providers=["gone"])}

@@ -114,7 +114,7 @@ def planted(place: tuple[str | int, ...], text: str) -> dict[str, Any]:
     return found
 
 
-def test_a_file_is_shown_as_it_is_written_without_what_may_be_secret(tmp_path: Path) -> None:
+def test_redacted_view_has_the_file_as_written_without_secrets(tmp_path: Path) -> None:
     loaded = read("# a comment with a password\n" + yaml.safe_dump(FILE), tmp_path)
     assert loaded.written == FILE
     assert "abc" not in repr(loaded).split("platform=")[0]
@@ -161,7 +161,7 @@ def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(given: list[
 
 
 @pytest.mark.parametrize("place", list(texts(FILE)), ids=lambda place: ".".join(map(str, place)))
-def test_a_known_secret_is_shown_nowhere_and_told_nowhere(place: tuple[str | int, ...], tmp_path: Path) -> None:
+def test_known_secret_is_in_no_view_and_no_message(place: tuple[str | int, ...], tmp_path: Path) -> None:
     for text in (TOKEN, f"use {TOKEN}", f"https://u:{TOKEN}@llm.example/v1", f"https://llm.example/{TOKEN}?k={TOKEN}"):
         loaded = read_or_refused(yaml.safe_dump(planted(place, text)), tmp_path)
         if isinstance(loaded, str):
