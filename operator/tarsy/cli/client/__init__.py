@@ -1,1 +1,1 @@
-"""What commands share: the cluster through kubectl, the API over HTTP, and output for people and programs."""
+"""The common parts of commands: the cluster through kubectl, the API over HTTP, and output for people and programs."""
