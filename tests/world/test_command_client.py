@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tarsy.cli.client import failures, kubectl, port_forward, remote
+from tarsy.cli.client import changes, failures, kubectl, port_forward, remote, sessions
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -168,3 +168,42 @@ def test_a_port_forward_that_has_ended_is_started_again(tmp_path: Path, monkeypa
     (tmp_path / "refused").touch()
     with pytest.raises(failures.Refused, match="cannot create pods/portforward"):
         forward.url()
+
+
+WATCHED = """#!/bin/sh
+object() {
+  echo '{"metadata": {"uid": "u", "name": "web", "namespace": "n", "creationTimestamp": "2026-11-21T03:17:40Z"},'\\
+    '"spec": {"alertType": "Crash"}, "status": {"phase": "'"$1"'"}}'
+}
+case "$*" in
+  *watch=true*)
+    echo watch >> calls
+    case $(grep -c watch calls) in
+      1) echo '{"type": "ERROR", "object": {"code": 410}}' ;;
+      2) echo '{"type": "MODI' ;;
+      3) echo 'The connection to the server was refused' >&2; exit 1 ;;
+      *) echo '{"type": "MODIFIED", "object": '"$(object Failed)"'}' | tr -d '\\n'; echo ;;
+    esac ;;
+  *fieldSelector*) echo '{"metadata": {"resourceVersion": "7"}, "items": ['"$(object Running)"']}' ;;
+  *) object Running ;;
+esac
+"""
+
+
+def test_a_watch_that_expires_is_cut_or_refused_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kubectl").write_text(WATCHED)
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    session = sessions.Session(namespace_option="n", api_url="http://127.0.0.1:1")
+
+    views = [view for view in changes.Follower(session, timeout=60).views("web", None, may_be_absent=False) if view]
+
+    assert [views[0]["phase"], views[-1]["phase"]] == ["Running", "Failed"]
+    assert (tmp_path / "calls").read_text() == "watch\n" * 4
+    assert (
+        "The cluster is away, and is asked again: The connection to the server was refused" in capsys.readouterr().err
+    )
+    assert changes.end(session, views[-1]) == 1
