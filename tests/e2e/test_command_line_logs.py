@@ -85,10 +85,17 @@ async def test_logs_are_the_same_while_it_runs_and_afterwards(
 async def test_a_text_streams_on_a_terminal(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:
-    llm.script = lambda _turn: model.Answer(text="one two three four five", chunk=4, pause=0.3)
+    def script(turn: model.Turn) -> model.Reply:
+        if turn.iteration == 0:
+            return model.Answer(calls=(LOOKUP,))
+        return model.Answer(text="one two three four five", chunk=4, pause=0.3)
+
+    llm.script = script
     await operator.apply(manifests.chain(), manifests.investigation("slow"))
 
     async with run.terminal("logs", "-f", "slow") as terminal:
+        await terminal.until("one two")
+        assert "four" not in terminal.text, "it streams"
         assert await terminal.ended() == 0
         assert terminal.text.count("one two three four five") == 1, terminal.text
 
