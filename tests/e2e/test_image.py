@@ -98,7 +98,8 @@ def test_the_image_has_the_locked_packages_and_the_wheel_and_no_others(image: im
     assert {name for name in files if name.startswith("tarsy/")} == set(listed)
     beside = {name.replace(version, "") for name in files if not name.startswith("tarsy/")}
     info = ("INSTALLER", "METADATA", "RECORD", "REQUESTED", "WHEEL", "entry_points.txt")
-    assert beside == {"../../../bin/tarsy", *(f"tarsy-.dist-info/{name}" for name in info)}
+    programs = ("tarsy", "kubectl-tarsy", "kubectl_complete-tarsy")
+    assert beside == {*(f"../../../bin/{name}" for name in programs), *(f"tarsy-.dist-info/{name}" for name in info)}
 
 
 def test_bill_of_materials_lists_the_locked_packages_and_the_mcp_server(image: images.Image) -> None:

@@ -21,6 +21,10 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 KINDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
 STORM = 20
 """Investigations that run while the release is changed."""
+PORTS = (443, 80, 5432, 8080)
+"""The ports of a server outside the cluster."""
+REFUSED = 12
+"""At least so many connections are refused, in either mode."""
 STRANGERS = "strangers"
 """A namespace that has nothing to do with the release."""
 
@@ -75,7 +79,7 @@ def test_policies_let_through_what_the_docs_name_and_nothing_else(
 ) -> None:
     """From each part of the release to each other part, the API server, names, and an address outside."""
     outside = children.start(
-        node.command([str(assets.program("peer")), "serve", "tcp:443", "tcp:80"], on_node=False),
+        node.command([str(assets.program("peer")), "serve", *(f"tcp:{port}" for port in PORTS)], on_node=False),
         name="outside",
         log=tmp_path_factory.mktemp("outside") / "peer.log",
         cwd=assets.NODE_SOURCE,
@@ -89,6 +93,8 @@ def test_policies_let_through_what_the_docs_name_and_nothing_else(
         "apiserver": "kubernetes.default.svc:443",
         "web": f"{addresses.OUTSIDE}:443",
         "plain": f"{addresses.OUTSIDE}:80",
+        "database": f"{addresses.OUTSIDE}:5432",
+        "proxy": f"{addresses.OUTSIDE}:8080",
     }
     # In split mode only workers reach tools, and only the others the API server: 443 outside may be one. The values let
     # all of them reach the model. No policy keeps a pod from itself.
@@ -98,20 +104,23 @@ def test_policies_let_through_what_the_docs_name_and_nothing_else(
         "controller": {"postgres", "model", "apiserver", "web"},
         "api": {"api", "postgres", "model", "apiserver", "web"},
         "mcp": {"mcp", "apiserver", "web"},
-        "stranger": {"api", "alertmanager", "model", "apiserver", "web", "plain"},
+        "stranger": {"api", "alertmanager", "model", "apiserver", "web", "plain", "database", "proxy"},
     }
     stranger = peers.Peers(node, {"stranger": peers.pod("stranger", STRANGERS, labels={})})
     node.create_namespace(STRANGERS)
+    refused = 0
     try:
         stranger.start()
         for part in ("operator", "api", "controller", "worker", "mcp"):
             for pod in installation.objects("pods", f"app.kubernetes.io/component={part}")[:1]:
                 reached = dial_from(installation, pod["metadata"]["name"], targets)
                 assert reached == allowed[part], part
+                refused += len(targets) - len(reached)
         numbers = {name: service_address(installation, where) for name, where in targets.items()}
         answers = stranger.dial("stranger", *numbers.values())
         reached = {name for name, answer in zip(targets, answers, strict=True) if answer != "timeout"}
         assert reached == allowed["stranger"]
+        assert refused + len(targets) - len(reached) >= REFUSED
     finally:
         outside.end()
         node.kubectl("delete", "namespace", STRANGERS)
