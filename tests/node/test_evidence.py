@@ -230,9 +230,8 @@ def test_taint_that_keeps_a_pod_pending_reaches_the_model(installation: Installa
         installation.node.kubectl("taint", "node", addresses.NODE, "dedicated-")
 
 
-def test_disk_pressure_of_a_node_reaches_the_model(installation: Installation) -> None:
+def test_disk_pressure_of_a_node_reaches_the_model(installation: Installation, node: machine.Machine) -> None:
     """By the alert of a pod that stays pending, and by the node's own. With a soft limit nothing is evicted."""
-    node = installation.node
     soft = {"nodefs.available": "99%"}
     node.restart("kubelet", evictionSoft=soft, evictionSoftGracePeriod={"nodefs.available": "1h"})
     try:

@@ -105,9 +105,11 @@ def test_database_whose_pod_is_deleted_keeps_its_volume(installation: Installati
     assert count_stored(installation) == stored + len(names)
 
 
-def test_restart_of_the_api_server_and_of_coredns_loses_nothing(installation: Installation) -> None:
+def test_restart_of_the_api_server_and_of_coredns_loses_nothing(
+    installation: Installation, node: machine.Machine
+) -> None:
     names = installation.investigate("outage", count=5)
-    installation.node.restart("kube-apiserver")
+    node.restart("kube-apiserver")
     installation.kubectl("delete", "pod", "--selector=k8s-app=kube-dns", namespace="kube-system")
     assert installation.incomplete(names) == {}
     names = installation.investigate("after-outage", count=1)
@@ -247,11 +249,11 @@ def exhaust_memory(process: int) -> None:
 
 def count_stored(installation: Installation) -> int:
     """The number of investigations in the database."""
-    query = (
-        "psql",
-        "--username=tarsy",
-        "--dbname=tarsy",
-        "--tuples-only",
-        "--command=SELECT count(*) FROM investigations",
-    )
-    return int(installation.kubectl("exec", DATABASE, "--", *query))
+    code = """
+        import asyncio, asyncpg, pathlib
+        async def main():
+            connection = await asyncpg.connect(pathlib.Path("/etc/tarsy/database/uri").read_text().strip())
+            print(await connection.fetchval("SELECT count(*) FROM investigations"))
+        asyncio.run(main())
+    """
+    return int(installation.run("deployment/tarsy", code))

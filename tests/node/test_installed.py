@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from support import peers
 from support.installation import NAMESPACE, OPERATOR, Installation
-from tarsy_dev import assets, children
+from tarsy_dev import assets, children, controlplane
 from tarsy_dev.node import addresses, machine
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.node, pytest.mark.kind, pytest.mark.timeout(900)]
 
 KINDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
 STORM = 20
@@ -32,13 +32,12 @@ STRANGERS = "strangers"
 @pytest.fixture(scope="module", params=["single", "split"])
 def installation(
     request: pytest.FixtureRequest,
-    node: machine.Machine,
-    images: object,
+    cluster_with_images: controlplane.Administrator,
     helm: object,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Installation]:
     """A release in one of the modes, installed by the commands of the docs, with what is around it."""
-    around = Installation(node, mode=request.param, folder=tmp_path_factory.mktemp(request.param))
+    around = Installation(cluster_with_images, mode=request.param, folder=tmp_path_factory.mktemp(request.param))
     around.surround()
     around.install()
     around.give_token()

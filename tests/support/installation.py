@@ -1,4 +1,4 @@
-"""TARSy installed on a real node as a user does it: by the commands of `docs/install.md`, in a shell."""
+"""TARSy installed on a cluster as a user does it: by the commands of `docs/install.md`, in a shell."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tarsy_dev import assets, tools
-from tarsy_dev.node import machine
+from tarsy_dev import assets, controlplane, tools
 
 NAMESPACE = "tarsy"
 OPERATOR = "app.kubernetes.io/component in (operator, api, controller, worker)"
@@ -28,7 +27,7 @@ _ENGINE = ("docker build", "kind load")
 class Installation:
     """The release `tarsy` in the namespace `tarsy`, in one of the chart's modes."""
 
-    def __init__(self, node: machine.Machine, *, mode: str, folder: Path) -> None:
+    def __init__(self, node: controlplane.Administrator, *, mode: str, folder: Path) -> None:
         self.node = node
         self.said = ""
         self._mode = mode
