@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if archive := config.stash.get(_ARCHIVE, None):
-        archive.unlink()
+        archive.unlink(missing_ok=True)
         archive.parent.rmdir()
 
 
@@ -59,7 +59,9 @@ def images(node: machine.Machine, request: pytest.FixtureRequest) -> Mapping[str
     """The product's image and those around it, built and known to the node, by their names."""
     archive = request.config.stash[_ARCHIVE]
     node.import_image(archive)
-    return archives.read(archive)
+    found = archives.read(archive)
+    archive.unlink()  # now rather than at the end, which a run that is killed does not reach
+    return found
 
 
 @pytest.fixture(scope="session")
