@@ -46,7 +46,7 @@ def test_fifty_investigations_at_once_stay_within_the_memory_of_one_pod(
         names = installation.investigate("many", count=MANY)
         for name in names:
             installation.kubectl("wait", f"inv/{name}", "--for=jsonpath={.status.phase}=Running", "--timeout=120s")
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
     after = operator(installation)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert restarts(after) == restarts(before)
@@ -64,7 +64,7 @@ def test_operator_that_is_killed_for_its_memory_goes_on_after_a_restart(installa
     after = wait_for_restart(installation, before)
     ended = after["status"]["containerStatuses"][0]["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def test_operator_that_hangs_is_restarted_by_its_liveness_probe(installation: Installation) -> None:
@@ -75,7 +75,7 @@ def test_operator_that_hangs_is_restarted_by_its_liveness_probe(installation: In
     wait_for_restart(installation, before)
     events = installation.kubectl("get", "events", "-o", "json")
     assert "Liveness probe failed" in events
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def test_operator_that_is_terminated_in_the_middle_of_calls_ends_within_its_grace(installation: Installation) -> None:
@@ -83,15 +83,17 @@ def test_operator_that_is_terminated_in_the_middle_of_calls_ends_within_its_grac
     name = before["metadata"]["name"]
     keep = json.dumps({"metadata": {"finalizers": ["tests.tarsy.dev/keep"]}})
     installation.kubectl("patch", "pod", name, f"--patch={keep}")  # to read its end
-    with held(installation, "model", namespace="model"):
-        names = installation.investigate("terminated", count=5)
-        installation.kubectl("delete", "pod", name, "--wait=false")
-        ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}"
-        installation.kubectl("wait", f"pod/{name}", ended, "--timeout=60s")
-    state = installation.object_of("pod", name)["status"]["containerStatuses"][0]["state"]
-    installation.kubectl("patch", "pod", name, "--type=merge", '--patch={"metadata": {"finalizers": null}}')
+    try:
+        with held(installation, "model", namespace="model"):
+            names = installation.investigate("terminated", count=5)
+            installation.kubectl("delete", "pod", name, "--wait=false")
+            ended = "--for=jsonpath={.status.containerStatuses[0].state.terminated}"
+            installation.kubectl("wait", f"pod/{name}", ended, "--timeout=60s")
+        state = installation.object_of("pod", name)["status"]["containerStatuses"][0]["state"]
+    finally:
+        installation.kubectl("patch", "pod", name, "--type=merge", '--patch={"metadata": {"finalizers": null}}')
     assert state["terminated"]["exitCode"] == 0, "it ended by itself, and was not killed"
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def test_database_whose_pod_is_deleted_keeps_its_volume(installation: Installation) -> None:
@@ -100,7 +102,7 @@ def test_database_whose_pod_is_deleted_keeps_its_volume(installation: Installati
     names = installation.investigate("database", count=5)
     installation.kubectl("delete", "pod", DATABASE)
     installation.kubectl("rollout", "status", "statefulset/tarsy-postgres", "--timeout=120s", timeout=130)
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
     assert installation.object_of("pvc", f"data-{DATABASE}")["metadata"]["uid"] == claim
     assert count_stored(installation) == stored + len(names)
 
@@ -111,9 +113,9 @@ def test_restart_of_the_api_server_and_of_coredns_loses_nothing(
     names = installation.investigate("outage", count=5)
     node.restart("kube-apiserver")
     installation.kubectl("delete", "pod", "--selector=k8s-app=kube-dns", namespace="kube-system")
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
     names = installation.investigate("after-outage", count=1)
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def test_drain_of_the_node_loses_nothing(installation: Installation) -> None:
@@ -125,7 +127,7 @@ def test_drain_of_the_node_loses_nothing(installation: Installation) -> None:
     finally:
         installation.node.kubectl("uncordon", addresses.NODE)
     installation.rolled_out()
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
     assert operator(installation)["metadata"]["uid"] != before["metadata"]["uid"]
 
 
@@ -158,7 +160,7 @@ def test_tokens_are_rotated_as_the_docs_say(installation: Installation) -> None:
     while not (names := [name for name in installation.kubectl("get", "inv", *chosen).split() if name != "first"]):
         assert time.monotonic() < deadline, "the alert made no investigation"
         time.sleep(0.5)
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def operator(installation: Installation) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_evicted_pod_gives_its_investigations_to_the_next(installation: Installa
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
     installation.node.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction))
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
     assert pod not in {each["metadata"]["name"] for each in installation.objects("pods", OPERATOR)}
 
 
@@ -146,7 +146,7 @@ def test_upgrade_and_rollback_in_the_middle_of_a_storm_lose_no_investigation(ins
     installation.rolled_out()
     installation.helm("rollback", "tarsy", "1")
     installation.rolled_out()
-    assert installation.incomplete(names) == {}
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
 def test_uninstallation_leaves_what_the_docs_say(installation: Installation) -> None:

@@ -139,6 +139,24 @@ class Installation:
         statuses = {name: self.object_of("inv", name)["status"] for name in names}
         return {name: status for name, status in statuses.items() if status["phase"] != "Completed"}
 
+    def explain(self, statuses: Mapping[str, dict[str, Any]]) -> str:
+        """Return statuses of investigations with their entries, each in its first characters."""
+        identities = [status["transcript"].rpartition("/")[2] for status in statuses.values()]
+        code = """
+            import asyncio, asyncpg, pathlib
+            QUERY = (
+                "SELECT at, kind, stage, execution, left(body::text, 400) FROM entries "
+                "WHERE investigation = ANY($1::uuid[]) ORDER BY investigation, seq"
+            )
+            async def main():
+                connection = await asyncpg.connect(pathlib.Path("/etc/tarsy/database/uri").read_text().strip())
+                for row in await connection.fetch(QUERY, IDENTITIES):
+                    print(*row)
+            asyncio.run(main())
+        """
+        worker = "deployment/tarsy-worker" if self._mode == "split" else "deployment/tarsy"
+        return f"{json.dumps(statuses, indent=1)}\n{self.run(worker, code.replace('IDENTITIES', repr(identities)))}"
+
     def object_of(self, kind: str, name: str) -> dict[str, Any]:
         """Return one object of the release's namespace."""
         found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))

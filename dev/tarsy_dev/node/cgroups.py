@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 _PARENT = "tarsy-dev"
+_WEIGHTS = {"cpu.shares": 10 * 1024, "cpu.weight": 10 * 100}
+"""The share of the processors, in version 1 and 2: ten processes'. By default all pods together have that of one."""
 
 
 def path(name: str) -> str:
@@ -24,7 +26,12 @@ def are_writable() -> bool:
 def make(name: str) -> None:
     """Make the node's cgroup in every hierarchy."""
     for hierarchy in _hierarchies():
-        (hierarchy / _PARENT / name).mkdir(parents=True, exist_ok=True)
+        cgroup = hierarchy / _PARENT / name
+        cgroup.mkdir(parents=True, exist_ok=True)
+        for folder in (cgroup.parent, cgroup):
+            for file, weight in _WEIGHTS.items():
+                if (folder / file).exists():
+                    (folder / file).write_text(str(weight))
 
 
 def folders(name: str) -> list[Path]:
