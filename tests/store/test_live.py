@@ -208,9 +208,9 @@ async def test_no_text_is_sent_after_an_announcement_expired(
             stream.text("It is ")
             await watching.sees(text="It is ")
             speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
-            stream.text("memory")
-            speaker.announce_commit(ID)
             async with overheard(migrated_url, text_streams.TEXTS) as said:
+                stream.text("memory")
+                speaker.announce_commit(ID)
                 watching.audience.watch(OTHER)
                 other.text("It is CPU")
                 await watching.until(lambda: watching.pieces[-1].investigation == OTHER)

@@ -199,7 +199,7 @@ class TextSender:
             await asyncio.sleep(0)  # one call is short, but all together may block the loop
         began = time.thread_time()
         ends, self._ends = self._ends, []
-        committed, self._committed = self._committed, set()
+        committed, self._committed = self._committed & self._watched.keys(), set()
         encoded = payloads.encode([*pieces, *ends], committed)
         return encoded, spent + time.thread_time() - began
 
