@@ -194,7 +194,13 @@ def installation(
         fail(around, name, failure)
     yield around
     around.shell(f"helm uninstall tarsy --namespace {NAMESPACE} --wait; kubectl delete namespace {NAMESPACE}")
-    node.kubectl("delete", "namespace", "--wait=false", *(namespace_of(name) for name in (*FAILURES, "taint", "disk")))
+    node.kubectl(
+        "delete",
+        "namespace",
+        "--wait=false",
+        "--ignore-not-found",
+        *(namespace_of(name) for name in (*FAILURES, "taint", "disk")),
+    )
 
 
 def namespace_of(name: str) -> str:
@@ -286,7 +292,7 @@ def check(installation: Installation, name: str, failure: Failure) -> None:
 
 
 def investigate(installation: Installation, name: str, labels: dict[str, str], description: str, summary: str) -> str:
-    """Have an alert investigated; return the texts of the last request to the model, a line each."""
+    """Have an alert investigated; return the texts of all requests to the model, a line each."""
     alert = {"labels": labels, "annotations": {"description": description, "summary": summary}}
     made = {
         "apiVersion": "tarsy.dev/v1alpha1",
@@ -300,7 +306,7 @@ def investigate(installation: Installation, name: str, labels: dict[str, str], d
     requests = json.loads(installation.node.kubectl("get", "--raw", path))
     bodies = [request["body"] for request in requests if request["key"][0] == f"{NAMESPACE}/{name}"]
     assert bodies, "the model was asked nothing"
-    return "\n".join(texts(bodies[-1]["contents"]))
+    return "\n".join(text for body in bodies for text in texts(body["contents"]))
 
 
 def texts(value: Any) -> Iterator[str]:

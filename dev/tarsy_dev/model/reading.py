@@ -33,7 +33,9 @@ _NAMESPACE_PROSE = (
     rf"\bin (?:the )?[\"'`]?({_NAME})[\"'`]? namespace\b",
 )
 _POD_PROSE = (r"\b[Pp]od [\"'`]?([a-z0-9][a-z0-9.]*-[a-z0-9.-]*[a-z0-9])",)  # with a dash: "pod restarts" names none
-_PROSE = frozenset({"of", "the", "is", "and", "for", "in", "with", "has", "was", "that", "this", "or", "to", "a", "an"})
+_PROSE = frozenset(
+    {"of", "the", "is", "and", "for", "in", "with", "has", "was", "that", "this", "which", "or", "to", "a", "an"}
+)
 _HEALTHY = frozenset({"Running", "Completed", "Succeeded"})
 _MANY_RESTARTS = 3
 _LOG_TROUBLE = re.compile(
