@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from support import command_line, finished, manifests
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -57,13 +58,14 @@ async def test_a_watch_outlasts_the_api_server_and_the_operator(
         assert (await following.stdout.read()).decode().endswith("] root cause\n")
 
 
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_a_list_of_thousands_comes_page_by_page(
     admin: client.Cluster,
     database: databases.Database,
     plane: controlplane.ControlPlane,
     programs: dict[str, Path],
+    count: int,
 ) -> None:
-    count = 1_000
     await finished.create(admin, database, count=count)
     run = command_line.CommandLine(
         kubectl=programs["kubectl"],
