@@ -17,13 +17,12 @@ def _add(so_far: record.Record, entry: entries.ExecutionStarted) -> None:
     parent.executions[entry.execution] = execution
 
 
-def _add_unreached(execution: record.Execution, entry: entries.ServersAway) -> None:
-    execution.away |= set(entry.servers)
-    execution.unreached |= set(entry.calls)
-
-
-def _add_end(execution: record.Execution, entry: entries.ExecutionEnded) -> None:
-    execution.ended = entry
+def _apply(execution: record.Execution, entry: entries.ServersAway | entries.ExecutionEnded) -> None:
+    if isinstance(entry, entries.ExecutionEnded):
+        execution.ended = entry
+    else:
+        execution.away |= set(entry.servers)
+        execution.unreached |= set(entry.calls)
 
 
 def _left_out_event(
@@ -59,7 +58,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.ServersAway: kind.Kind(
         order=kind.require_execution,
-        effect=_add_unreached,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
@@ -67,7 +66,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.ExecutionEnded: kind.Kind(
         order=lambda levels, entry: levels.end(nesting.execution(entry.execution)),
-        effect=_add_end,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,

@@ -19,12 +19,25 @@ _NATIVE: dict[chains.NativeTool, timeline_events.Type] = {
 }
 
 
-def _add(execution: record.Execution, entry: entries.Answered | entries.Unanswered) -> None:
-    execution.log.extend(entry.messages)
-    if isinstance(entry, entries.Unanswered):
-        execution.log.append(entry.failure)
-    execution.reported = _reported(entry, execution) or execution.reported
-    execution.retries += entry.call.retries
+def _apply(
+    execution: record.Execution,
+    entry: entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted,
+) -> None:
+    execution.retries += entry.call.retries if entry.call else 0
+    match entry:
+        case entries.Answered() | entries.Unanswered():
+            execution.log.extend(entry.messages)
+            if isinstance(entry, entries.Unanswered):
+                execution.log.append(entry.failure)
+            execution.reported = _reported(entry, execution) or execution.reported
+        case entries.FellBack():
+            execution.fallen.append(entry.provider)
+            execution.given_up.append(entry.failure.text)
+            execution.since = entry.turn
+        case entries.ContextCompacted():
+            newly_compacted = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+            # A new dict, because `reported` keeps the old one.
+            execution.compacted = {**execution.compacted, **newly_compacted}
 
 
 def _reported(entry: entries.Answered | entries.Unanswered, execution: record.Execution) -> record.Reported | None:
@@ -38,19 +51,6 @@ def _reported(entry: entries.Answered | entries.Unanswered, execution: record.Ex
     count = sum(isinstance(event, messages.Message) for event in execution.log)
     sent = count - 1 if isinstance(entry, entries.Answered) else count
     return record.Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
-
-
-def _add_fallback(execution: record.Execution, entry: entries.FellBack) -> None:
-    execution.fallen.append(entry.provider)
-    execution.given_up.append(entry.failure.text)
-    execution.since = entry.turn
-    execution.retries += entry.call.retries
-
-
-def _add_compaction(execution: record.Execution, entry: entries.ContextCompacted) -> None:
-    newly_compacted = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
-    execution.compacted = {**execution.compacted, **newly_compacted}  # a new dict: `reported` keeps the old one
-    execution.retries += entry.call.retries if entry.call else 0
 
 
 def _retry_event(entry: entries.ModelRetried, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
@@ -97,12 +97,6 @@ def _answer_events(entry: entries.Answered, context: timeline_events.Context) ->
         yield context.event(f"{call.id}.call", "mcp_tool_call", "streaming", "", tool_calls.metadata(call))
 
 
-def _failure_event(entry: entries.Unanswered, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
-    failure, call = entry.failure, entry.call
-    metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
-    yield context.event(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
-
-
 def _fallback_event(entry: entries.FellBack, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
     failure = entry.failure
     metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
@@ -145,7 +139,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.Answered: kind.Kind(
         order=kind.require_execution,
-        effect=_add,
+        effect=_apply,
         messages=lambda entry: entry.messages,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -157,7 +151,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.Unanswered: kind.Kind(
         order=kind.require_execution,
-        effect=_add,
+        effect=_apply,
         messages=lambda entry: (*entry.messages, entry.failure),
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,
@@ -165,11 +159,23 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
             context=lambda entry, before: before + len(entry.messages),
         ),
         tool_calls=kind.nothing,
-        timeline=kind.Timeline(events=_failure_event, closes=lambda _: "Failed", last_text=lambda _: "llm_response"),
+        timeline=kind.Timeline(
+            events=lambda entry, context: [
+                context.event(
+                    f"{entry.turn}.error",
+                    "error",
+                    "failed",
+                    entry.failure.text,
+                    {"kind": entry.failure.kind, "provider": entry.call.provider, "model": entry.call.model},
+                )
+            ],
+            closes=lambda _: "Failed",
+            last_text=lambda _: "llm_response",
+        ),
     ),
     entries.FellBack: kind.Kind(
         order=kind.require_execution,
-        effect=_add_fallback,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call, reply=lambda entry: entry.failure, context=lambda _, before: before
@@ -179,7 +185,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.ContextCompacted: kind.Kind(
         order=kind.require_execution,
-        effect=_add_compaction,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=kind.ModelCalls(
             call=lambda entry: entry.call,

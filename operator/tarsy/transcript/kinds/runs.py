@@ -21,20 +21,19 @@ def _read_once(levels: nesting.Nesting, entry: entries.RunbookRead) -> None:
     levels.end(nesting.runbook(entry.run))
 
 
-def _add_run(so_far: record.Record, entry: entries.RunStarted) -> None:
-    so_far.runs[entry.run] = record.Run(question=entry.question)
-
-
-def _add_selection(so_far: record.Record, entry: entries.ToolsSelected) -> None:
-    so_far.mcp = entry.mcp
-
-
-def _add_runbook(so_far: record.Record, entry: entries.RunbookRead) -> None:
-    so_far.runs[entry.run].runbook = entry
-
-
-def _add_end(so_far: record.Record, entry: entries.RunEnded) -> None:
-    so_far.runs[entry.run].ended = entry
+def _apply(
+    so_far: record.Record,
+    entry: entries.RunStarted | entries.ToolsSelected | entries.RunbookRead | entries.RunEnded,
+) -> None:
+    match entry:
+        case entries.RunStarted():
+            so_far.runs[entry.run] = record.Run(question=entry.question)
+        case entries.ToolsSelected():
+            so_far.mcp = entry.mcp
+        case entries.RunbookRead():
+            so_far.runs[entry.run].runbook = entry
+        case entries.RunEnded():
+            so_far.runs[entry.run].ended = entry
 
 
 def selection(mcp: investigations.MCP) -> str:
@@ -75,7 +74,7 @@ def _failure_event(entry: entries.RunEnded, context: timeline_events.Context) ->
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.RunStarted: kind.Kind(
         order=lambda levels, entry: levels.begin(nesting.run(entry.run)),
-        effect=_add_run,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
@@ -87,7 +86,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.ToolsSelected: kind.Kind(
         order=lambda levels, entry: levels.require(nesting.run(entry.run)),
-        effect=_add_selection,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
@@ -105,7 +104,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.RunbookRead: kind.Kind(
         order=_read_once,
-        effect=_add_runbook,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
@@ -113,7 +112,7 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
     ),
     entries.RunEnded: kind.Kind(
         order=lambda levels, entry: levels.end(nesting.run(entry.run)),
-        effect=_add_end,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,

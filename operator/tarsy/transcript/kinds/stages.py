@@ -8,23 +8,20 @@ from tarsy.transcript import entries, nesting, record
 from tarsy.transcript.kinds import kind
 
 
-def _begin(levels: nesting.Nesting, entry: entries.StageStarted | entries.StageEnded) -> None:
-    levels.begin(nesting.stage(entry.run, entry.stage), within=nesting.run(entry.run))
+def _order(levels: nesting.Nesting, entry: entries.StageStarted | entries.StageEnded) -> None:
+    """Begin or end the stage. A skipped stage has only an end."""
+    level = nesting.stage(entry.run, entry.stage)
+    if isinstance(entry, entries.StageStarted) or entry.outcome == "Skipped":
+        levels.begin(level, within=nesting.run(entry.run))
+    if isinstance(entry, entries.StageEnded):
+        levels.end(level)
 
 
-def _end(levels: nesting.Nesting, entry: entries.StageEnded) -> None:
-    if entry.outcome == "Skipped":
-        _begin(levels, entry)
-    levels.end(nesting.stage(entry.run, entry.stage))
-
-
-def _add(so_far: record.Record, entry: entries.StageStarted) -> None:
-    so_far.runs[entry.run].stages[entry.stage] = record.Stage(started=entry)
-
-
-def _add_end(so_far: record.Record, entry: entries.StageEnded) -> None:
+def _apply(so_far: record.Record, entry: entries.StageStarted | entries.StageEnded) -> None:
     stages = so_far.runs[entry.run].stages
-    if entry.outcome == "Skipped":
+    if isinstance(entry, entries.StageStarted):
+        stages[entry.stage] = record.Stage(started=entry)
+    elif entry.outcome == "Skipped":
         stages[entry.stage] = record.Stage(started=None, ended=entry)
     else:
         stages[entry.stage].ended = entry
@@ -32,16 +29,16 @@ def _add_end(so_far: record.Record, entry: entries.StageEnded) -> None:
 
 KINDS: dict[type[Any], kind.Kind[Any]] = {
     entries.StageStarted: kind.Kind(
-        order=_begin,
-        effect=_add,
+        order=_order,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.NO_EVENTS,
     ),
     entries.StageEnded: kind.Kind(
-        order=_end,
-        effect=_add_end,
+        order=_order,
+        effect=_apply,
         messages=kind.nothing,
         model_calls=None,
         tool_calls=kind.nothing,
