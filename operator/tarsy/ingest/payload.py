@@ -58,6 +58,17 @@ def compact(value: Any) -> Iterator[str]:
     return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
 
 
+def refuse_blank(remedy: str) -> pydantic.AfterValidator:
+    """Return a validator that refuses a blank text, with `remedy` at the end of its message."""
+
+    def check(value: object) -> object:
+        if isinstance(value, str) and not value.strip():
+            raise ValueError(f"it is blank: {remedy}")
+        return value
+
+    return pydantic.AfterValidator(check)
+
+
 class _InterruptibleDecoder(json.JSONDecoder):
     """The json module's decoder without the scanner in C, which holds the interpreter's lock."""
 

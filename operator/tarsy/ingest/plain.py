@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
 from tarsy.resources import base, investigations, tool_patterns
-
-
-def _not_blank(value: object) -> object:
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("it is blank: say what is wrong")
-    return value
 
 
 class Alert(BaseModel):
@@ -25,7 +19,7 @@ class Alert(BaseModel):
     alert_type: base.AlertType
     data: Annotated[
         JsonValue,
-        AfterValidator(_not_blank),
+        payload.refuse_blank("say what is wrong"),
         WithJsonSchema({}),  # any JSON; the default schema is a reference that dangles in the API's description
         Field(description="The alert, as text or as JSON; the agents get it unchanged."),
     ]

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tarsy.ingest import payload
 
 CHARACTERS_MAX = 100_000
-
-
-def _not_blank(question: str) -> str:
-    if not question.strip():
-        raise ValueError("it is blank: say what you want to know")
-    return question
 
 
 class Question(BaseModel):
@@ -26,7 +20,7 @@ class Question(BaseModel):
     question: Annotated[
         str,
         Field(min_length=1, max_length=CHARACTERS_MAX, description="It is masked before it is stored or sent."),
-        AfterValidator(_not_blank),
+        payload.refuse_blank("say what you want to know"),
     ]
 
 

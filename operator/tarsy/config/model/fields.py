@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -66,6 +67,17 @@ Duration = Annotated[Time, within("1ms", "1d")]
 """A duration from 1ms to 1d."""
 
 
+def require(is_valid: Callable[[str], bool], message: str) -> AfterValidator:
+    """Return a validator that raises ValueError with `message` for a text that is not valid."""
+
+    def check(value: str) -> str:
+        if not is_valid(value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
+
+
 def is_url(value: str) -> bool:
     """Return whether `value` is an http or https URL."""
     try:
@@ -76,13 +88,7 @@ def is_url(value: str) -> bool:
         return False
 
 
-def _url(value: str) -> str:
-    if not is_url(value):
-        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080")
-    return value
-
-
-URL = Annotated[str, AfterValidator(_url)]
+URL = Annotated[str, require(is_url, "not a URL: write one with http or https, such as http://127.0.0.1:8080")]
 """An http or https URL, unchanged."""
 
 _PORTS = {"http": 80, "https": 443}
@@ -133,16 +139,14 @@ Network = Annotated[ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidat
 """A network, or a single IP address."""
 
 
-def _variable(value: str) -> str:
-    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+Variable = Annotated[
+    str,
+    require(
+        lambda value: re.fullmatch(r"[A-Z_][A-Z0-9_]*", value) is not None,
         # The message never contains the value: it may be a key by mistake, and the message is logged.
-        raise ValueError(
-            "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here"
-        )
-    return value
-
-
-Variable = Annotated[str, AfterValidator(_variable)]
+        "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here",
+    ),
+]
 """The name of an environment variable, in capitals, so that a key written by mistake is most likely refused."""
 
 

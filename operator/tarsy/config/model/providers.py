@@ -10,9 +10,9 @@ import urllib.parse
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from tarsy.config.model.fields import URL, Part, Variable, Word
+from tarsy.config.model.fields import URL, Part, Variable, Word, require
 from tarsy.resources import chains
 
 GeminiTool = Literal["google_search", "code_execution", "url_context"]
@@ -88,13 +88,13 @@ class Common(Part):
         return True
 
 
-def _without_user(value: str) -> str:
-    if "@" in urllib.parse.urlsplit(value).netloc:
-        raise ValueError("a URL with a user or a password is refused: set api_key_env or api_key_file")
-    return value
-
-
-Address = Annotated[URL, AfterValidator(_without_user)]
+Address = Annotated[
+    URL,
+    require(
+        lambda value: "@" not in urllib.parse.urlsplit(value).netloc,
+        "a URL with a user or a password is refused: set api_key_env or api_key_file",
+    ),
+]
 """The address of a provider, without a user."""
 NO_OPTIONS = frozenset(
     {"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"}

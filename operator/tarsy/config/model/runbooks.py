@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tarsy.config.model.fields import Part, Variable, is_url
+from tarsy.config.model.fields import Part, Variable, is_url, require
 
 TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - a host, and no password
 """The only host that gets the token: GitHub's host for raw files."""
@@ -38,13 +38,11 @@ def _domain(value: str) -> str:
     return name
 
 
-def _no_address(value: str) -> str:
-    if is_url(value.strip()):
-        raise ValueError("this is a URL: write the text of a runbook; URLs come with alerts")
-    return value
-
-
-Text = Annotated[str, Field(max_length=TEXT_MAX), AfterValidator(_no_address)]
+Text = Annotated[
+    str,
+    Field(max_length=TEXT_MAX),
+    require(lambda text: not is_url(text.strip()), "this is a URL: write the text of a runbook; URLs come with alerts"),
+]
 """The text of a runbook."""
 
 Domain = Annotated[str, AfterValidator(_domain)]
