@@ -194,7 +194,11 @@ class _Connection:
         try:
             async with asyncio.TaskGroup() as group:
                 self._put("connection.established")
-                closers = (self._close_when_dropped(), self._close_when_unused(), self._close_when_stopping())
+                closers = (
+                    self._close_when_set(self._backlog.dropped, LATER, backlogs.TOO_SLOW),
+                    self._close_when_unused(),
+                    self._close_when_set(self._subscribing.hub.closing, RESTART, "the operator stops"),
+                )
                 for part in (self._read(group), self._write(), *closers):
                     group.create_task(part)
         except* _CloseError as closing:
@@ -227,9 +231,9 @@ class _Connection:
         while event := await self._backlog.next():
             await self._socket.send({"type": "websocket.send", "bytes": event})
 
-    async def _close_when_dropped(self) -> NoReturn:
-        await self._backlog.dropped.wait()
-        raise _CloseError(LATER, backlogs.TOO_SLOW)
+    async def _close_when_set(self, event: asyncio.Event, code: int, reason: str) -> NoReturn:
+        await event.wait()
+        raise _CloseError(code, reason)
 
     async def _close_when_unused(self) -> NoReturn:
         left = UNUSED_SECONDS
@@ -237,10 +241,6 @@ class _Connection:
             await asyncio.sleep(left)
             left = UNUSED_SECONDS - (0 if self._following else time.monotonic() - self._unused_since)
         raise _CloseError(POLICY, f"nothing was subscribed for {UNUSED_SECONDS:g} s")
-
-    async def _close_when_stopping(self) -> NoReturn:
-        await self._subscribing.hub.closing.wait()
-        raise _CloseError(RESTART, "the operator stops")
 
     def _put(self, kind: str, **fields: Any) -> None:
         self._backlog.put(live_events.text_frame({"type": kind, **fields}))

@@ -105,7 +105,7 @@ async def bounded(response: httpx2.Response) -> None:
     response.stream = transport.FilteredBody(response.stream, filtered)
     response.encoding = "utf-8"  # not the header's: some of Python's encodings unpack compressed text
     _responses.get([]).append(response)
-    refuse_compressed(response)
+    await refuse_compressed(response)
 
 
 async def _keep_only_data(response: httpx2.Response) -> None:
@@ -118,7 +118,7 @@ async def _keep_only_data(response: httpx2.Response) -> None:
         response.stream = transport.FilteredBody(response.stream, only_data)
 
 
-def refuse_compressed(response: Any) -> None:
+async def refuse_compressed(response: Any) -> None:
     """Raise a ProviderError for a compressed response of httpx or httpx2."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         problem = "the server sent a compressed answer, which was not requested"

@@ -68,7 +68,7 @@ def _guard_clients(chat: core.BaseChatModel) -> None:
             "request": [*hooks["request"], functools.partial(_refuse_redirect, client.base_url)],
             "response": [
                 *hooks["response"],
-                http.bounded if isinstance(client, httpx2.AsyncClient) else _refuse_compressed,
+                http.bounded if isinstance(client, httpx2.AsyncClient) else http.refuse_compressed,
             ],
         }
 
@@ -76,10 +76,6 @@ def _guard_clients(chat: core.BaseChatModel) -> None:
 async def _refuse_redirect(base: Any, request: Any) -> None:
     if base.host:
         http.refuse_other_origin(request.url, base)
-
-
-async def _refuse_compressed(response: Any) -> None:
-    http.refuse_compressed(response)
 
 
 def _chat(settings: providers.LangChainProvider, options: dict[str, Any]) -> core.BaseChatModel:

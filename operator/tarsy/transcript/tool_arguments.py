@@ -95,12 +95,6 @@ def _plain(value: Any, *, deepest: int = DEPTH_MAX) -> Any:
             return str(value)
 
 
-def _finite_number(text: str) -> float | str:
-    """Return the number; a number that is too large for a float stays text."""
-    number = float(text)
-    return number if math.isfinite(number) else text
-
-
 def _same_number(text: str) -> float | str:
     """Return the number if Python writes it in the same way; else the text, such as `1.10`."""
     number = float(text)
@@ -113,11 +107,11 @@ def _refuse(constant: str) -> None:
 
 _JSON = json.JSONDecoder(
     strict=False,
-    parse_float=_finite_number,
+    parse_float=lambda text: number if math.isfinite(number := float(text)) else text,
     parse_int=lambda text: int(text) if len(text) <= INTEGER_MAX else text,
     parse_constant=_refuse,
 )
-"""Python's decoder, which takes line breaks inside strings here, and refuses NaN and Infinity."""
+"""A decoder that takes line breaks inside strings and refuses NaN and Infinity; too large numbers stay text."""
 
 
 def loads(text: str) -> Any:

@@ -25,11 +25,11 @@ class View(BaseModel):
     model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
 
-def _cost(cost: object) -> object:
-    return investigations.cost_text(cost) if isinstance(cost, float) else cost
-
-
-Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigations.COST_PATTERN)]
+Cost = Annotated[
+    str,
+    BeforeValidator(lambda cost: investigations.cost_text(cost) if isinstance(cost, float) else cost),
+    Field(pattern=investigations.COST_PATTERN),
+]
 """A cost as a decimal number without exponent, as in the status of the object; read from the store's float."""
 
 

@@ -179,6 +179,7 @@ def layout(investigation: investigations.Investigation, events: Iterable[timelin
     summaries = {stage.name: stage for stage in investigation.stages}
     agents = {stage.name: stage.agents for stage in investigation.stage_progress}
     analysis = investigation.final_analysis
+    chat = investigation.chain.root.get("chat") if investigation.chain else None
     return Layout(
         investigation=investigation,
         lines=[line for key in list(lines) if not _is_question(key) for line in lines.pop(key)],
@@ -206,7 +207,7 @@ def layout(investigation: investigations.Investigation, events: Iterable[timelin
         open_question=any(run.number and run.ended_at is None for run in investigation.runs),
         takes_questions=investigation.ended_at is not None
         and investigation.chain is not None
-        and _takes_questions(investigation),
+        and not (isinstance(chat, dict) and chat.get("enabled") is False),
     )
 
 
@@ -349,8 +350,3 @@ def _author(investigation: investigations.Investigation) -> executions.Execution
     last = [each for each in completed if each.stage == completed[-1].stage]
     synthesis = [each for each in last if each.kind == "synthesis"]
     return synthesis[-1] if synthesis else last[0] if len(last) == 1 else None
-
-
-def _takes_questions(investigation: investigations.Investigation) -> bool:
-    chat = investigation.chain.root.get("chat") if investigation.chain else None
-    return not (isinstance(chat, dict) and chat.get("enabled") is False)

@@ -83,11 +83,10 @@ class Listener:
             closed = asyncio.Event()
             connection.add_termination_listener(lambda _: closed.set())
             for channel in self._channels:
-                await connection.add_listener(channel, self._deliver)
+                await connection.add_listener(
+                    channel, lambda _connection, _pid, *message: self._channels.deliver(*message)
+                )
                 self._channels.deliver(channel, "")
             await closed.wait()
         finally:
             connection.terminate()
-
-    def _deliver(self, _connection: object, _pid: int, channel: str, payload: str) -> None:
-        self._channels.deliver(channel, payload)

@@ -330,7 +330,8 @@ async def page(
 
 
 def _from_row(row: Any) -> Row:
-    fact = _fact(row.fact)
+    parsed = json.loads(row.fact)
+    fact: Mapping[str, Any] = parsed if isinstance(parsed, dict) else {}
     is_call, is_event = row.type in ("llm", "tool"), row.type == "event"
     failed = fact.get("failed") is True if is_call else row.outcome in ("Failed", "TimedOut", "CompletedWithErrors")
     started, ended = row.at, row.end_at
@@ -386,11 +387,6 @@ def _note(fact: Mapping[str, Any]) -> str:
 
 _DAY = 24 * 3600.0
 _TOKENS = ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
-
-
-def _fact(stored: str) -> Mapping[str, Any]:
-    parsed = json.loads(stored)
-    return parsed if isinstance(parsed, dict) else {}
 
 
 def _number(fact: Mapping[str, Any], name: str) -> float | None:
