@@ -139,7 +139,10 @@ def _after_words(
     if len(turns) > rules.limit:  # an answer to the request to conclude is a conclusion in any form
         return Done()
     problem = rules.problem(answer)
-    unreadable = [bool(_problem(reply, rules)) for reply in turns[rules.since :][-REJECTED_IN_A_ROW:]]
+    unreadable = [
+        isinstance(reply, messages.Message) and not reply.calls and bool(rules.problem(reply))
+        for reply in turns[rules.since :][-REJECTED_IN_A_ROW:]
+    ]
     if unreadable == [True] * REJECTED_IN_A_ROW:
         return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problem}")
     if problem:
@@ -249,10 +252,6 @@ def _arguments(call: messages.ToolCall) -> str:
         return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _problem(answer: messages.Message | messages.Failure, rules: Rules) -> str:
-    return rules.problem(answer) if isinstance(answer, messages.Message) and not answer.calls else ""
 
 
 def _are_rejected(last: list[messages.Message | messages.Failure]) -> bool:

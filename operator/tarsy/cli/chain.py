@@ -21,10 +21,6 @@ def command() -> None:
     """Do what a subcommand says."""
 
 
-def _names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
-    return sessions.complete(ctx, incomplete, kubectl.CHAINS)
-
-
 @command.command("list", help="List chains.", epilog="Examples:\n\n\b\n  tarsy chain list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the chains of all namespaces.")
 @click.option("-l", "--selector", metavar="LABELS", help="Only chains with these labels.")
@@ -72,7 +68,11 @@ def _row(chain: dict[str, Any]) -> tuple[str, ...]:
 
 
 @command.command("get", help="Show a chain.", epilog="Examples:\n\n\b\n  tarsy chain get kubernetes-agent-chain")
-@click.argument("name", metavar="NAME", shell_complete=_names_begin)
+@click.argument(
+    "name",
+    metavar="NAME",
+    shell_complete=lambda ctx, _, incomplete: sessions.complete(ctx, incomplete, kubectl.CHAINS),
+)
 @formats.option("name", "json", "jsonl", "yaml")
 @sessions.connected
 def get_chain(*, session: sessions.Session, name: str, form: str | None) -> None:

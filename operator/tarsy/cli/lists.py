@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -96,14 +97,8 @@ def command(*, session: sessions.Session, form: str | None, no_headers: bool, **
             filters["limit"] = min(filters["limit"] or PAGE_MAX, PAGE_MAX)
             pages = ((documents, shown, "") for documents, shown, _ in _objects(session, filters))
             first = next(pages, None)
-        pages = _chained(first, pages)
+        pages = itertools.chain([] if first is None else [first], pages)
     _print(session, pages, form=form, no_headers=no_headers, all_namespaces=filters["all_namespaces"])
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    if first is not None:
-        yield first
-        yield from rest
 
 
 Page = tuple[list[dict[str, Any]], list[dict[str, Any]], str]

@@ -166,11 +166,11 @@ class Follower:
                 if kind == "refused":
                     raise value
                 if kind == "object" and uid in (None, value["metadata"]["uid"]):
-                    uid = value["metadata"]["uid"]
+                    uid = str(value["metadata"]["uid"])
                     if is_away:
                         self._session.note("The cluster is back.")
                     is_away = False
-                    view = self._view(value)
+                    view = self._view_from_api(uid) or views.from_object(value)
                 elif kind in ("object", "absent") and uid:
                     yield from self._deleted(value if kind == "absent" else None, uid)
                     return
@@ -184,11 +184,6 @@ class Follower:
                 yield view
                 if view and views.has_ended(view):
                     return
-
-    def _view(self, document: dict[str, Any]) -> View:
-        """Return the API's view of an object, or the object's own without the API."""
-        own = views.from_object(document)
-        return self._view_from_api(own["id"]) or own
 
     def _view_from_api(self, uid: str) -> View | None:
         """Return the API's view; None if it does not answer."""

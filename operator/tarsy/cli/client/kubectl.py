@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,8 @@ SECONDS = 30.0
 GROUP = "/apis/tarsy.dev/v1alpha1"
 INVESTIGATIONS = "alertinvestigations"
 CHAINS = "agentchains"
+_LOG = re.compile("[EWI][0-9]{4} ")
+"""The start of a line of kubectl's log, such as `E1121 20:26:18.123 ...`."""
 _AWAY = (
     "Unable to connect to the server",
     "The connection to the server",
@@ -105,7 +108,7 @@ class Kubectl:
 
 def failure(stderr: str) -> failures.Failure:
     """Return the failure that kubectl reports."""
-    lines = [line for line in stderr.strip().splitlines() if not _is_log(line)] or stderr.strip().splitlines()[-1:]
+    lines = [line for line in stderr.strip().splitlines() if not _LOG.match(line)] or stderr.strip().splitlines()[-1:]
     message = "\n".join(lines).removeprefix("error: ").removeprefix("Error: ")
     kind: type[failures.Failure] = failures.Failure
     if "could not find the requested resource" in message:
@@ -119,11 +122,6 @@ def failure(stderr: str) -> failures.Failure:
     elif any(sign in message for sign in _MISUSE):
         kind = failures.Misuse
     return kind(message)
-
-
-def _is_log(line: str) -> bool:
-    """Return whether a line is from kubectl's log, such as `E1121 20:26:18.123 ...`."""
-    return line[:1] in "EWI" and line[1:5].isdigit()
 
 
 def with_query(path: str, **query: str | int | None) -> str:

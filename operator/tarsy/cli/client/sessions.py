@@ -248,14 +248,6 @@ def of_object(document: dict[str, Any]) -> Reference:
     return Reference(uid=metadata["uid"], name=metadata["name"], namespace=metadata["namespace"], object=document)
 
 
-def _namespaces_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
-    return _kubectl_names(ctx, incomplete, "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}")
-
-
-def _contexts_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
-    return _kubectl_names(ctx, incomplete, "config", "get-contexts", "-o", "name")
-
-
 def _kubectl_names(ctx: click.Context, incomplete: str, *arguments: str) -> list[str]:
     """Return the words of kubectl's output that begin so; none if it fails."""
     cluster = kubectl.Kubectl(kubeconfig=ctx.params.get("kubeconfig"), context=ctx.params.get("context"))
@@ -271,14 +263,18 @@ _COMMON = (
         "-n",
         "namespace_option",
         metavar="NAMESPACE",
-        shell_complete=_namespaces_begin,
+        shell_complete=lambda ctx, _, incomplete: _kubectl_names(
+            ctx, incomplete, "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"
+        ),
         help="The namespace; else the kubeconfig's.",
     ),
     click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else that of KUBECONFIG, else ~/.kube/config."),
     click.option(
         "--context",
         metavar="NAME",
-        shell_complete=_contexts_begin,
+        shell_complete=lambda ctx, _, incomplete: _kubectl_names(
+            ctx, incomplete, "config", "get-contexts", "-o", "name"
+        ),
         help="The kubeconfig's context; else its current one.",
     ),
     click.option(

@@ -32,7 +32,7 @@ def clean(text: str) -> str:
     r"""Return `text` with control characters as Python writes them, such as `\x1b`; each CR ends a line."""
     if text.isprintable():
         return text
-    return _CONTROLS.sub(_written_out, _LINE_ENDS.sub("\n", text))
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), _LINE_ENDS.sub("\n", text))
 
 
 def clean_json(text: str) -> str:
@@ -43,11 +43,6 @@ def clean_json(text: str) -> str:
 def clean_line(text: str) -> str:
     """Return `text` as one clean line; runs of white space become one space."""
     return clean(" ".join(text.split()))
-
-
-def _written_out(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"
 
 
 def is_terminal() -> bool:

@@ -16,6 +16,8 @@ def from_object(document: dict[str, Any]) -> dict[str, Any]:
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     usage = status.get("usage") or {}
     finished = conditions.get("Finished") or {}
+    accepted = conditions.get("Accepted") or {}
+    refusal = accepted.get("message") if accepted.get("status") == "False" else ""
     grounded = (conditions.get("Grounded") or {}).get("status")
     return {
         "id": metadata["uid"],
@@ -43,7 +45,7 @@ def from_object(document: dict[str, Any]) -> dict[str, Any]:
         "duplicates": status.get("duplicates") or 0,
         "summary": status.get("summary") or "",
         "headline": status.get("headline") or "",
-        "message": status.get("message") or finished.get("message") or _refusal(conditions),
+        "message": status.get("message") or finished.get("message") or refusal or "",
         "reason": finished.get("reason") or "",
         "final_analysis": status.get("finalAnalysis") or "",
         "grounded": {"True": True, "False": False}.get(str(grounded)),
@@ -52,11 +54,6 @@ def from_object(document: dict[str, Any]) -> dict[str, Any]:
         "stage_progress": [_stage(stage) for stage in status.get("stages") or ()],
         "target": status.get("target") or "",
     }
-
-
-def _refusal(conditions: dict[str, Any]) -> str:
-    accepted = conditions.get("Accepted") or {}
-    return str(accepted.get("message") or "") if accepted.get("status") == "False" else ""
 
 
 def _stage(stage: dict[str, Any]) -> dict[str, Any]:

@@ -296,7 +296,11 @@ _CANCELLED: dict[str, str] = {reason: why for why, reason in phase_rules.CANCELL
 
 def from_row(facts: Mapping[str, Any]) -> Summary:
     """Build the summary from a row of SELECT_SUMMARIES."""
-    stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
+    stages = {}
+    for stored in facts["stages"]:
+        stage = json.loads(stored)
+        times = {key: stage[key] and datetime.fromisoformat(stage[key]) for key in ("started_at", "ended_at")}
+        stages[stage["name"]] = StageSummary(**stage | times)
     names = tuple(facts["stage_names"])
     built = (
         *("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name"),
@@ -382,12 +386,6 @@ def related_from_row(facts: Mapping[str, Any]) -> dict[str, Any]:
         else RetryOf(id=facts["retry_of"], name=original_name, from_stage=facts["retry_stage"]),
         "retried_by": again and RetriedBy(id=UUID(again["id"]), name=again["name"]),
     }
-
-
-def _stage(stored: str) -> StageSummary:
-    stage = json.loads(stored)
-    times = {key: stage[key] and datetime.fromisoformat(stage[key]) for key in ("started_at", "ended_at")}
-    return StageSummary(**stage | times)
 
 
 @dataclass(frozen=True, kw_only=True)
