@@ -1,4 +1,4 @@
-"""The reference page of the commands, made of their help."""
+"""The reference page of the commands, generated from their help."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _INTRODUCTION = """\
 This page is for people who use `tarsy` in a shell. `make generate` makes it from the commands' help. `tarsy`, beside
 kubectl on `PATH`, is also `kubectl tarsy`.
 
-- **Where it asks**: the kubeconfig, `--context`, `--as` and `-n` work as they do for kubectl, which tarsy runs for all
-  that it reads of the cluster. `list`, `logs`, `events`, `export`, `chat` and `tools` need the API: that of `--api`,
-  else of `TARSY_API`, else a port of this machine is forwarded to the API's Service. An API with a certificate of your
-  own needs `SSL_CERT_FILE`.
-- **As whom**: the API gets the token of `--token-file`, else `TARSY_TOKEN`, else the kubeconfig's. It takes no `--as`.
-- **Which investigation**: a name, `@latest`, or `--uid`. A name also finds an investigation whose object is gone, while
-  its transcript is there.
+- **Cluster and API**: tarsy runs kubectl to read the cluster, so the kubeconfig, `--context`, `--as` and `-n` work as
+  for kubectl. `list`, `logs`, `events`, `export`, `chat` and `tools` need the API. Its address is `--api`, or
+  `TARSY_API`; without either, kubectl forwards a local port to the API's Service. An API with a certificate of your own
+  needs `SSL_CERT_FILE`.
+- **Identity**: the API gets the token of `--token-file`, `TARSY_TOKEN` or the kubeconfig, in this order. It accepts no
+  `--as`.
+- **Investigations** are named by NAME, `@latest` or `--uid`. A name also finds an investigation whose object is gone,
+  until its transcript is purged.
 - **Output**: data goes to stdout and everything else to stderr. There is no colour without a terminal, with `NO_COLOR`
-  or with `TERM=dumb`. Control characters in alerts and answers are written out (`\\x1b`).
+  or with `TERM=dumb`. Control characters in alerts and answers are escaped (`\\x1b`).
 - **Ctrl-C** ends the command, not the investigation.
 - **Completion**: `source <(tarsy completion bash)`; kubectl completes `kubectl tarsy` by `kubectl_complete-tarsy`.
 """
@@ -49,7 +50,7 @@ def examples(command: click.Command) -> list[str]:
 
 
 def pages() -> dict[Path, str]:
-    """Return the page and what it should hold."""
+    """Return the page and its text."""
     return {
         PAGE: "\n".join([_INTRODUCTION, *_exit_codes(), *(line for each in commands() for line in _section(*each))])
     }

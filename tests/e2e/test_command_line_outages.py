@@ -43,11 +43,11 @@ async def test_a_watch_outlasts_the_api_server_and_the_operator(
 
         server.refuse()
         server.cut()  # a watch that is being opened meets the refusal
-        await asyncio.wait_for(watching.stderr.readuntil(b"The cluster is away, and is asked again"), 60)
+        await asyncio.wait_for(watching.stderr.readuntil(b"The cluster does not answer, retrying"), 60)
         server.accept()
-        await asyncio.wait_for(watching.stderr.readuntil(b"The cluster is back."), 60)
+        await asyncio.wait_for(watching.stderr.readuntil(b"The cluster answers again."), 60)
         await first.kill()
-        await asyncio.wait_for(following.stderr.readuntil(b"Interrupted, and connecting again"), 60)
+        await asyncio.wait_for(following.stderr.readuntil(b"The connection was lost, reconnecting"), 60)
         llm.script = model.answers("root cause")
         second = await operator.start(lease=timedelta(seconds=3))
         api.upstream = ("127.0.0.1", int(second.url.rpartition(":")[2]))

@@ -12,11 +12,11 @@ from tarsy.cli.client import failures, sessions, terminal, views
 def _change(
     session: sessions.Session, names: tuple[str, ...], uid: str | None, spec: dict[str, Any], done: str
 ) -> None:
-    """Change the specs of investigations that have not ended. Raises the last failure after all were tried."""
+    """Change the specs of investigations that have not ended. All are tried before the last failure is raised."""
     if uid and names:
-        raise click.UsageError("give NAMEs, or --uid UID")
+        raise click.UsageError("give NAMEs or --uid UID, not both")
     if not uid and not names:
-        raise click.UsageError("give at least one NAME, or --uid UID")
+        raise click.UsageError("give a NAME or --uid UID")
     failure: failures.Failure | None = None
     for name in names or (None,):
         try:
@@ -43,29 +43,33 @@ def _changed(session: sessions.Session, name: str | None, uid: str | None, spec:
 
 
 def _named(function: Any) -> Any:
-    function = click.option("--uid", metavar="UID", help="The uid, in place of names.")(function)
-    return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=sessions.names_begin)(function)
+    function = click.option("--uid", metavar="UID", help="The investigation's UID, in place of names.")(function)
+    return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=sessions.complete_investigations)(
+        function
+    )
 
 
 @click.command(help="Cancel investigations.", epilog="Examples:\n\n\b\n  tarsy cancel web-crash")
 @_named
 @sessions.connected
 def cancel(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
-    """Cancel."""
+    """Cancel investigations."""
     _change(session, names, uid, {"cancel": True}, "cancelled")
 
 
-@click.command(help="Hold investigations before their next step.", epilog="Examples:\n\n\b\n  tarsy suspend web-crash")
+@click.command(
+    help="Suspend investigations before their next step.", epilog="Examples:\n\n\b\n  tarsy suspend web-crash"
+)
 @_named
 @sessions.connected
 def suspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
-    """Suspend."""
+    """Suspend investigations."""
     _change(session, names, uid, {"suspend": True}, "suspended")
 
 
-@click.command(help="Let suspended investigations go on.", epilog="Examples:\n\n\b\n  tarsy unsuspend web-crash")
+@click.command(help="Resume suspended investigations.", epilog="Examples:\n\n\b\n  tarsy unsuspend web-crash")
 @_named
 @sessions.connected
 def unsuspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
-    """Resume."""
+    """Resume investigations."""
     _change(session, names, uid, {"suspend": False}, "resumed")

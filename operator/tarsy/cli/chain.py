@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FILES = click.Path(path_type=Path)
 
 
-@click.group(help="Show chains, check them in files, and make them of TARSy's former YAML.")
+@click.group(help="Show chains, check chain files, and convert TARSy's former YAML.")
 def command() -> None:
     """Do what a subcommand says."""
 
@@ -25,7 +25,7 @@ def command() -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the chains of all namespaces.")
 @click.option("-l", "--selector", metavar="LABELS", help="Only chains with these labels.")
 @formats.option("name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="Do not print column headers.")
 @sessions.connected
 def list_chains(
     *, session: sessions.Session, all_namespaces: bool, selector: str | None, form: str | None, no_headers: bool
@@ -63,7 +63,7 @@ def _row(chain: dict[str, Any]) -> tuple[str, ...]:
         stages,
         ready.get("status") or "Unknown",
         ready.get("reason") or "",
-        times.written(times.since(metadata["creationTimestamp"])),
+        times.duration_text(times.since(metadata["creationTimestamp"])),
     )
 
 

@@ -11,22 +11,25 @@ from tarsy.cli.client import failures, remote, sessions, terminal, transcripts, 
 
 
 @click.command(
-    help="Ask about an investigation that has ended. Without QUESTION, on a terminal: a conversation, to Ctrl-D.",
+    help="Ask a question about an investigation that has ended. Without QUESTION, start a conversation, which "
+    "Ctrl-D ends.",
     epilog='Examples:\n\n\b\n  tarsy chat web-crash "Since when does it refuse connections?"\n  tarsy chat @latest',
 )
-@click.argument("name", metavar="NAME", required=False, shell_complete=sessions.names_begin)
+@click.argument("name", metavar="NAME", required=False, shell_complete=sessions.complete_investigations)
 @click.argument("question", metavar="[QUESTION]", required=False)
-@click.option("--uid", metavar="UID", help="The uid, in place of a name; also of objects that are gone.")
+@click.option(
+    "--uid", metavar="UID", help="The investigation's UID, in place of a name; it also finds one whose object is gone."
+)
 @sessions.connected
 def command(*, session: sessions.Session, name: str | None, question: str | None, uid: str | None) -> None:
-    """Ask."""
+    """Ask questions."""
     if uid and name and question is None:
         name, question = None, name
     reference = session.find(name, uid, with_object=False)
     if question is not None:
         raise click.exceptions.Exit(_ask(session, reference.uid, sys.stdin.read() if question == "-" else question))
     if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal: give a QUESTION, or - for standard input")
+        raise click.UsageError("standard input is no terminal: give a QUESTION, or - to read it from there")
     while True:
         try:
             question = input("> ").strip()

@@ -23,7 +23,7 @@ def servers(platform_file: platforms.Platform) -> tuple[Sequence[server_check.Se
 
 
 def before(config: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield name, problem, "" if none, and remedy of database, platform file and MCP servers."""
+    """Yield name, problem ("" if none) and remedy of the database, the platform file and each MCP server."""
     try:
         problem = asyncio.run(migration.problem(settings.database_url(os.environ)))
     except loader.ConfigError as error:

@@ -1,4 +1,4 @@
-"""`tarsy check`: whether an installation can work, and for each thing that is wrong what to do about it."""
+"""`tarsy check`: checks of an installation, each with a remedy if it fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN_SECONDS = 2.0
 
 
 class Check(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     passed: bool
@@ -29,12 +29,14 @@ class Check(NamedTuple):
 
 
 @click.command(
-    help="Check CRDs, rights, API, database, workers, providers, MCP servers, chains and the webhook's route. "
-    "1 if anything fails; each failing line says what to do.",
+    help="Check the CRDs, your rights, the API, database, workers, providers, MCP servers, chains and the webhook. "
+    "Each failed check is printed with a remedy. The exit code is 1 if any check fails.",
     epilog="Examples:\n\n\b\n  tarsy check\n  tarsy check --wait=5m",
 )
 @click.option(
-    "--pre", is_flag=True, help="Before an installation: cluster, rights to install, platform file, database."
+    "--pre",
+    is_flag=True,
+    help="Check what an installation needs: the cluster, rights to install, database, platform file, MCP servers.",
 )
 @click.option(
     "--config", metavar="FILE", envvar="TARSY_CONFIG", show_envvar=True, help="With --pre: the platform file."
@@ -45,10 +47,10 @@ class Check(NamedTuple):
     is_flag=False,
     flag_value=math.inf,
     metavar="[=DURATION]",
-    help="Check again until nothing fails: for ever, or for such as 5m at most, then exit code 6.",
+    help="Repeat the checks until none fails; with a duration such as 5m, for that long at most, then exit with 6.",
 )
 @formats.option("json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="Do not print column headers.")
 @sessions.connected
 def command(
     *,
@@ -59,7 +61,7 @@ def command(
     form: str | None,
     no_headers: bool,
 ) -> None:
-    """Check."""
+    """Check an installation."""
     deadline = None if wait is None else time.monotonic() + wait
     while True:
         checks = list(_before(session, config) if pre else _installed(session))
@@ -133,19 +135,20 @@ def _rights(session: sessions.Session) -> Check:
     """Return the check of the caller's own rights; the operator's are part of its readiness."""
     refused = [verb for verb in VERBS if not _may(session, verb, kubectl.INVESTIGATIONS, "tarsy.dev")]
     needed = [verb for verb in NEEDED if verb in refused]
-    message = f"you may {', '.join(verb for verb in VERBS if verb not in refused) or 'do nothing'}"
-    if refused:
-        message += f", and not {', '.join(refused)},"
+    allowed = [verb for verb in VERBS if verb not in refused]
+    message = f"you may {', '.join(allowed) or 'not access'} alertinvestigations in namespace {session.namespace}"
+    if allowed and refused:
+        message += f", but not {', '.join(refused)} them"
     return Check(
         "rights",
         passed=not needed,
-        message=f"{message} alertinvestigations in namespace {session.namespace}",
+        message=message,
         remedy=f"ask for a Role with {', '.join(needed)} on alertinvestigations.tarsy.dev, or use -n",
     )
 
 
 def _may(session: sessions.Session, verb: str, resource: str, group: str, *, everywhere: bool = False) -> bool:
-    """Whether the caller has a right."""
+    """Return whether the caller has a right."""
     attributes = {"verb": verb, "group": group, "resource": resource}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     try:
@@ -158,7 +161,7 @@ def _may(session: sessions.Session, verb: str, resource: str, group: str, *, eve
 
 
 def _ready(session: sessions.Session) -> Check:
-    """Return the check of the API and what its process needs. Raises a Failure if it cannot be reached at all."""
+    """Return the check of the API's readiness. Raises a Failure if the API cannot be reached."""
     try:
         answer = session.api.get("/readyz")
     except failures.Unreachable as error:
@@ -238,15 +241,15 @@ def _server(server: dict[str, Any]) -> Check:
 
 
 def _webhook(session: sessions.Session) -> Check:
-    """Return the check of the webhook's route: it takes POST alone, so a GET is answered 405 where it is there."""
+    """Return the check of the webhook's route. The API answers a GET with 405, because the route takes only POST."""
     try:
         session.api.get(WEBHOOK)
-        message = "a GET was answered: something else is there"
+        message = f"a GET of {WEBHOOK} was answered: the route leads to another service"
     except failures.Failure as error:
         message = error.message
     passed = message.startswith("405")
-    remedy = f"let {WEBHOOK} through to the API"
-    return Check("webhook", passed=passed, message=f"{WEBHOOK} is there" if passed else message, remedy=remedy)
+    remedy = f"route {WEBHOOK} to the API"
+    return Check("webhook", passed=passed, message=f"{WEBHOOK} leads to the API" if passed else message, remedy=remedy)
 
 
 def _before(session: sessions.Session, config: str | None) -> Iterator[Check]:

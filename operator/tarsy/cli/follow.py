@@ -13,7 +13,10 @@ import click
 from tarsy.cli.client import changes, formats, sessions, terminal, times, tree
 
 _TIMEOUT = click.option(
-    "--timeout", type=times.Duration(), metavar="DURATION", help="Stop looking after 90s, 15m or so, with exit code 6."
+    "--timeout",
+    type=times.Duration(),
+    metavar="DURATION",
+    help="Stop after DURATION, such as 90s or 15m, and exit with 6.",
 )
 
 
@@ -25,7 +28,7 @@ _TIMEOUT = click.option(
 @_TIMEOUT
 @sessions.connected
 def wait(*, session: sessions.Session, name: str | None, uid: str | None, timeout: float | None) -> None:
-    """Wait."""
+    """Wait for the end of an investigation."""
     *_, view = changes.Follower(session, timeout=timeout).views(name, uid, may_be_absent=False)
     assert view  # noqa: S101 - the last one has ended
     click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(view['name'])} {view['phase']}")
@@ -43,7 +46,7 @@ def wait(*, session: sessions.Session, name: str | None, uid: str | None, timeou
 def watch(
     *, session: sessions.Session, name: str | None, uid: str | None, timeout: float | None, form: str | None
 ) -> None:
-    """Watch."""
+    """Watch an investigation."""
     raise click.exceptions.Exit(show(session, name, uid, timeout=timeout, form=form))
 
 
@@ -63,7 +66,7 @@ def show(
 
 
 class _Screen:
-    """The tree, drawn over itself."""
+    """A tree that is redrawn in place."""
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
@@ -72,7 +75,7 @@ class _Screen:
         self._view: changes.View | None = None
 
     def show(self, view: changes.View | None) -> None:
-        """Draw the newest view again: durations grow also if nothing else has changed."""
+        """Draw the view, or the last one again if it is None: its durations have grown."""
         self._view = view or self._view
         if self._view is None:
             return
@@ -82,7 +85,7 @@ class _Screen:
             lines = [*lines[:1], *lines[len(lines) - height + 2 :]]
         if self._notes != self._session.notes:
             self._notes = self._session.notes
-            self._height = 0  # a note stands below the tree: the next one is drawn below the note
+            self._height = 0  # a note was printed below the tree: the next tree is drawn below the note
         back = f"\x1b[{self._height}A" if self._height else ""
         sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_fitted(line, columns)}\n" for line in lines))
         sys.stdout.flush()
@@ -90,7 +93,7 @@ class _Screen:
 
 
 def _fitted(line: str, columns: int) -> str:
-    """Return a line cut to the terminal's width; a line with colours loses them if it is too long."""
+    """Return a line cut to the terminal's width. A line that is too long loses its colours."""
     plain = line
     for code in terminal.COLOURS.values():
         plain = plain.replace(f"\x1b[{code}m", "")
@@ -99,7 +102,7 @@ def _fitted(line: str, columns: int) -> str:
 
 
 class _Lines:
-    """A line for each transition, for pipes and files."""
+    """Lines for pipes and files: one for each change of a status."""
 
     def __init__(self, form: str | None) -> None:
         self._form = form

@@ -15,22 +15,24 @@ ALERT_KEYS = ("alert_type", "data")
 
 
 @click.command(
-    help="Investigate an alert: a manifest of an AlertInvestigation or a posted alert (JSON with alert_type and data) "
-    "in FILE, - for standard input; or --alert with --data.",
+    help="Investigate an alert from FILE, or from --alert and --data. FILE is a manifest of an AlertInvestigation, or "
+    "JSON with alert_type and data; - is standard input.",
     epilog='Examples:\n\n\b\n  tarsy investigate --alert KubePodCrashLooping --data "web-0 restarts" --watch\n'
     "  tarsy investigate alert.yaml --dry-run",
 )
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option("-f", "--filename", metavar="FILE", help="The same as FILE, as kubectl has it.")
+@click.option("-f", "--filename", metavar="FILE", help="The same as FILE.")
 @click.option("--alert", metavar="TYPE", help="The alert type.")
-@click.option("--data", metavar="TEXT", help="What is known of the alert; @FILE reads a file, - standard input.")
-@click.option("--severity", metavar="WORD", help="With --alert: its severity.")
-@click.option("--runbook", metavar="URL", help="With --alert: its runbook.")
-@click.option("--watch", is_flag=True, help="Watch it until it has ended; the exit code says how.")
+@click.option("--data", metavar="TEXT", help="The alert as text; @FILE reads it from a file, - from standard input.")
+@click.option("--severity", metavar="WORD", help="With --alert: the severity.")
+@click.option("--runbook", metavar="URL", help="With --alert: the URL of the runbook.")
+@click.option("--watch", is_flag=True, help="Watch the investigation until it has ended; the exit code says how.")
 @click.option(
-    "--timeout", type=times.Duration(), metavar="DURATION", help="With --watch: stop looking, with exit code 6."
+    "--timeout", type=times.Duration(), metavar="DURATION", help="With --watch: stop after DURATION, and exit with 6."
 )
-@click.option("--dry-run", is_flag=True, help="Create nothing; print the chain that would take it, and why no other.")
+@click.option(
+    "--dry-run", is_flag=True, help="Create nothing; print the chain that would take the alert, and the reason."
+)
 @formats.option("name", "json", "yaml")
 @sessions.connected
 def command(
@@ -44,19 +46,19 @@ def command(
     form: str | None,
     **options: str | None,
 ) -> None:
-    """Investigate."""
+    """Investigate an alert."""
     source = file or filename
     if (source is None) == (options["alert"] is None) or (file and filename):
         raise click.UsageError("give a FILE, - for standard input, or --alert TYPE with --data TEXT")
     if watch and form and not dry_run:
-        raise click.UsageError("--watch cannot be used with -o: its output is lines for people")
+        raise click.UsageError("--watch cannot be used with -o")
     if source:
         if wrong := [f"--{name}" for name, value in options.items() if value is not None]:
             raise click.UsageError(f"{', '.join(wrong)} cannot be used with a file")
         document = _read(source)
     else:
         if not options["data"]:
-            raise click.UsageError("--alert needs --data TEXT: what is known of the alert")
+            raise click.UsageError("--alert needs --data TEXT")
         document = {"alert_type": options["alert"], "data": _text(options["data"])}
         document |= {name: value for name in ("severity", "runbook") if (value := options[name])}
     is_manifest = "kind" in document
@@ -72,7 +74,7 @@ def command(
     if message:
         session.note(message)
     if namespace != session.namespace:
-        session.note(f"It is in namespace {namespace}: tarsy watch {name} -n {namespace}")
+        session.note(f"It is in namespace {namespace}. To watch it: tarsy watch {name} -n {namespace}")
     if watch:
         from tarsy.cli import follow
 
@@ -81,7 +83,7 @@ def command(
 
 
 def _identity(created: dict[str, Any]) -> tuple[str, str, str]:
-    """Return name and namespace of what was created, and the API's remark if there is one."""
+    """Return the name and namespace of the investigation, and the API's message if no chain takes the alert."""
     if "metadata" in created:
         metadata = created["metadata"]
         return metadata["name"], metadata["namespace"], ""
@@ -90,7 +92,7 @@ def _identity(created: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _text(data: str) -> str:
-    """Return the text that --data means. Raises a Failure if a file cannot be read."""
+    """Return the text of --data. Raises a Failure if its file cannot be read."""
     if data == "-":
         return sys.stdin.read()
     if not data.startswith("@"):
@@ -106,7 +108,7 @@ def _file(path: str) -> str:
 
 
 def _read(source: str) -> dict[str, Any]:
-    """Return the manifest or the posted alert of a file. Raises a Failure that says what it should have."""
+    """Return the manifest or the alert in a file. Raises a Failure if it is neither."""
     text = sys.stdin.read() if source == "-" else _file(source)
     try:
         document = json.loads(text)
@@ -128,7 +130,7 @@ def _read(source: str) -> dict[str, Any]:
 
 
 def _created(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Create an object of a manifest, in the caller's namespace unless it names one."""
+    """Create the object of a manifest, in the session's namespace unless the manifest has one."""
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
         raise failures.Misuse("metadata: give a name or a generateName")
@@ -139,12 +141,12 @@ def _created(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, A
 
 
 def _posted(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
-    """Post an alert to the API; in the namespace of -n, where one is given, create its object."""
+    """Post an alert to the API, or with -n create its object in that namespace."""
     if session.namespace_option is None:
         queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert)
         return queued
     if alert.get("mcp"):
-        raise click.UsageError("an alert with mcp is posted to the API, which knows its namespace: leave -n out")
+        raise click.UsageError("-n cannot be used with an alert that has mcp")
     data = alert["data"] if isinstance(alert["data"], str) else json.dumps(alert["data"], ensure_ascii=False)
     spec = {"alertType": alert["alert_type"], "alertData": data}
     spec |= {"severity": alert["severity"]} if alert.get("severity") else {}

@@ -1,4 +1,4 @@
-"""`tarsy list`: investigations from the API; from the cluster's objects where the API cannot say."""
+"""`tarsy list`: investigations from the API, or from the objects in the cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAGE_MAX = 100
 COLUMNS = ("NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE")
 WIDE = ("SEVERITY", "STAGE", "DURATION", "TOKENS", "COST", "UID")
 SUMMARY_MAX = 60
-"""Columns of a summary; twice as many with `-o wide`."""
+"""The maximum width of a summary; twice as wide with `-o wide`."""
 
 
 @click.command(
@@ -51,33 +51,42 @@ SUMMARY_MAX = 60
     "phases",
     multiple=True,
     type=click.Choice(PHASES, case_sensitive=False),
-    help="Only this phase; may be repeated.",
+    help="Only investigations in this phase; may be repeated.",
 )
 @click.option("--alert", metavar="TYPE", help="Only this alert type.")
 @click.option("--chain", metavar="NAME", help="Only this chain.")
 @click.option("--severity", metavar="WORD", help="Only alerts of this severity.")
 @click.option(
-    "--since", type=times.Moment(), metavar="TIME", help="Only those admitted since: 15m, 2d, or a time of RFC 3339."
+    "--since",
+    type=times.Moment(),
+    metavar="TIME",
+    help="Only investigations admitted since TIME: 15m, 2d, or an RFC 3339 time.",
 )
-@click.option("--search", metavar="WORDS", help="Only with these words in alert, analysis or summary.")
+@click.option(
+    "--search", metavar="WORDS", help="Only investigations with these words in the alert, the analysis or the summary."
+)
 @click.option("-l", "--selector", metavar="LABELS", help="Only objects with these labels.")
 @click.option(
     "--field-selector",
     metavar="FIELDS",
-    help="Only objects whose fields are so: spec.alertType, spec.fingerprint, status.phase, metadata.name.",
+    help="Only objects that match these fields: spec.alertType, spec.fingerprint, status.phase, metadata.name.",
 )
 @click.option(
     "--sort-by",
     type=click.Choice([*SORTS, *(f"-{key}" for key in SORTS)]),
     metavar="KEY",
-    help="age, ended, alert, chain, author or name; - before it reverses; else -age.",
+    help="Sort by age, ended, alert, chain, author or name; -KEY reverses the order. The default is -age.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=25, show_default=True, help="How many; 0 lists all, page by page."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=25,
+    show_default=True,
+    help="The maximum number of investigations; 0 lists all.",
 )
-@click.option("--cursor", metavar="TEXT", help="Go on where an earlier list stopped.")
+@click.option("--cursor", metavar="TEXT", help="Continue an earlier list, which printed this cursor.")
 @formats.option("wide", "name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="Do not print column headers.")
 @sessions.connected
 def command(*, session: sessions.Session, form: str | None, no_headers: bool, **filters: Any) -> None:
     """List investigations."""
@@ -86,13 +95,13 @@ def command(*, session: sessions.Session, form: str | None, no_headers: bool, **
         pages = _objects(session, filters)
     else:
         try:
-            session.api  # noqa: B018 - it may not be usable
+            session.api  # noqa: B018 - raises a Failure if it cannot be used
             pages = _rows(session, filters)
             first = next(pages, None)
         except (failures.Unreachable, failures.Refused) as error:
             if isinstance(error, failures.Refused) and "may not list" in error.message:
                 raise
-            _refuse_what_needs_the_api(filters, error)
+            _refuse_filters_of_api(filters, error)
             session.note(f"Without the API, this is one page of the cluster's objects, by name: {error.message}")
             filters["limit"] = min(filters["limit"] or PAGE_MAX, PAGE_MAX)
             pages = ((documents, shown, "") for documents, shown, _ in _objects(session, filters))
@@ -132,13 +141,13 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
 
 
 def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
-    """Yield pages of the cluster's objects. Raises a UsageError for a filter that the cluster does not have."""
-    alone = [
+    """Yield pages of the cluster's objects. Raises a UsageError for a filter that works only with the API."""
+    api_only = [
         f"--{name.replace('_', '-')}" for name in ("chain", "severity", "since", "search", "sort_by") if filters[name]
     ]
-    if alone:
+    if api_only:
         raise click.UsageError(
-            f"{', '.join(alone)} cannot be used with -A, -l or --field-selector: the cluster has no such filter"
+            f"{', '.join(api_only)} cannot be used with -A, -l or --field-selector: the cluster has no such filter"
         )
     selected = [filters["field_selector"]] if filters["field_selector"] else []
     selected += [f"spec.alertType={filters['alert']}"] if filters["alert"] else []
@@ -164,17 +173,17 @@ def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Pag
             return
 
 
-def _refuse_what_needs_the_api(filters: dict[str, Any], error: failures.Failure) -> None:
-    """Raise the API's failure if the list asks for what only the API has."""
-    alone = [
+def _refuse_filters_of_api(filters: dict[str, Any], error: failures.Failure) -> None:
+    """Raise the API's failure if a filter works only with the API."""
+    api_only = [
         f"--{name.replace('_', '-')}"
         for name in ("chain", "severity", "since", "search", "sort_by", "cursor")
         if filters[name]
     ]
     if len(filters["phases"]) > 1:
-        alone.append("--phase, several times,")
-    if alone:
-        raise type(error)(f"{', '.join(alone)} needs the API: {error.message}") from error
+        api_only.append("more than one --phase")
+    if api_only:
+        raise type(error)(f"{', '.join(api_only)} cannot be used without the API: {error.message}") from error
 
 
 def _print(
@@ -200,7 +209,7 @@ def _print(
     if items:
         items.end()
     if not count:
-        session.note(f"No investigations{'' if all_namespaces else f' in namespace {session.namespace}'} fit.")
+        session.note(f"No investigations found{'' if all_namespaces else f' in namespace {session.namespace}'}.")
     elif more:
         session.note(f"There are more: add --cursor {more}, or --limit 0 for all.")
 
@@ -236,7 +245,7 @@ def _row(view: dict[str, Any], form: str | None, *, all_namespaces: bool) -> lis
 
 
 def print_one(view: dict[str, Any], *, no_headers: bool) -> None:
-    """Print an investigation as a list would."""
+    """Print an investigation as `tarsy list -o wide` does."""
     header = None if no_headers else _header("wide", all_namespaces=False)
     for line in terminal.table([_row(view, "wide", all_namespaces=False)], header=header):
         click.echo(line)

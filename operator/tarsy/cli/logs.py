@@ -1,4 +1,4 @@
-"""`tarsy logs`: what agents say and do, with stage and agent before each line."""
+"""`tarsy logs`: the answers and tool calls of agents, each line with its stage and agent."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from tarsy.cli.client import failures, remote, sessions, terminal, times, transc
 
 
 @click.command(
-    help="Print what the agents of an investigation say and do, also of one whose object is gone.",
+    help="Print the answers and tool calls of an investigation's agents, also after its object was deleted.",
     epilog="Examples:\n\n\b\n  tarsy logs web-crash --tools\n  tarsy logs -f @latest --stage analysis",
 )
 @sessions.named
-@click.option("-f", "--follow", is_flag=True, help="Go on until the investigation has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print new events until the investigation has ended.")
 @click.option("--stage", metavar="NAME", help="Only this stage.")
 @click.option("--agent", metavar="NAME", help="Only this agent.")
-@click.option("--failed", is_flag=True, help="Only what failed, and what agents said that failed.")
-@click.option("--thinking", is_flag=True, help="Print thoughts, too.")
-@click.option("--tools", is_flag=True, help="Print results of tools, too.")
-@click.option("--since", type=times.Moment(), metavar="TIME", help="Only since: 15m, 2d, or a time of RFC 3339.")
+@click.option("--failed", is_flag=True, help="Only failures, and all events of agents that failed.")
+@click.option("--thinking", is_flag=True, help="Also print the models' thoughts.")
+@click.option("--tools", is_flag=True, help="Also print the results of tool calls.")
+@click.option(
+    "--since", type=times.Moment(), metavar="TIME", help="Only events since TIME: 15m, 2d, or an RFC 3339 time."
+)
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N events.")
 @sessions.connected
 def command(
@@ -74,7 +76,7 @@ def command(
 
 
 def _admitted(session: sessions.Session, reference: sessions.Reference, *, waits: bool) -> dict[str, Any] | None:
-    """Return the API's view; None, after a note, if it was not admitted. `waits`: ask again until it is."""
+    """Return the API's view. Before the admission print a note, and return None; or wait for it if `waits`."""
     import time
 
     while True:
@@ -103,7 +105,7 @@ def _check(view: dict[str, Any], stage: str | None, agent: str | None) -> None:
 
 
 def _follow(session: sessions.Session, uid: str, printer: transcripts.Printer, after: int) -> int:
-    """Print live events until the investigation has ended; return the entry of the log up to which all was printed."""
+    """Print live events until the investigation has ended. Return the last entry of the log that was printed."""
     path = remote.below(uid, "/events")
     interrupted = _Interruptions(session)
     for event in session.api.events(path, last_id=str(after), interrupted=interrupted.report):
@@ -129,14 +131,14 @@ def _follow(session: sessions.Session, uid: str, printer: transcripts.Printer, a
 
 
 class _Interruptions:
-    """Says when the connection is cut, once for each outage."""
+    """Notes about lost connections, one for each outage."""
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
         self._last = ""
 
     def report(self, reason: str) -> None:
-        """Say it, unless it was said."""
+        """Print the reason, unless it is the same as before."""
         if reason != self._last:
-            self._session.note(f"Interrupted, and connecting again: {reason}")
+            self._session.note(f"The connection was lost, reconnecting: {reason}")
         self._last = reason

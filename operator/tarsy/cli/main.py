@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import click
 
 OPERATORS_PACKAGE = "kopf"
-"""A package that the extra `operator` alone installs."""
+"""A package that only the extra `operator` installs."""
 
 
 class Entry(NamedTuple):
-    """Where a command is, and its help in a line."""
+    """The module and attribute of a command, and its help in one line."""
 
     module: str
     attribute: str
@@ -23,28 +23,28 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "cancel": Entry("actions", "cancel", "Cancel investigations."),
-    "chain": Entry("chain", "command", "Show chains, check them in files, and make them of TARSy's former YAML."),
-    "chat": Entry("chat", "command", "Ask about an investigation that has ended."),
-    "check": Entry("checks", "command", "Check an installation, or before one whether it can work."),
+    "chain": Entry("chain", "command", "Show chains, check chain files, and convert TARSy's former YAML."),
+    "chat": Entry("chat", "command", "Ask a question about an investigation that has ended."),
+    "check": Entry("checks", "command", "Check an installation, or what it needs."),
     "completion": Entry("completion", "command", "Print the completion of tarsy for a shell."),
-    "config": Entry("config", "command", "Check the platform file, and describe what may stand in it."),
-    "events": Entry("reads", "events", "Show what happened in an investigation, event by event."),
+    "config": Entry("config", "command", "Check the platform file, and print its JSON Schema."),
+    "events": Entry("reads", "events", "Show the timeline of an investigation, event by event."),
     "export": Entry("reads", "export", "Write a whole investigation as one file."),
     "get": Entry("reads", "get", "Show an investigation with its result."),
     "investigate": Entry("investigate", "command", "Investigate an alert."),
     "list": Entry("lists", "command", "List investigations, newest first."),
-    "logs": Entry("logs", "command", "Print what the agents of an investigation say and do."),
-    "migrate": Entry("migrate", "command", "Bring the database to the schema that this version needs."),
-    "open": Entry("open", "command", "Open the pages in a browser: the list, or the investigation NAME."),
+    "logs": Entry("logs", "command", "Print the answers and tool calls of an investigation's agents."),
+    "migrate": Entry("migrate", "command", "Migrate the database to the schema that this version needs."),
+    "open": Entry("open", "command", "Open the dashboard in a browser: the list, or the investigation NAME."),
     "operator": Entry("operator", "command", "Run an operator process."),
     "retry": Entry("retry", "command", "Run an ended investigation again, as a new one."),
-    "suspend": Entry("actions", "suspend", "Hold investigations before their next step."),
-    "tools": Entry("tools", "command", "Show tools of MCP servers, and confirm those that have changed."),
-    "unsuspend": Entry("actions", "unsuspend", "Let suspended investigations go on."),
+    "suspend": Entry("actions", "suspend", "Suspend investigations before their next step."),
+    "tools": Entry("tools", "command", "Show tools of MCP servers, and accept changed tools."),
+    "unsuspend": Entry("actions", "unsuspend", "Resume suspended investigations."),
     "version": Entry("version", "command", "Show the version of this program and of the kinds in the cluster."),
     "wait": Entry("follow", "wait", "Wait until an investigation has ended."),
     "watch": Entry("follow", "watch", "Watch an investigation stage by stage until it has ended."),
-    "why": Entry("why", "command", "Say why an investigation ended as it did, is not grounded, or waits."),
+    "why": Entry("why", "command", "Explain why an investigation ended as it did, is not grounded, or waits."),
 }
 
 
@@ -71,7 +71,7 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the message for a wrong name has the nearest ones."""
+        """Find a command. The message for a wrong name suggests similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -81,7 +81,7 @@ class Lazy(click.Group):
             raise click.UsageError(f"{error.message} The nearest: {near}." if near else error.message, ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; one that needs the operator's packages names the extra that has them."""
+        """Run a command. If it needs a package of the operator, the error names the extra to install."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -112,7 +112,7 @@ def kubectl_plugin() -> None:
 
 
 def kubectl_completion() -> None:
-    """Print what may follow `kubectl tarsy`, one a line, then a directive of cobra's, for kubectl."""
+    """Print the completions of `kubectl tarsy` for kubectl: one per line, and a directive of cobra."""
     from tarsy.cli import completion
 
     completion.print_for_kubectl(main, sys.argv[1:])

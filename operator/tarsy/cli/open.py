@@ -15,12 +15,12 @@ from tarsy.cli.client import sessions
 
 
 @click.command(
-    help="Open the pages in a browser: the list, or the investigation NAME.",
+    help="Open the dashboard in a browser: the list, or the investigation NAME.",
     epilog="Examples:\n\n\b\n  tarsy open web-crash --no-browser",
 )
 @sessions.named
 @click.option(
-    "--no-browser", is_flag=True, help="Print the address instead. It signs one browser in, within 30 seconds."
+    "--no-browser", is_flag=True, help="Print the address instead. It signs in one browser, within 30 seconds."
 )
 @sessions.connected
 def command(*, session: sessions.Session, name: str | None, uid: str | None, no_browser: bool) -> None:

@@ -15,9 +15,9 @@ CHUNK = 64 * 1024
 
 
 def details(session: sessions.Session, reference: sessions.Reference) -> tuple[dict[str, Any], failures.Failure | None]:
-    """Return the API's answer on an investigation; without the API what its object says, and why.
+    """Return the API's view of an investigation; if the API fails, the view of its object, and the failure.
 
-    Raises the API's failure if there is no object.
+    Raises the failure if there is no object.
     """
     try:
         return session.api.get(remote.below(reference.uid)), None
@@ -28,11 +28,11 @@ def details(session: sessions.Session, reference: sessions.Reference) -> tuple[d
 
 
 def note_source(session: sessions.Session, error: failures.Failure) -> None:
-    """Say why the API's answer is missing."""
+    """Print a note that the view is from the object, and the reason."""
     if isinstance(error, failures.NotFound):
-        session.note("It is not admitted yet, or its transcript was purged: this is what its object says.")
+        session.note("It is not admitted yet, or its transcript was purged. This is the status of its object.")
     else:
-        session.note(f"Without the API, this is what the object says: {error.message}")
+        session.note(f"Without the API, this is the status of the object: {error.message}")
 
 
 @click.command(
@@ -41,10 +41,10 @@ def note_source(session: sessions.Session, error: failures.Failure) -> None:
 )
 @sessions.named
 @formats.option("wide", "name", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="With -o wide: leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="With -o wide: do not print column headers.")
 @sessions.connected
 def get(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
-    """Show one."""
+    """Show an investigation."""
     reference = session.find(name, uid)
     if form == "name":
         click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(reference.name)}")
@@ -97,7 +97,10 @@ def description(view: dict[str, Any]) -> Iterator[str]:
     if stages := view["stage_progress"]:
         yield ""
         yield from terminal.table(
-            [(stage["name"], stage["phase"], times.written(stage["seconds"]), stage["message"]) for stage in stages],
+            [
+                (stage["name"], stage["phase"], times.duration_text(stage["seconds"]), stage["message"])
+                for stage in stages
+            ],
             header=("STAGE", "STATUS", "DURATION", "MESSAGE"),
         )
     for number, gap in enumerate(view["gaps"]):
@@ -109,12 +112,12 @@ def description(view: dict[str, Any]) -> Iterator[str]:
 
 
 @click.command(
-    help="Show what happened in an investigation, event by event.",
+    help="Show the timeline of an investigation, event by event.",
     epilog="Examples:\n\n\b\n  tarsy events web-crash\n  tarsy events web-crash -o jsonl",
 )
 @sessions.named
 @formats.option("wide", "json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="Do not print column headers.")
 @sessions.connected
 def events(*, session: sessions.Session, name: str | None, uid: str | None, form: str | None, no_headers: bool) -> None:
     """Show the timeline."""
@@ -135,7 +138,7 @@ def events(*, session: sessions.Session, name: str | None, uid: str | None, form
 
 
 def _event_row(event: dict[str, Any], *, columns: int) -> tuple[str, ...]:
-    """Return the cells of an event; `columns` of its text, 0 for all."""
+    """Return the cells of an event. `columns` is the maximum width of its text; 0 is no maximum."""
     metadata = event["metadata"]
     tool = f"{metadata['server_name']}.{metadata['tool_name']} " if "tool_name" in metadata else ""
     text = terminal.clean_line(tool + (event["content"] or str(metadata.get("arguments") or "")))
@@ -149,7 +152,12 @@ def _event_row(event: dict[str, Any], *, columns: int) -> tuple[str, ...]:
 )
 @sessions.named
 @formats.option("markdown", "json")
-@click.option("--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; by default standard output.",
+)
 @sessions.connected
 def export(
     *, session: sessions.Session, name: str | None, uid: str | None, form: str | None, path: Path | None
@@ -178,10 +186,10 @@ def export(
 
 
 def _chunks(response: Any) -> Iterator[bytes]:
-    """Yield an answer in whole lines. Raises a Failure if it breaks off."""
+    """Yield an answer in whole lines. Raises a Failure if it is cut off."""
     import http.client
 
     try:
         yield from response
     except (OSError, http.client.HTTPException) as error:
-        raise failures.Unreachable(f"the export broke off: {error}") from error
+        raise failures.Unreachable(f"the export was cut off: {error}") from error

@@ -8,14 +8,16 @@ from tarsy.cli.client import formats, remote, sessions, terminal, times
 
 
 @click.command(
-    help="Run an ended investigation again, as a new one; from a stage on, the work of the earlier ones is copied.",
+    help="Run an ended investigation again, as a new one. --from-stage copies the results of earlier stages.",
     epilog="Examples:\n\n\b\n  tarsy retry web-crash\n  tarsy retry web-crash --from-stage analysis --watch",
 )
 @sessions.named
-@click.option("--from-stage", metavar="NAME", help="The first stage that runs again; else all do.")
-@click.option("--current-chain", is_flag=True, help="Run the chain as it is now, all its stages; else as it was.")
-@click.option("--watch", is_flag=True, help="Watch the new one until it has ended; the exit code says how.")
-@click.option("--timeout", type=times.Duration(), metavar="DURATION", help="With --watch: stop looking, exit code 6.")
+@click.option("--from-stage", metavar="NAME", help="The first stage to run again; by default all stages run.")
+@click.option("--current-chain", is_flag=True, help="Run all stages of the chain as it is now; by default, as it was.")
+@click.option("--watch", is_flag=True, help="Watch the new investigation until it has ended; the exit code says how.")
+@click.option(
+    "--timeout", type=times.Duration(), metavar="DURATION", help="With --watch: stop after DURATION, and exit with 6."
+)
 @formats.option("name", "json", "yaml")
 @sessions.connected
 def command(
@@ -29,11 +31,11 @@ def command(
     timeout: float | None,
     form: str | None,
 ) -> None:
-    """Run again."""
+    """Run an investigation again."""
     if from_stage and current_chain:
         raise click.UsageError("--current-chain runs all stages: leave --from-stage out")
     if watch and form:
-        raise click.UsageError("--watch cannot be used with -o: its output is lines for people")
+        raise click.UsageError("--watch cannot be used with -o")
     reference = session.find(name, uid, with_object=False)
     body = {"fromStage": from_stage} if from_stage else {"chain": "current"} if current_chain else {}
     created = session.api.ask("POST", remote.below(reference.uid, "/retry"), body)

@@ -13,7 +13,7 @@ from tarsy.cli.client import failures, formats, remote, sessions, terminal
 SERVERS = "/api/v1/system/mcp-servers"
 
 
-@click.group(help="Show tools of MCP servers, and confirm those that have changed.")
+@click.group(help="Show tools of MCP servers, and accept changed tools.")
 def command() -> None:
     """Do what a subcommand says."""
 
@@ -25,7 +25,7 @@ def command() -> None:
 )
 @click.argument("server", required=False, metavar="[SERVER]")
 @formats.option("json", "jsonl", "yaml")
-@click.option("--no-headers", is_flag=True, help="Leave the line of column names out.")
+@click.option("--no-headers", is_flag=True, help="Do not print column headers.")
 @sessions.connected
 def list_tools(*, session: sessions.Session, server: str | None, form: str | None, no_headers: bool) -> None:
     """List tools."""
@@ -56,13 +56,13 @@ def list_tools(*, session: sessions.Session, server: str | None, form: str | Non
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy tools accept kubernetes-server --tool pods_get")
 @click.argument("server", metavar="SERVER")
-@click.option("--tool", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times.")
+@click.option("--tool", "names", multiple=True, metavar="NAME", help="Only this tool; may be repeated.")
 @sessions.connected
 def accept(*, session: sessions.Session, server: str, names: tuple[str, ...]) -> None:
-    """Say that tools of SERVER which have changed, and are stopped, may be what they are now.
+    """Accept the tools of SERVER that were stopped because they had changed.
 
-    Each is named with the hash that it was pinned at and the one that is pinned from now on. 1 if something is not as
-    it was said, nothing has changed of a tool that is named, or one has to be changed in the platform file.
+    Each is printed with its former hash and the hash that is pinned now. The exit code is 1 if a tool of --tool is not
+    stopped, or if the platform file pins a tool: then change the hash there.
     """
     stopped = {tool["tool"]: tool for tool in _stopped(_row(session.api.get(SERVERS), server))}
     if unknown := [name for name in names if name not in stopped]:

@@ -11,7 +11,7 @@ from tarsy.cli.client import failures, formats, kubectl, sessions
     help="Show the version of this program and of the kinds in the cluster.",
     epilog="Examples:\n\n\b\n  tarsy version --client",
 )
-@click.option("--client", is_flag=True, help="Show that of this program alone.")
+@click.option("--client", is_flag=True, help="Show only the version of this program.")
 @formats.option("json", "yaml")
 @sessions.connected
 def command(*, session: sessions.Session, client: bool, form: str | None) -> None:

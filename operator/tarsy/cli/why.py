@@ -13,13 +13,13 @@ GOOD = ("Completed", "Pending", "Running", "Skipped")
 
 
 @click.command(
-    help="Say why an investigation ended as it did, is not grounded, or waits. Nothing is cut.",
+    help="Explain why an investigation ended as it did, is not grounded, or waits. Texts are not truncated.",
     epilog="Examples:\n\n\b\n  tarsy why web-crash",
 )
 @sessions.named
 @sessions.connected
 def command(*, session: sessions.Session, name: str | None, uid: str | None) -> None:
-    """Explain."""
+    """Explain the state of an investigation."""
     from tarsy.cli import reads
 
     reference = session.find(name, uid)
@@ -50,7 +50,7 @@ def explanation(session: sessions.Session, view: dict[str, Any], *, whole: bool)
             yield from _execution(session, view, execution)
     yield from _grounds(session, view)
     if not whole:
-        yield "Which calls failed is known to the API alone."
+        yield "Without the API, the calls that failed are not known."
 
 
 def _labelled(label: str, text: str, *, depth: int = 1) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _chain(session: sessions.Session, view: dict[str, Any]) -> Iterator[str]:
         else:
             name = match["chain_name"]
             if match["ready"]:
-                yield from _labelled("Chain", f"none took it; now {name} would")
+                yield from _labelled("Chain", f"none took the alert; {name} would take it now")
             else:
                 yield from _labelled("Chain", f"{name or 'none'}: {match['message']}")
     if name and not view.get("executions"):
@@ -98,7 +98,7 @@ def _conditions(session: sessions.Session, view: dict[str, Any], name: str) -> I
 
 
 def _execution(session: sessions.Session, view: dict[str, Any], execution: dict[str, Any]) -> Iterator[str]:
-    """Yield why an execution failed, with the last of its calls that did."""
+    """Yield the failure of an execution, and the last of its calls that failed."""
     if execution["outcome"] in (None, "Completed"):
         return
     head = f"Agent {execution['name']}" if execution["kind"] == "agent" else execution["kind"].capitalize()
@@ -115,7 +115,7 @@ def _execution(session: sessions.Session, view: dict[str, Any], execution: dict[
 
 
 def _call(session: sessions.Session, view: dict[str, Any], line: dict[str, Any]) -> Iterator[str]:
-    """Yield a call that failed."""
+    """Yield the lines of a call that failed."""
     call = session.api.get(remote.below(view["id"], f"/trace/{line['type']}/{line['n']}"))
     if line["type"] == "tool":
         yield from _labelled(f"Tool call {line['n']}", f"{call['server_name']}.{call['tool_name']}", depth=3)
@@ -132,7 +132,7 @@ def _call(session: sessions.Session, view: dict[str, Any], line: dict[str, Any])
 
 
 def _grounds(session: sessions.Session, view: dict[str, Any]) -> Iterator[str]:
-    """Yield why an investigation is not grounded, and what it could not look at, with the servers that are away."""
+    """Yield the reason why an investigation is not grounded, its gaps, and the present problems of MCP servers."""
     if view["grounded"] is False or view["gaps"]:
         word = "Not grounded" if view["grounded"] is False else "Grounded, with gaps"
         yield from _labelled(word, view.get("grounds") or "the agents looked at nothing")

@@ -143,7 +143,7 @@ def test_a_wrong_name_gets_the_nearest_ones() -> None:
     message = sessions.unknown("investigation web-carsh", "web-carsh", ["web-crash", "db-crash", "other"])
 
     assert message.startswith("There is no investigation web-carsh. The nearest: web-crash")
-    assert sessions.unknown("investigation x", "x", []) == "There is no investigation x. There is none."
+    assert sessions.unknown("investigation x", "x", []) == "There is no investigation x."
 
 
 def test_kubectl_completes_commands_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:

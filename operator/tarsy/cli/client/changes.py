@@ -1,7 +1,7 @@
-"""An investigation followed to its end: a raw watch on its object, and the API for what the object does not say.
+"""An investigation followed to its end: a watch on its object tells of changes, and the API has its view.
 
-The watch is opened again whenever it ends, each time after a read of the object: so a watch that was cut, expired
-(410) or stopped with its API server misses nothing that lasts.
+When a watch ends, the object is read and watched again. So no lasting change is missed, whether the watch was cut,
+expired (410) or stopped with its API server.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ WATCH_SECONDS = 240
 """Seconds after which the API server ends a watch."""
 PAUSE_SECONDS = (0.2, 1.0, 2.0, 5.0)
 API_PAUSE_SECONDS = 5.0
-"""Seconds for which an API that did not answer is not asked again."""
+"""Seconds between a failure of the API and the next request to it."""
 View = dict[str, Any]
 
 
 class _Watch:
-    """A thread that watches one name: puts each state of its object, absences and outages in a queue."""
+    """A thread that watches an object by its name, and queues its states, absences and outages."""
 
     def __init__(self, cluster: kubectl.Kubectl, namespace: str, name: str) -> None:
         self._cluster = cluster
@@ -49,7 +49,7 @@ class _Watch:
             self._process.kill()
 
     def next(self, deadline: float | None) -> tuple[str, Any]:
-        """Return what happened: object, absent, away or refused, with its value; or tick after a second of nothing.
+        """Return the next event and its value: object, absent, away or refused; tick after a second without one.
 
         Raises Late once the monotonic clock has reached `deadline`.
         """
@@ -84,7 +84,7 @@ class _Watch:
         return str(listed["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> None:
-        """Watch until the API server ends it, or an event cannot be used."""
+        """Watch until the API server ends the watch, or an event cannot be read."""
         path = kubectl.with_query(
             kubectl.path(self._namespace),
             watch="true",
@@ -125,7 +125,7 @@ class _Watch:
 def check(deadline: float | None) -> None:
     """Raise Late once the monotonic clock has reached `deadline`."""
     if deadline is not None and time.monotonic() >= deadline:
-        raise failures.Late("--timeout has passed, and the investigation has not ended. It goes on.")
+        raise failures.Late("--timeout has passed. The investigation continues.")
 
 
 class Follower:
@@ -138,9 +138,9 @@ class Follower:
         self._api_again = 0.0
 
     def views(self, name: str | None, uid: str | None, *, may_be_absent: bool) -> Iterator[View | None]:
-        """Yield the investigation whenever it has changed, and None after each second of nothing, up to its end.
+        """Yield the view after each change, and None after each second without one, until the investigation has ended.
 
-        Raises a Failure: Late after the timeout, NotFound of a wrong name unless it `may_be_absent` at first.
+        Raises Late after the timeout, and NotFound for a wrong name; with `may_be_absent` it waits for the object.
         """
         session = self._session
         try:
@@ -168,7 +168,7 @@ class Follower:
                 if kind == "object" and uid in (None, value["metadata"]["uid"]):
                     uid = str(value["metadata"]["uid"])
                     if is_away:
-                        self._session.note("The cluster is back.")
+                        self._session.note("The cluster answers again.")
                     is_away = False
                     view = self._view_from_api(uid) or views.from_object(value)
                 elif kind in ("object", "absent") and uid:
@@ -176,7 +176,7 @@ class Follower:
                     return
                 elif kind == "away":
                     if not is_away:
-                        self._session.note(f"The cluster is away, and is asked again: {value.message}")
+                        self._session.note(f"The cluster does not answer, retrying: {value.message}")
                     is_away = True
                     view = self._view_from_api(uid) if uid else None
                 else:
@@ -192,16 +192,16 @@ class Follower:
         try:
             view: View = self._session.api.get(remote.below(uid))
         except failures.NotFound:
-            return None  # the object is there, and not admitted yet
+            return None  # the object exists, and is not admitted yet
         except failures.Failure as error:
-            self._session.note(f"Without the API, stages are shown without their agents: {error.message}", once="api")
+            self._session.note(f"Without the API, agents are not shown: {error.message}", once="api")
             is_final = isinstance(error, failures.Refused)
             self._api_again = float("inf") if is_final else time.monotonic() + API_PAUSE_SECONDS
             return None
         return view
 
     def _deleted(self, last: dict[str, Any] | None, uid: str) -> Iterator[View | None]:
-        """Yield what becomes of an investigation whose object was deleted."""
+        """Yield the views of an investigation whose object was deleted."""
         if last and views.has_ended(view := views.from_object(last)):
             yield self._view_from_api(uid) or view
             return
@@ -209,10 +209,12 @@ class Follower:
         try:
             yield from self._polled(uid)
         except (failures.Refused, failures.NotFound) as error:
-            raise failures.Cancelled(f"It was deleted, and its end cannot be read: {error.message}") from error
+            raise failures.Cancelled(
+                f"The object was deleted, and the outcome cannot be read: {error.message}"
+            ) from error
 
     def _polled(self, uid: str) -> Iterator[View | None]:
-        """Yield the API's view from time to time."""
+        """Yield the API's view every POLL_SECONDS; None if the API does not answer."""
         session = self._session
         failed = 0
         while True:
@@ -223,7 +225,7 @@ class Follower:
                 failed = 0
             except failures.Unreachable as error:
                 if failed == 0:
-                    session.note(f"The API is away, and is asked again: {error.message}")
+                    session.note(f"The API does not answer, retrying: {error.message}")
                 failed += 1
             yield view
             if view and views.has_ended(view):
@@ -236,7 +238,7 @@ class Follower:
 
 
 def end(session: sessions.Session, view: View) -> int:
-    """Say on stderr how an investigation ended, unless well, and return the exit code for it."""
+    """Return the exit code for the end of an investigation. Print phase and message on stderr unless it completed."""
     phase = view["phase"]
     if phase != "Completed":
         session.note(f"{phase}: {view['message']}".removesuffix(": "))

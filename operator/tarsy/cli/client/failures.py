@@ -9,7 +9,7 @@ import click
 from tarsy.cli.client import terminal
 
 EXIT_CODES = {
-    0: "complete, also with errors",
+    0: "completed, also with errors",
     1: "failed: the investigation, or the command for any other reason",
     2: "usage: an unknown option, a wrong value, a name that does not exist",
     3: "the investigation was cancelled",
@@ -29,7 +29,7 @@ class Failure(click.ClickException):
 
 
 class Misuse(Failure):
-    """A value that the command was given is wrong."""
+    """An argument or an option is wrong."""
 
     exit_code = 2
 
@@ -51,7 +51,7 @@ class Unreachable(Failure):
 
 
 class Late(Failure):
-    """The time that `--timeout` gives has passed."""
+    """The time of `--timeout` has passed."""
 
     exit_code = 6
 

@@ -12,7 +12,7 @@ from tarsy.cli.client import jsonpath, terminal
 
 
 class Format(click.ParamType[str]):
-    """The value of `-o`: one of some words, or jsonpath=TEMPLATE if `json` is one of them."""
+    """The value of `-o`: a format, or jsonpath=TEMPLATE where `json` is allowed."""
 
     name = "format"
 
@@ -20,7 +20,7 @@ class Format(click.ParamType[str]):
         self.words = words
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
-        """Return what the help shows."""
+        """Return the formats, for the help."""
         return "|".join([*self.words, *(["jsonpath=..."] if "json" in self.words else [])])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -32,7 +32,7 @@ class Format(click.ParamType[str]):
             except jsonpath.TemplateError as error:
                 self.fail(f"jsonpath: {error}", param, ctx)
         elif text not in self.words:
-            self.fail(f"{text!r} is none of {', '.join([*self.words])}", param, ctx)
+            self.fail(f"{text!r} is not one of {', '.join(self.words)}", param, ctx)
         return text
 
     def shell_complete(
@@ -41,12 +41,12 @@ class Format(click.ParamType[str]):
         param: click.Parameter,  # noqa: ARG002 - click's signature
         incomplete: str,
     ) -> list[click.shell_completion.CompletionItem]:
-        """Return the words that begin so."""
+        """Return the formats that begin with `incomplete`."""
         return [click.shell_completion.CompletionItem(word) for word in self.words if word.startswith(incomplete)]
 
 
 def option(*words: str) -> Callable[[Any], Any]:
-    """Return the option `-o` with these words."""
+    """Return the option `-o` with these formats."""
     return click.option("-o", "--output", "form", type=Format(*words), help="The format of the output.")
 
 
@@ -69,14 +69,14 @@ def text(document: Any, form: str) -> str:
 
 
 class Items:
-    """A list whose pages are printed as they come; json and yaml hold together as one document."""
+    """A list that is printed page by page; with json and yaml, the pages form one document."""
 
     def __init__(self, form: str) -> None:
         self._form = form
         self._count = 0
 
     def print(self, items: Sequence[Any]) -> None:
-        """Print some items more."""
+        """Print a page of items."""
         for item in items:
             if self._form == "jsonl":
                 click.echo(text(item, "jsonl"))

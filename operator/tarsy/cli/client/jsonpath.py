@@ -1,7 +1,7 @@
-"""JSONPath templates as kubectl has them, as far as they select fields.
+"""The part of kubectl's JSONPath templates that selects fields.
 
 `{.a.b}`, `{.a[0]}`, `{.a[-1]}`, `{.a[*].b}`, `{.a['b']}`, `{..b}`, `{.a[?(@.b=="c")].d}`, `{range .a[*]}...{end}` and
-`{"text"}`. What a path does not find prints nothing.
+`{"text"}`. A path without a value prints nothing.
 
 Source: Kubernetes documentation, "JSONPath Support".
 """

@@ -1,4 +1,4 @@
-"""The cluster, through kubectl: contexts, credential plugins, proxies and `--as` work as they do there."""
+"""Requests to the cluster through kubectl, so that contexts, credential plugins, proxies and `--as` work as there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MISUSE = (
 
 
 class Kubectl:
-    """kubectl with the options that say where and as whom."""
+    """kubectl, with its options for the cluster and the user."""
 
     def __init__(
         self,

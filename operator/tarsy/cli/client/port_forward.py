@@ -1,4 +1,4 @@
-"""A port of this machine that leads to the API in the cluster, for commands that were given no address."""
+"""A local port that kubectl forwards to the API's Service, for commands without `--api`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Forward:
             failure = kubectl.failure("".join(lines) or "kubectl gave no reason")
             kind = failures.Refused if isinstance(failure, failures.Refused) else failures.Unreachable
             raise kind(f"no port can be forwarded to Service {self._namespace}/{self._service}: {failure.message}")
-        # It writes a line for each connection, until nothing reads them.
+        # kubectl writes a line for each connection, and would block if nothing read them.
         self._reader = threading.Thread(target=process.stdout.read, daemon=True)
         self._reader.start()
         self._url = f"http://127.0.0.1:{match[1]}"

@@ -1,4 +1,4 @@
-"""Requests to the API, and its live events: the standard library's HTTP, because a command is to begin at once.
+"""Requests to the API, and its live events. They use the standard library's HTTP client, which is imported fast.
 
 Source: WHATWG HTML, "Server-sent events", section 9.2.6 "Interpreting an event stream".
 """
@@ -38,7 +38,7 @@ class LiveEvent:
 
 
 class API:
-    """The API, with a person's token."""
+    """A client of the API, with a token."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class API:
         renew: Callable[[], bool] = lambda: False,
         is_local: bool = False,
     ) -> None:
-        """`url` and `token` are called for each request, `hint` if the API does not know the caller.
+        """`url` and `token` are called for each request.
 
-        `renew` makes `token` give another one if the API refuses one that it knew, and returns whether it could.
-        `is_local`: `url` is of this machine, behind no proxy.
+        If the API refuses a token, `hint` returns text for the message. If it accepted the token before, `renew` is
+        called first; it returns whether `token` may return another one. With `is_local`, no proxy is used.
         """
         self._hint = hint
         self._renew = renew
@@ -62,10 +62,10 @@ class API:
         import urllib.request  # here and below: it takes longer to import than the rest of a command
 
         class NoRedirects(urllib.request.HTTPRedirectHandler):
-            """The refusal of redirects: the API sends none, and the token would go along."""
+            """A handler that refuses redirects: the API sends none, and the token would be sent along."""
 
             def redirect_request(self, *_: Any) -> None:
-                """Follow none."""
+                """Refuse the redirect."""
 
         proxies = [urllib.request.ProxyHandler({})] if is_local else []
         self._opener = urllib.request.build_opener(NoRedirects, *proxies)
@@ -78,7 +78,7 @@ class API:
             try:
                 return json.loads(response.read(ANSWER_MAX))
             except (OSError, ValueError, http.client.HTTPException) as error:
-                raise failures.Unreachable(f"{path}: the answer broke off: {error}") from error
+                raise failures.Unreachable(f"{path}: the answer was cut off: {error}") from error
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON at a path."""
@@ -116,7 +116,7 @@ class API:
         return response
 
     def pages(self, path: str, items: str, *, after: int = 0, **query: Any) -> Iterator[tuple[list[Any], int]]:
-        """Yield the items of each page from entry `after` of the log on, and the entry to go on from."""
+        """Yield the items of each page after entry `after` of the log, and the last entry of the page."""
         more = True
         while more:
             page = self.get(path, after=after, **query)
@@ -126,7 +126,7 @@ class API:
     def events(
         self, path: str, *, last_id: str = "", interrupted: Callable[[str], None], deadline: float | None = None
     ) -> Iterator[LiveEvent]:
-        """Yield live events, and go on after the last one when the connection is cut.
+        """Yield live events. When the connection is cut, continue after the last one.
 
         `interrupted` is called with the reason of each interruption. Ends when the API ends the subscription. Raises a
         Failure if the API refuses it, or once the monotonic clock has reached `deadline`.
@@ -203,5 +203,5 @@ def failure(error: urllib.error.HTTPError, *, hint: str = "") -> failures.Failur
 
 
 def below(uid: str, rest: str = "") -> str:
-    """Return the path of an investigation, or one below it."""
+    """Return the path of an investigation, followed by `rest`."""
     return f"{INVESTIGATIONS}/{parse.quote(uid, safe='')}{rest}"

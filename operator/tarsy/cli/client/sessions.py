@@ -1,4 +1,4 @@
-"""The cluster and the API of one command, each connected to when it is first needed."""
+"""The connections of a command to the cluster and to the API. Each is made when it is first needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import click
 from tarsy.cli.client import failures, kubectl, remote, terminal
 
 NAMES_MAX = 2000
-"""Names that are compared with a wrong one."""
+"""The maximum number of names that a wrong name is compared with."""
 PAGE = 500
 LATEST = "@latest"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,7 +28,7 @@ STOPPED = 130
 
 @dataclass(frozen=True)
 class Reference:
-    """An investigation that a command was given, found."""
+    """An investigation that was found by its name or its UID."""
 
     uid: str
     name: str
@@ -39,7 +39,7 @@ class Reference:
 
 @dataclass(kw_only=True)
 class Session:
-    """The options that all commands share, and what is made of them."""
+    """The options that all commands share, and the connections made with them."""
 
     namespace_option: str | None = None
     kubeconfig: str | None = None
@@ -57,7 +57,7 @@ class Session:
     """The reason why requests have no token."""
 
     def close(self) -> None:
-        """End what was started."""
+        """End the port-forward, if there is one."""
         self._stack.close()
 
     @functools.cached_property
@@ -107,14 +107,14 @@ class Session:
             )
         from tarsy.cli.client import port_forward
 
-        self.token  # noqa: B018 - without one no port is forwarded
+        self.token  # noqa: B018 - raises a Failure before a port is forwarded
         forward = port_forward.Forward(self.cluster, self.service_namespace)
         self._stack.callback(forward.close)
         forward.url()
         return remote.API(forward.url, token=lambda: self.token, renew=self._renew, is_local=True)
 
     def _renew(self) -> bool:
-        """Forget a token of the kubeconfig, which has expired; return whether the next one may be another."""
+        """Forget a token from the kubeconfig, because it has expired. Return False if the token is from elsewhere."""
         if self.token_file or os.environ.get("TARSY_TOKEN"):
             return False
         for name in ("token", "config"):
@@ -122,7 +122,7 @@ class Session:
         return True
 
     def _token_or_none(self, *, is_local: bool) -> str:
-        """Return the token; "" without one, for an operator that serves its own machine without tokens."""
+        """Return the token, or "" if there is none: an operator on this machine may not need one."""
         try:
             return self.token
         except failures.Failure as error:
@@ -132,7 +132,7 @@ class Session:
             return ""
 
     def note(self, text: str, *, once: str = "") -> None:
-        """Print a line for people on stderr; one with `once` a single time."""
+        """Print a line on stderr. Of lines with the same `once`, print only the first."""
         if once not in self._noted:
             click.echo(terminal.clean(text), err=True)
             self.notes += 1
@@ -140,9 +140,9 @@ class Session:
             self._noted.add(once)
 
     def find(self, name: str | None, uid: str | None = None, *, with_object: bool = True) -> Reference:
-        """Return the investigation of a name, of `@latest` or of a uid, also if its object is gone.
+        """Find an investigation by its name, by `@latest` or by its UID, even if its object is gone.
 
-        Raises a Failure; that of a wrong name has the nearest ones.
+        Raises a Failure. For a wrong name, its message suggests similar ones.
         """
         if (name is None) == (uid is None):
             raise click.UsageError(f"give a NAME, {LATEST}, or --uid UID; `tarsy list` shows the names")
@@ -174,7 +174,7 @@ class Session:
         return Reference(uid=view["id"], name=view["name"], namespace=view["namespace"], object=document)
 
     def _gone(self, name: str, why: failures.Failure) -> Reference:
-        """Return the last investigation of a name whose object is gone, or cannot be read."""
+        """Find an investigation by its name in the API, after its object could not be read because of `why`."""
         try:
             rows = self.api.get(
                 remote.INVESTIGATIONS, namespace=self.namespace, name=name, sort="-admitted_at", limit=1
@@ -182,7 +182,7 @@ class Session:
         except failures.Failure as error:
             if isinstance(why, failures.Unreachable):
                 raise why from error
-            message = f"{self._unknown(name)} An investigation whose object is gone needs the API: {error.message}"
+            message = f"{self._unknown(name)} The API cannot be asked for one whose object is gone: {error.message}"
             raise failures.NotFound(message) from error
         if not rows:
             if isinstance(why, failures.Unreachable):
@@ -234,11 +234,11 @@ class Session:
 
 
 def unknown(what: str, name: str, names: Sequence[str]) -> str:
-    """Return the message for a wrong name, with the nearest ones."""
+    """Return the message for a wrong name, with similar names."""
     import difflib
 
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or sorted(names)[:3]
-    there = f" The nearest: {', '.join(near)}." if near else " There is none."
+    there = f" The nearest: {', '.join(near)}." if near else ""
     return f"There is no {what}.{there}"
 
 
@@ -249,7 +249,7 @@ def of_object(document: dict[str, Any]) -> Reference:
 
 
 def _kubectl_names(ctx: click.Context, incomplete: str, *arguments: str) -> list[str]:
-    """Return the words of kubectl's output that begin so; none if it fails."""
+    """Return the words of kubectl's output that begin with `incomplete`; none if it fails."""
     cluster = kubectl.Kubectl(kubeconfig=ctx.params.get("kubeconfig"), context=ctx.params.get("context"))
     try:
         return [name for name in cluster.run(*arguments).split() if name.startswith(incomplete)]
@@ -266,19 +266,21 @@ _COMMON = (
         shell_complete=lambda ctx, _, incomplete: _kubectl_names(
             ctx, incomplete, "get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"
         ),
-        help="The namespace; else the kubeconfig's.",
+        help="The namespace; by default the context's.",
     ),
-    click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else that of KUBECONFIG, else ~/.kube/config."),
+    click.option(
+        "--kubeconfig", metavar="FILE", help="The kubeconfig; by default that of KUBECONFIG, or ~/.kube/config."
+    ),
     click.option(
         "--context",
         metavar="NAME",
         shell_complete=lambda ctx, _, incomplete: _kubectl_names(
             ctx, incomplete, "config", "get-contexts", "-o", "name"
         ),
-        help="The kubeconfig's context; else its current one.",
+        help="The kubeconfig's context; by default the current one.",
     ),
     click.option(
-        "--as", "user", metavar="USER", help="The user to impersonate in the cluster; the API is not asked then."
+        "--as", "user", metavar="USER", help="The user to impersonate in the cluster; the API cannot be used then."
     ),
     click.option(
         "--as-group", "groups", multiple=True, metavar="GROUP", help="A group to impersonate; may be repeated."
@@ -291,20 +293,20 @@ _API = (
         envvar="TARSY_API",
         show_envvar=True,
         metavar="URL",
-        help="The API's address; else a port of this machine is forwarded to its Service.",
+        help="The API's address; by default a local port is forwarded to its Service.",
     ),
     click.option(
         "--service-namespace",
         default="tarsy",
         show_default=True,
         metavar="NAMESPACE",
-        help="The namespace of the API's Service, without --api.",
+        help="Without --api: the namespace of the API's Service.",
     ),
     click.option(
         "--token-file",
         type=click.File(),
         metavar="FILE",
-        help="A token of the cluster, - for standard input; else TARSY_TOKEN, else the kubeconfig's.",
+        help="A file with the token, - for standard input; by default TARSY_TOKEN, or the kubeconfig's token.",
     ),
 )
 OPTIONS = (
@@ -321,7 +323,7 @@ OPTIONS = (
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a Session, and the Session as `session`."""
+    """Give a command the options of a Session, and call it with the `session`."""
 
     @functools.wraps(function)
     def command(**values: Any) -> Any:
@@ -343,7 +345,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_on_signals() -> dict[signal.Signals, Any]:
-    """Make SIGTERM and SIGHUP end the command in order, with the kubectl that it runs; return the former handlers."""
+    """Make SIGTERM and SIGHUP end the command and its kubectl. Return the former handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
 
@@ -353,13 +355,13 @@ def _end_on_signals() -> dict[signal.Signals, Any]:
     return {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
 
 
-def names_begin(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
-    """Return the names of investigations that begin so, for the completion of a shell."""
+def complete_investigations(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's
+    """Return the names of investigations that begin with `incomplete`."""
     return complete(ctx, incomplete, kubectl.INVESTIGATIONS)
 
 
 def complete(ctx: click.Context, incomplete: str, plural: str) -> list[str]:
-    """Return the names of objects that begin with `incomplete`, by the options on the command line."""
+    """Return the names of objects that begin with `incomplete`, in the namespace and cluster of the command line."""
     options = ctx.params
     session = Session(
         namespace_option=options.get("namespace_option"),
@@ -372,8 +374,10 @@ def complete(ctx: click.Context, incomplete: str, plural: str) -> list[str]:
 
 
 def named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the arguments that name one investigation."""
-    function = click.option("--uid", metavar="UID", help="The uid, in place of a name; also of objects that are gone.")(
-        function
-    )
-    return click.argument("name", required=False, metavar="[NAME]", shell_complete=names_begin)(function)
+    """Give a command the argument NAME and the option --uid."""
+    function = click.option(
+        "--uid",
+        metavar="UID",
+        help="The investigation's UID, in place of a name; it also finds one whose object is gone.",
+    )(function)
+    return click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_investigations)(function)

@@ -1,7 +1,7 @@
-"""Text on a terminal: control characters written out, colours, widths.
+"""Text on a terminal: escaped control characters, colours, widths.
 
 Alerts, analyses and tool results come from outside. An escape sequence in them could move the cursor, rewrite lines or
-set the clipboard; a bidirectional override shows letters in another order than they stand.
+set the clipboard; a bidirectional override shows letters in another order.
 
 Source: ECMA-48 (C0, C1); Unicode TR 9, section 2; no-color.org.
 """
@@ -25,7 +25,7 @@ COLOURS = {
     "TimedOut": "31",
     "Cancelled": "33",
 }
-"""SGR parameters, by phase or outcome. The word always stands beside the colour."""
+"""SGR parameters, by phase or outcome. The word is always printed, with or without the colour."""
 
 
 def clean(text: str) -> str:
@@ -46,12 +46,12 @@ def clean_line(text: str) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal that can move its cursor."""
+    """Return whether stdout is a terminal that can move its cursor."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
 
 
 def has_colour() -> bool:
-    """Whether output is coloured."""
+    """Return whether output is coloured."""
     return is_terminal() and not os.environ.get("NO_COLOR")
 
 

@@ -63,14 +63,14 @@ class Moment(click.ParamType[datetime]):
 
 
 def parse(text: str) -> datetime:
-    """Return the time that `text` writes by RFC 3339. Raises a ValueError."""
+    """Return the time of an RFC 3339 text. Raises a ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
     return moment.astimezone(UTC)
 
 
-def written(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """Return a duration as kubectl writes ages: 45s, 3m20s, 5h, 7d; "" for None."""
     if seconds is None:
         return ""

@@ -16,13 +16,13 @@ FAILED = ("failed", "timed_out", "cancelled")
 THINKING = ("llm_thinking",)
 TOOLS = ("tool_result", "mcp_tool_summary", "code_execution")
 REPEATED = ("llm_tool_call",)
-"""Events that say again what another one says: a call has its answer's event, and its own."""
+"""Events that repeat others: each tool call also has an `mcp_tool_call`."""
 TEXTS = ("llm_response", "final_analysis", "executive_summary", "llm_thinking", "tool_result", "mcp_tool_summary")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The events that are wanted."""
+    """A filter of events."""
 
     stage: str | None = None
     agent: str | None = None
@@ -32,7 +32,7 @@ class Selection:
     since: datetime | None = None
 
     def has(self, event: Event, execution: Mapping[str, Any] | None) -> bool:
-        """Whether an event of this execution is wanted."""
+        """Return whether the filter admits an event of this execution."""
         kind = event["type"]
         if kind in REPEATED or (kind in THINKING and not self.thinking) or (kind in TOOLS and not self.tools):
             return self.failed and kind in TOOLS and event["status"] in FAILED
@@ -47,31 +47,31 @@ class Selection:
 
 
 class Printer:
-    """Prints events: whole ones, and on a terminal texts while they grow."""
+    """Prints complete events and, if it streams, texts while the model writes them."""
 
     def __init__(
         self, selection: Selection, executions: Callable[[], Iterable[dict[str, Any]]], *, streams: bool
     ) -> None:
-        """`executions` reads the executions; it is called again for one that is not known yet."""
+        """`executions` reads the executions; it is called again when an event has an unknown one."""
         self._selection = selection
         self._read = executions
         self._executions: dict[str, dict[str, Any]] = {}
         self._streams = streams
         self._growing: dict[str, tuple[Event, str]] = {}
         self._current = ""
-        self._done: set[str] = set()
+        self._printed: set[str] = set()
 
     def event(self, event: Event) -> None:
-        """Print a whole event once, or begin one that is being written."""
+        """Print a complete event once, or begin the text of one that is being written."""
         identity = event["id"]
         if event["status"] == "streaming":
             if self._streams and event["type"] in TEXTS and identity not in self._growing and self.is_wanted(event):
                 self._growing[identity] = (event, "")
                 self._grow(identity, event["content"])
             return
-        if identity in self._done:
+        if identity in self._printed:
             return
-        self._done.add(identity)
+        self._printed.add(identity)
         started = self._growing.pop(identity, None)
         if started and event["content"].startswith(started[1]):
             self._growing[identity] = (event, started[1])
@@ -82,11 +82,11 @@ class Printer:
             self._end_line()
         elif self.is_wanted(event):
             self._end_line()
-            for line in written(event).split("\n"):
+            for line in event_text(event).split("\n"):
                 click.echo(self._prefix(event) + line)
 
     def chunk(self, identity: str, offset: int, delta: str) -> None:
-        """Print what was added to a text; offset 0 begins it again."""
+        """Print an addition to a text. If `offset` is before its end, the text begins again from there."""
         if identity not in self._growing:
             return
         event, text = self._growing[identity]
@@ -97,11 +97,11 @@ class Printer:
         self._grow(identity, delta)
 
     def is_wanted(self, event: Event) -> bool:
-        """Whether an event is printed."""
+        """Return whether an event is printed."""
         return self._selection.has(event, self._execution(event["execution"]))
 
     def close(self) -> None:
-        """End a line that was begun."""
+        """End the current line."""
         self._end_line()
 
     def _grow(self, identity: str, delta: str) -> None:
@@ -134,7 +134,7 @@ class Printer:
         return self._executions.get(identity)
 
 
-def written(event: Event) -> str:
+def event_text(event: Event) -> str:
     """Return the text of an event."""
     metadata = event["metadata"]
     head = {"final_analysis": "", "llm_response": "", "executive_summary": "Summary: ", "llm_thinking": "Thinks: "}.get(

@@ -1,4 +1,4 @@
-"""The tree of `watch`: a row for each stage, and branches for the agents of those that run."""
+"""The tree of `watch`: a row for each stage, and branches for the agents of running stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows(view: dict[str, Any]) -> Iterator[Row]:
 
 
 def _stage_row(stage: dict[str, Any], executions: list[dict[str, Any]]) -> Row:
-    """Return the row of a stage: counts of its executions, or what its object says of it."""
+    """Return the row of a stage, with the counts of its executions or, without them, of its status."""
     agents = stage["agents"]
     if executions:
         ended = sum(1 for each in executions if each["outcome"])
@@ -47,7 +47,7 @@ def _stage_row(stage: dict[str, Any], executions: list[dict[str, Any]]) -> Row:
         stage["phase"],
         agents,
         *((str(count) if begun else "") for count in counts),
-        times.written(seconds) if begun else "",
+        times.duration_text(seconds) if begun else "",
         stage["message"],
     )
 
@@ -57,7 +57,7 @@ def _execution_cells(execution: dict[str, Any]) -> Row:
         execution["outcome"] or "Running",
         execution["name"],
         *(str(execution[key]) for key in ("iterations", "tool_calls", "total_tokens")),
-        times.written(times.since(execution["started_at"], until=execution["ended_at"])),
+        times.duration_text(times.since(execution["started_at"], until=execution["ended_at"])),
         execution["error"],
     )
 
@@ -83,7 +83,7 @@ def lines(view: dict[str, Any]) -> list[str]:
     tree_rows = list(rows(view))
     drawn = terminal.table(tree_rows, header=HEADER)
     for number, row in enumerate(tree_rows, start=1):
-        # The cell is the second: the first may hold the same word.
+        # The search begins after the first cell, which may contain the same word.
         start = drawn[number].find(row[1], len(row[0])) if row[1] else -1
         if start >= 0:
             end = start + len(row[1])

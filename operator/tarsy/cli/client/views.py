@@ -1,4 +1,4 @@
-"""An investigation as commands show it: the API's names, whether it was read from the API or from its object."""
+"""Views of investigations. One that was read from an object has the names of the API's fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXIT_CODES = {"Completed": 0, "CompletedWithErrors": 0, "Failed": 1, "Cancelled"
 
 
 def from_object(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what the status of an object says, under the API's names; what only the API knows is missing."""
+    """Return the view of an object. Fields that only the API has are missing."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     usage = status.get("usage") or {}
@@ -73,7 +73,7 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_ended(view: dict[str, Any]) -> bool:
-    """Whether the investigation has ended."""
+    """Return whether the investigation has ended."""
     return view["phase"] in ENDED
 
 
@@ -83,20 +83,20 @@ def headline(view: dict[str, Any]) -> str:
 
 
 def grounded(view: dict[str, Any]) -> str:
-    """Return the word of the column GROUNDED."""
+    """Return the cell of the column GROUNDED."""
     return {True: "True", False: "False"}.get(view["grounded"], "")
 
 
 def gap(gap: dict[str, Any]) -> str:
-    """Return what could not be looked at, and the reason."""
+    """Return a gap as text: the tool, and the reason why it could not be used."""
     return str(gap["reason"] if gap["tool"] in ("", "-") else f"{gap['tool']}: {gap['reason']}")
 
 
 def age(view: dict[str, Any]) -> str:
     """Return the time since the admission."""
-    return times.written(times.since(view["admitted_at"]))
+    return times.duration_text(times.since(view["admitted_at"]))
 
 
 def duration(view: dict[str, Any]) -> str:
     """Return the time from start to end, or to now."""
-    return times.written(view["seconds"] if view["seconds"] is not None else times.since(view["started_at"]))
+    return times.duration_text(view["seconds"] if view["seconds"] is not None else times.since(view["started_at"]))
