@@ -205,7 +205,7 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
     nowhere = await client.connect(Path(unreachable))
     try:
         for (method, path), (found, problem) in (await (await serve(nowhere)).everywhere(identity, token=good)).items():
-            assert (found, "ask again" in problem["detail"]) == (503, True), (method, path)
+            assert (found, "try again" in problem["detail"]) == (503, True), (method, path)
     finally:
         await nowhere.close()
     assert await state(database) == before
@@ -433,7 +433,7 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
             status, problem = await api.ask("GET", "/openapi.json", token=editor)
             assert (status, problem["detail"].split(" cannot")[0]) == (
                 503,
-                "what User system:serviceaccount:default:tarsy-test-editor may do",
+                "the rights of User system:serviceaccount:default:tarsy-test-editor",
             )
             clock.now += 30
             status, problem = await api.ask("GET", "/openapi.json", token=editor)

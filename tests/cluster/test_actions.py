@@ -287,7 +287,7 @@ async def test_without_the_api_server_a_purge_is_to_be_finished_later(
     nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     try:
         status, detail = await (await serve(nowhere, database, token=None)).purge(identity)
-        assert (status, detail[:31], detail[-11:]) == (503, "the API server cannot be reache", "; ask again")
+        assert (status, detail[:31], detail[-11:]) == (503, "the API server cannot be reache", "; try again")
     finally:
         await nowhere.close()
     assert await world.uid() == str(identity)

@@ -226,7 +226,7 @@ async def test_a_full_queue_takes_no_question(api: API, world: World) -> None:
     identity = await world.ended()
     for number in range(FULL):
         await world.admitted(f"waits-{number}")
-    assert await api.refused(identity) == (503, f"{FULL} investigations are queued already; ask again")
+    assert await api.refused(identity) == (503, f"{FULL} investigations are queued already; try again")
 
 
 async def test_without_the_cluster_or_the_database_a_question_is_to_be_asked_again(
@@ -241,7 +241,7 @@ async def test_without_the_cluster_or_the_database_a_question_is_to_be_asked_aga
             (await serve(cluster, down), "cannot connect to the database"),
         ):
             status, detail = await api.refused(identity)
-            assert (status, detail[: len(told)], "ask again" in detail) == (503, told, True)
+            assert (status, detail[: len(told)], "try again" in detail) == (503, told, True)
         assert (await api.cancel(identity))[0] == 503
     finally:
         await nowhere.close()

@@ -93,7 +93,7 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
         for status, problem, later in (search.result() for search in searches if search.done()):
             assert (status, problem["detail"], later) == (
                 503,
-                "2 searches are under way and others wait: ask again later",
+                "2 searches are under way and others wait: try again later",
                 "2",
             )
         await held.execute(LET_GO)

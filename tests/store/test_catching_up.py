@@ -220,7 +220,7 @@ async def test_catch_up_that_waited_too_long_for_memory_is_refused(
     monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.3)
     async with serving(database.url) as hub:
         hub.memory.hold([b"x" * 2 * CHUNK])
-        with pytest.raises(backlogs.FullError, match="come again later"):
+        with pytest.raises(backlogs.FullError, match="try again later"):
             async with subscribed(hub, identity):
                 pass
         listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(None))

@@ -320,8 +320,8 @@ async def test_investigation_that_all_workers_pass_over_for_ten_minutes_fails_wi
     needs = ("'judge': LLM provider 'only'", "'judge': LLM provider 'other'", "'look': LLM provider 'only'")
     assert found.message == (
         f"no worker could run it for 10 minutes: {'; '.join(f'stage {need} cannot be used: {KEY}' for need in needs)}. "
-        "Give the workers what is missing, or name another in the chain or the platform file, and have it "
-        "investigated again"
+        "Give the workers what is missing, or use another one in the chain or the platform file, and create the "
+        "investigation again"
     )
     (entry,) = await queue.log(database, identity)
     assert isinstance(entry.entry, entries.RunEnded)

@@ -179,7 +179,7 @@ def _without_routes(*dependencies: params.Depends) -> Application:
 
 async def _unavailable(_request: Request, error: Exception) -> JSONResponse:
     """Answer 503: the database or the API server is unavailable, or a newer version of TARSy is needed."""
-    return problems.response(problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again"))
+    return problems.response(problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; try again"))
 
 
 def bare() -> Application:

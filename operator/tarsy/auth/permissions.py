@@ -276,7 +276,7 @@ class Access:
         except ValueError:
             location = None
         except errors.TemporaryError as error:
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; try again") from error
         if location is None:
             raise await self._not_found(identity, investigation_id)
         action = _on_investigations(verb, location.namespace, location.name)

@@ -53,7 +53,7 @@ class Responder:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._making.acquire()
         except TimeoutError as error:
-            detail = "too many answers are being made; ask again"
+            detail = "too many answers are being made; try again"
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"}) from error
         try:
             self.hold(0)
@@ -69,7 +69,7 @@ class Responder:
 
         If nothing else is held, a single answer may be larger than the limit.
         """
-        refusal = f"clients have {HELD_MAX} bytes of answers to read already; ask again later"
+        refusal = f"clients have {HELD_MAX} bytes of answers to read already; try again later"
         self._held.hold(size, limit=HELD_MAX if self.held else max(HELD_MAX, size), refusal=refusal)
 
 

@@ -246,7 +246,7 @@ class Lists:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._searches.acquire()
         except TimeoutError:
-            message = f"{SEARCHES} searches are under way and others wait: ask again later"
+            message = f"{SEARCHES} searches are under way and others wait: try again later"
             headers = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=headers) from None
         try:

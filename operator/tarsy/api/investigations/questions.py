@@ -115,7 +115,7 @@ class Questions:
             case "asked":
                 return problems.Problem(HTTPStatus.CONFLICT, "another question about it is open: wait for its answer")
             case "full":
-                message = f"{self.max_queued} investigations are queued already; ask again"
+                message = f"{self.max_queued} investigations are queued already; try again"
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
