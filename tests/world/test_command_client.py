@@ -204,4 +204,4 @@ def test_a_watch_that_expires_is_cut_or_refused_is_opened_again(
     assert [views[0]["phase"], views[-1]["phase"]] == ["Running", "Failed"]
     assert (tmp_path / "calls").read_text() == "watch\n" * 4
     assert "The cluster does not answer, retrying: The connection to the server was refused" in capsys.readouterr().err
-    assert changes.end(session, views[-1]) == 1
+    assert changes.report_end(session, views[-1]) == 1

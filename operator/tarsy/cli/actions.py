@@ -20,7 +20,7 @@ def _change(
     failure: failures.Failure | None = None
     for name in names or (None,):
         try:
-            reference = _changed(session, name, uid, spec)
+            reference = _change_one(session, name, uid, spec)
             click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(reference.name)} {done}")
         except failures.Failure as error:
             if failure:
@@ -30,7 +30,9 @@ def _change(
         raise failure
 
 
-def _changed(session: sessions.Session, name: str | None, uid: str | None, spec: dict[str, Any]) -> sessions.Reference:
+def _change_one(
+    session: sessions.Session, name: str | None, uid: str | None, spec: dict[str, Any]
+) -> sessions.Reference:
     """Change the spec of one investigation. Raises a Failure if it has ended or is gone."""
     reference = session.find(name, uid)
     if reference.object is None:
@@ -42,7 +44,7 @@ def _changed(session: sessions.Session, name: str | None, uid: str | None, spec:
     return reference
 
 
-def _named(function: Any) -> Any:
+def _with_names(function: Any) -> Any:
     function = click.option("--uid", metavar="UID", help="The investigation's UID, in place of names.")(function)
     return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=sessions.complete_investigations)(
         function
@@ -50,7 +52,7 @@ def _named(function: Any) -> Any:
 
 
 @click.command(help="Cancel investigations.", epilog="Examples:\n\n\b\n  tarsy cancel web-crash")
-@_named
+@_with_names
 @sessions.connected
 def cancel(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
     """Cancel investigations."""
@@ -60,7 +62,7 @@ def cancel(*, session: sessions.Session, names: tuple[str, ...], uid: str | None
 @click.command(
     help="Suspend investigations before their next step.", epilog="Examples:\n\n\b\n  tarsy suspend web-crash"
 )
-@_named
+@_with_names
 @sessions.connected
 def suspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
     """Suspend investigations."""
@@ -68,7 +70,7 @@ def suspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | Non
 
 
 @click.command(help="Resume suspended investigations.", epilog="Examples:\n\n\b\n  tarsy unsuspend web-crash")
-@_named
+@_with_names
 @sessions.connected
 def unsuspend(*, session: sessions.Session, names: tuple[str, ...], uid: str | None) -> None:
     """Resume investigations."""

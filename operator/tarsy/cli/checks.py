@@ -133,7 +133,7 @@ def _cluster(session: sessions.Session) -> Iterator[Check]:
 
 def _rights(session: sessions.Session) -> Check:
     """Return the check of the caller's own rights; the operator's are part of its readiness."""
-    refused = [verb for verb in VERBS if not _may(session, verb, kubectl.INVESTIGATIONS, "tarsy.dev")]
+    refused = [verb for verb in VERBS if not _is_allowed(session, verb, kubectl.INVESTIGATIONS, "tarsy.dev")]
     needed = [verb for verb in NEEDED if verb in refused]
     allowed = [verb for verb in VERBS if verb not in refused]
     message = f"you may {', '.join(allowed) or 'not access'} alertinvestigations in namespace {session.namespace}"
@@ -147,7 +147,7 @@ def _rights(session: sessions.Session) -> Check:
     )
 
 
-def _may(session: sessions.Session, verb: str, resource: str, group: str, *, everywhere: bool = False) -> bool:
+def _is_allowed(session: sessions.Session, verb: str, resource: str, group: str, *, everywhere: bool = False) -> bool:
     """Return whether the caller has a right."""
     attributes = {"verb": verb, "group": group, "resource": resource}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
@@ -254,7 +254,7 @@ def _webhook(session: sessions.Session) -> Check:
 
 def _before(session: sessions.Session, config: str | None) -> Iterator[Check]:
     """Yield the checks before an installation."""
-    from tarsy.cli import check  # first: it may not be installed
+    from tarsy.cli import check  # at first, because the packages of the operator may be missing
 
     yield from (check for check in _cluster(session) if check.name == "cluster")
     for resource, group, everywhere in (
@@ -262,8 +262,10 @@ def _before(session: sessions.Session, config: str | None) -> Iterator[Check]:
         ("clusterroles", "rbac.authorization.k8s.io", True),
         ("deployments", "apps", False),
     ):
-        may = _may(session, "create", resource, group, everywhere=everywhere)
+        is_allowed = _is_allowed(session, "create", resource, group, everywhere=everywhere)
         remedy = "install as a cluster administrator"
-        yield Check(f"create {resource}", passed=may, message="allowed" if may else "refused", remedy=remedy)
+        yield Check(
+            f"create {resource}", passed=is_allowed, message="allowed" if is_allowed else "refused", remedy=remedy
+        )
     for name, problem, remedy in check.before(config):
         yield Check(name, passed=not problem, message=problem or "usable", remedy=remedy)

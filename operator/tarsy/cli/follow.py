@@ -32,7 +32,7 @@ def wait(*, session: sessions.Session, name: str | None, uid: str | None, timeou
     *_, view = changes.Follower(session, timeout=timeout).views(name, uid, may_be_absent=False)
     assert view  # noqa: S101 - the last one has ended
     click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(view['name'])} {view['phase']}")
-    raise click.exceptions.Exit(changes.end(session, view))
+    raise click.exceptions.Exit(changes.report_end(session, view))
 
 
 @click.command(
@@ -55,14 +55,14 @@ def show(
 ) -> int:
     """Show an investigation until it has ended, and return the exit code for its end."""
     on_terminal = form is None and terminal.is_terminal()
-    shown: Callable[[changes.View | None], None] = _Screen(session).show if on_terminal else _Lines(form).show
+    show_view: Callable[[changes.View | None], None] = _Screen(session).show if on_terminal else _Lines(form).show
     view = None
     for view in changes.Follower(session, timeout=timeout).views(name, uid, may_be_absent=True):
-        shown(view)
+        show_view(view)
     assert view  # noqa: S101 - the last one has ended
     if form is None and (text := view["summary"] or view["final_analysis"]):
         click.echo(f"\n{terminal.clean(text)}")
-    return changes.end(session, view)
+    return changes.report_end(session, view)
 
 
 class _Screen:
@@ -87,12 +87,12 @@ class _Screen:
             self._notes = self._session.notes
             self._height = 0  # a note was printed below the tree: the next tree is drawn below the note
         back = f"\x1b[{self._height}A" if self._height else ""
-        sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_fitted(line, columns)}\n" for line in lines))
+        sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_fit(line, columns)}\n" for line in lines))
         sys.stdout.flush()
         self._height = len(lines)
 
 
-def _fitted(line: str, columns: int) -> str:
+def _fit(line: str, columns: int) -> str:
     """Return a line cut to the terminal's width. A line that is too long loses its colours."""
     plain = line
     for code in terminal.COLOURS.values():

@@ -65,7 +65,7 @@ def command(
     if dry_run:
         _explain(session, document, is_manifest=is_manifest, form=form)
         return
-    created = _created(session, document) if is_manifest else _posted(session, document)
+    created = _create(session, document) if is_manifest else _post(session, document)
     if form in ("json", "yaml"):
         formats.print_document(created, form)
     name, namespace, message = _identity(created)
@@ -129,7 +129,7 @@ def _read(source: str) -> dict[str, Any]:
     return document
 
 
-def _created(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, Any]:
+def _create(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, Any]:
     """Create the object of a manifest, in the session's namespace unless the manifest has one."""
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
@@ -140,7 +140,7 @@ def _created(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, A
     return created
 
 
-def _posted(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
+def _post(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
     """Post an alert to the API, or with -n create its object in that namespace."""
     if session.namespace_option is None:
         queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert)
@@ -152,7 +152,7 @@ def _posted(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
     spec |= {"severity": alert["severity"]} if alert.get("severity") else {}
     spec |= {"runbookURL": alert["runbook"]} if alert.get("runbook") else {}
     slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["alert_type"].lower())
-    return _created(
+    return _create(
         session,
         {
             "apiVersion": "tarsy.dev/v1alpha1",

@@ -104,7 +104,7 @@ def command(*, session: sessions.Session, form: str | None, no_headers: bool, **
             _refuse_filters_of_api(filters, error)
             session.note(f"Without the API, this is one page of the cluster's objects, by name: {error.message}")
             filters["limit"] = min(filters["limit"] or PAGE_MAX, PAGE_MAX)
-            pages = ((documents, shown, "") for documents, shown, _ in _objects(session, filters))
+            pages = ((documents, page_views, "") for documents, page_views, _ in _objects(session, filters))
             first = next(pages, None)
         pages = itertools.chain([] if first is None else [first], pages)
     _print(session, pages, form=form, no_headers=no_headers, all_namespaces=filters["all_namespaces"])
@@ -193,16 +193,16 @@ def _print(
     items = formats.Items(form) if form and form not in ("wide", "name") else None
     widths: list[int] = []
     count, more = 0, ""
-    for documents, shown, cursor in pages:
+    for documents, page_views, cursor in pages:
         more = cursor
         if items:
             items.print(documents)
         elif form == "name":
-            for view in shown:
+            for view in page_views:
                 click.echo(f"alertinvestigation.tarsy.dev/{terminal.clean_line(view['name'])}")
-        elif shown:
+        elif page_views:
             header = None if no_headers or count else _header(form, all_namespaces=all_namespaces)
-            rows = [_row(view, form, all_namespaces=all_namespaces) for view in shown]
+            rows = [_row(view, form, all_namespaces=all_namespaces) for view in page_views]
             for line in terminal.table(rows, header=header, widths=widths):
                 click.echo(line)
         count += len(documents)

@@ -46,7 +46,7 @@ def command(
     selection = transcripts.Selection(
         stage=stage, agent=agent, failed=failed, thinking=thinking, tools=tools, since=since
     )
-    view = _admitted(session, reference, waits=follow)
+    view = _load_view(session, reference, waits=follow)
     if view is None:
         return
     _check(view, stage, agent)
@@ -75,7 +75,7 @@ def command(
     printer.close()
 
 
-def _admitted(session: sessions.Session, reference: sessions.Reference, *, waits: bool) -> dict[str, Any] | None:
+def _load_view(session: sessions.Session, reference: sessions.Reference, *, waits: bool) -> dict[str, Any] | None:
     """Return the API's view. Before the admission print a note, and return None; or wait for it if `waits`."""
     import time
 

@@ -92,8 +92,8 @@ def description(view: dict[str, Any]) -> Iterator[str]:
     ]
     for label, value in facts:
         if value:
-            shown = terminal.clean_line(value)
-            yield f"{label + ':':<12}{terminal.coloured(shown) if label == 'Phase' else shown}"
+            cleaned = terminal.clean_line(value)
+            yield f"{label + ':':<12}{terminal.coloured(cleaned) if label == 'Phase' else cleaned}"
     if stages := view["stage_progress"]:
         yield ""
         yield from terminal.table(
@@ -142,8 +142,8 @@ def _event_row(event: dict[str, Any], *, columns: int) -> tuple[str, ...]:
     metadata = event["metadata"]
     tool = f"{metadata['server_name']}.{metadata['tool_name']} " if "tool_name" in metadata else ""
     text = terminal.clean_line(tool + (event["content"] or str(metadata.get("arguments") or "")))
-    shown = terminal.cut(text, columns) if columns else text
-    return event["created_at"][:19] + "Z", event["type"], event["status"], event["stage"], shown
+    excerpt = terminal.cut(text, columns) if columns else text
+    return event["created_at"][:19] + "Z", event["type"], event["status"], event["stage"], excerpt
 
 
 @click.command(
@@ -168,9 +168,9 @@ def export(
     with session.api.open("GET", target, format=form or "markdown") as response:
         if path is None:
             for chunk in _chunks(response):
-                shown = chunk.decode("utf-8", errors="replace")
+                part = chunk.decode("utf-8", errors="replace")
                 clean = terminal.clean_json if form == "json" else terminal.clean
-                click.echo(clean(shown) if sys.stdout.isatty() else shown, nl=False)
+                click.echo(clean(part) if sys.stdout.isatty() else part, nl=False)
             return
         partial = path.with_name(f".{path.name}.partial")
         try:

@@ -100,7 +100,7 @@ def _row(servers: dict[str, Any], name: str) -> dict[str, Any]:
     row: dict[str, Any] | None = next((row for row in servers["items"] if row["name"] == name), None)
     if row is None:
         names_known = ", ".join(row["name"] for row in servers["items"]) or "none"
-        raise failures.NotFound(f"no worker has an MCP server {name}. There is: {names_known}")
+        raise failures.NotFound(f"no worker has an MCP server {name}. MCP servers: {names_known}")
     return row
 
 
@@ -110,6 +110,6 @@ def _stopped(row: dict[str, Any]) -> Iterator[dict[str, str]]:
     if not any(process["stopped"] or process["state"] == "connected" for process in processes):
         why = processes[0]["problem"] if processes else ""
         message = f"{row['name']} is not connected{f' ({why})' if why else ''}"
-        raise failures.Failure(f"{message}: whether tools of it are stopped is not known")
+        raise failures.Failure(f"{message}: its stopped tools are not known")
     for process in processes:
         yield from process["stopped"]

@@ -65,9 +65,9 @@ def _chain(session: sessions.Session, view: dict[str, Any]) -> Iterator[str]:
     """Yield the chain of an investigation; for one without, the chain that would take its alert now."""
     name = view["chain_name"]
     if name:
-        place = view.get("chain_namespace") or view["namespace"]
+        namespace = view.get("chain_namespace") or view["namespace"]
         generation = f", generation {view['chain_generation']}" if view.get("chain_generation") else ""
-        yield from _labelled("Chain", f"{place}/{name}{generation}")
+        yield from _labelled("Chain", f"{namespace}/{name}{generation}")
     elif view.get("reason", "").startswith("Chain") or view["phase"] in ("Pending", "Failed"):
         try:
             match = session.api.get("/api/v1/chain-match", alert_type=view["alert_type"])

@@ -149,14 +149,14 @@ class Follower:
             if not may_be_absent or uid or not name or name == sessions.LATEST:
                 raise
             session.note(f"{error.message}\nWaiting for it.")
-            yield from self._watched(session.namespace, name.rpartition("/")[2], None)
+            yield from self._watch_object(session.namespace, name.rpartition("/")[2], None)
             return
         if reference.object is None:
-            yield from self._polled(reference.uid)
+            yield from self._poll_api(reference.uid)
         else:
-            yield from self._watched(reference.namespace, reference.name, reference.uid)
+            yield from self._watch_object(reference.namespace, reference.name, reference.uid)
 
-    def _watched(self, namespace: str, name: str, uid: str | None) -> Iterator[View | None]:
+    def _watch_object(self, namespace: str, name: str, uid: str | None) -> Iterator[View | None]:
         """Yield the views of an object that is watched."""
         is_away = False
         view: View | None = None
@@ -172,7 +172,7 @@ class Follower:
                     is_away = False
                     view = self._view_from_api(uid) or views.from_object(value)
                 elif kind in ("object", "absent") and uid:
-                    yield from self._deleted(value if kind == "absent" else None, uid)
+                    yield from self._follow_deleted(value if kind == "absent" else None, uid)
                     return
                 elif kind == "away":
                     if not is_away:
@@ -200,20 +200,20 @@ class Follower:
             return None
         return view
 
-    def _deleted(self, last: dict[str, Any] | None, uid: str) -> Iterator[View | None]:
+    def _follow_deleted(self, last: dict[str, Any] | None, uid: str) -> Iterator[View | None]:
         """Yield the views of an investigation whose object was deleted."""
         if last and views.has_ended(view := views.from_object(last)):
             yield self._view_from_api(uid) or view
             return
         self._session.note("Its object was deleted, which cancels the investigation.")
         try:
-            yield from self._polled(uid)
+            yield from self._poll_api(uid)
         except (failures.Refused, failures.NotFound) as error:
             raise failures.Cancelled(
                 f"The object was deleted, and the outcome cannot be read: {error.message}"
             ) from error
 
-    def _polled(self, uid: str) -> Iterator[View | None]:
+    def _poll_api(self, uid: str) -> Iterator[View | None]:
         """Yield the API's view every POLL_SECONDS; None if the API does not answer."""
         session = self._session
         failed = 0
@@ -237,7 +237,7 @@ class Follower:
             )
 
 
-def end(session: sessions.Session, view: View) -> int:
+def report_end(session: sessions.Session, view: View) -> int:
     """Return the exit code for the end of an investigation. Print phase and message on stderr unless it completed."""
     phase = view["phase"]
     if phase != "Completed":

@@ -53,7 +53,7 @@ class Session:
     notes: int = 0
     """The number of notes so far."""
     _noted: set[str] = field(default_factory=set)
-    _without_token: str = ""
+    _token_problem: str = ""
     """The reason why requests have no token."""
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Session:
             return remote.API(
                 lambda: url,
                 token=lambda: self._token_or_none(is_local=is_local),
-                hint=lambda: self._without_token,
+                hint=lambda: self._token_problem,
                 renew=self._renew,
                 is_local=is_local,
             )
@@ -128,7 +128,7 @@ class Session:
         except failures.Failure as error:
             if not is_local:
                 raise
-            self._without_token = error.message
+            self._token_problem = error.message
             return ""
 
     def note(self, text: str, *, once: str = "") -> None:
@@ -155,10 +155,10 @@ class Session:
         try:
             document = self.cluster.get(kubectl.path(self.namespace, name=name))
         except failures.NotFound as error:
-            return self._gone(name, error)
+            return self._find_in_api(name, error)
         except failures.Unreachable as error:
             try:
-                return self._gone(name, error)
+                return self._find_in_api(name, error)
             except failures.Unreachable:
                 raise error from None
         return of_object(document)
@@ -173,7 +173,7 @@ class Session:
                 document = None
         return Reference(uid=view["id"], name=view["name"], namespace=view["namespace"], object=document)
 
-    def _gone(self, name: str, why: failures.Failure) -> Reference:
+    def _find_in_api(self, name: str, why: failures.Failure) -> Reference:
         """Find an investigation by its name in the API, after its object could not be read because of `why`."""
         try:
             rows = self.api.get(

@@ -234,7 +234,7 @@ async def _admit_retry(
 ) -> bool:
     """Admit an investigation that retries another one, with copies of the earlier stages, in one transaction.
 
-    It is refused without a receipt: whoever creates objects need not have the right to read the original's transcript.
+    It is refused without a receipt: the author of an object may lack the right to read the original's transcript.
     """
     copied = {
         "id": values["id"],
