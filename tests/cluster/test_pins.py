@@ -185,7 +185,7 @@ async def test_the_command_confirms_what_it_names(
         1,
         "Error: not stopped: fine. Stopped tools of kube: get, list\n",
     )
-    assert await run("prom") == (2, "Error: no worker has an MCP server prom. There is: kube\n")
+    assert await run("prom") == (2, "Error: no worker has an MCP server prom. MCP servers: kube\n")
     status, said = await run("kube", token="nonsense")
     assert (status, said.startswith("Error: 401: ")) == (7, True)
     assert await run("kube", "--tool", "get") == (0, f"kube.get: {A} -> {B}\n")

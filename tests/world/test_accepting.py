@@ -92,7 +92,7 @@ def test_that_nothing_is_stopped_is_said() -> None:
 
 
 def test_of_a_server_that_is_not_connected_nothing_is_known() -> None:
-    why = "Error: kube is not connected (cannot be reached: refused): whether tools of it are stopped is not known\n"
+    why = "Error: kube is not connected (cannot be reached: refused): its stopped tools are not known\n"
     assert accept(Told(state="unreachable")) == accept(Told(state="unreachable"), "list") == (1, "", why)
     assert accept(Told(LIST, state="unreachable"))[0] == 0, "it was known before"
 
