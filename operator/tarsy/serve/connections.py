@@ -24,6 +24,8 @@ READ_SECONDS = 30.0
 """Seconds in which a written piece, of `answers.PIECE` bytes or less, has to leave the process."""
 DISCARDED_MAX = 1024 * 1024
 """Bytes of a body that are discarded after the answer: an abort would hide it from a client that still sends."""
+LINGER_SECONDS = 1.0
+"""Seconds for which bytes of a refused request are discarded, so that its client can read the reason."""
 CONNECTIONS_MAX = 4096
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
@@ -67,13 +69,18 @@ class Protocol(h11_impl.H11Protocol):
         self._arrival: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         self._discarded = 0
+        self._closing: asyncio.TimerHandle | None = None
+        """The timer that closes the connection after a refusal."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, unless there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # writing is paused while any byte is buffered
         if len(self.connections) > CONNECTIONS_MAX:
-            self._close(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
+            transport.write(
+                problems.raw_response(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
+            )
+            transport.close()
         else:
             self._start_arrival_timer()
 
@@ -98,7 +105,7 @@ class Protocol(h11_impl.H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse data; close the connection if too many bytes of a body arrive after the answer."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._closing is not None:
             return
         self._start_arrival_timer()
         if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
@@ -121,7 +128,16 @@ class Protocol(h11_impl.H11Protocol):
         """Stop the timers."""
         self._stop_arrival_timer()
         self._stop_reading_timer()
+        if self._closing is not None:
+            self._closing.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection, or let it complete its answer first."""
+        if self._closing is not None:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message is the same for all
         """Refuse a request that cannot be parsed, and close the connection."""
@@ -147,12 +163,20 @@ class Protocol(h11_impl.H11Protocol):
         self._close(HTTPStatus.REQUEST_TIMEOUT, f"the request has to arrive within {REQUEST_SECONDS:g} s")
 
     def _close(self, status: HTTPStatus, detail: str) -> None:
-        """Close the connection with a problem, unless it is in the middle of an answer."""
-        if self.transport.is_closing():
+        """Close the connection with a problem, unless it is in the middle of an answer.
+
+        A close while bytes are unread resets the connection, and its client may lose the reason. So only the writing
+        half is closed at first (RFC 9112, section 9.6).
+        """
+        if self.transport.is_closing() or self._closing is not None:
             return
-        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
-            self.transport.write(problems.raw_response(status, detail))
-        self.transport.close()
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        self.transport.write(problems.raw_response(status, detail))
+        self.transport.write_eof()
+        self._stop_arrival_timer()
+        self._closing = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
 
 def allow_files() -> None:
