@@ -87,12 +87,12 @@ class _Screen:
             self._notes = self._session.notes
             self._height = 0  # a note was printed below the tree: the next tree is drawn below the note
         back = f"\x1b[{self._height}A" if self._height else ""
-        sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_fit(line, columns)}\n" for line in lines))
+        sys.stdout.write(back + "\r\x1b[J" + "".join(f"{_truncate(line, columns)}\n" for line in lines))
         sys.stdout.flush()
         self._height = len(lines)
 
 
-def _fit(line: str, columns: int) -> str:
+def _truncate(line: str, columns: int) -> str:
     """Return a line cut to the terminal's width. A line that is too long loses its colours."""
     plain = line
     for code in terminal.COLOURS.values():

@@ -102,27 +102,16 @@ class Rows:
         return next((row for row, own in names if self.row in own), None)
 
 
-def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
-    """Return the routes below `/investigations/{identity}/trace`."""
-    database, access = services.database, services.access
-    router = APIRouter(
-        prefix="/investigations/{identity}/trace", route_class=renderer.route_class(), redirect_slashes=False
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Pages:
+    """The pages of traces, and their fragments."""
 
-    async def rows_request(
-        target: permissions.Target = Depends(access.read),
-        run: traces.Run = None,
-        *,
-        failed: traces.Failed = False,
-        name: traces.Name = "",
-        upto: traces.Upto = None,
-        row: traces.RowId = "",
-    ) -> Rows:
-        return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto, row=row)
+    services: app.Services
+    renderer: rendering.Renderer
 
-    async def read_rows(rows: Rows, *, offset: int, limit: int) -> views.Index:
+    async def read_rows(self, rows: Rows, *, offset: int, limit: int) -> views.Index:
         return await traces.read_index(
-            database,
+            self.services.database,
             rows.target.id,
             run=rows.run,
             failed=rows.failed,
@@ -134,14 +123,29 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             align=PART_ROWS,
         )
 
-    def render(
+    async def find_rows(self, rows: Rows, *, offset: int) -> tuple[Rows, views.Index]:
+        """Return the rows of a page; if the named row is one of another run, those of that run."""
+        index = await self.read_rows(rows, offset=offset, limit=PAGE_ROWS)
+        if rows.row and rows.run == 0 and not rows.named_row(index):
+            index_of_all = await traces.read_index(self.services.database, rows.target.id, row=rows.row, limit=1)
+            if named_row := rows.named_row(index_of_all):
+                rows = replace(rows, run=named_row.run)
+                index = await self.read_rows(rows, offset=offset, limit=PAGE_ROWS)
+        return rows, index
+
+    async def read_investigation(self, rows: Rows) -> investigations.Investigation:
+        return await reads.read(self.services.database, rows.target.id, mask=self.services.mask)
+
+    async def show_rows(
+        self,
         request: Request,
         template: str,
         rows: Rows,
         index: views.Index,
         investigation: investigations.Investigation | None,
     ) -> Response:
-        return renderer.page(
+        return await asyncio.to_thread(
+            self.renderer.page,
             request,
             template,
             title=f"Trace of {rows.target.name}",
@@ -163,31 +167,12 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             page_rows=PAGE_ROWS,
         )
 
-    @router.get("", include_in_schema=False)
-    async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
-        """Show the waterfall; with a row of another run, that run."""
-        index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
-        if rows.row and rows.run == 0 and not rows.named_row(index):
-            index_of_all = await traces.read_index(database, rows.target.id, row=rows.row, limit=1)
-            if named_row := rows.named_row(index_of_all):
-                rows = replace(rows, run=named_row.run)
-                index = await read_rows(rows, offset=offset, limit=PAGE_ROWS)
-        investigation = await reads.read(database, rows.target.id, mask=services.mask)
-        return await asyncio.to_thread(render, request, "trace.html", rows, index, investigation)
-
-    @router.get("/rows", include_in_schema=False)
-    async def part(
-        request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0, *, facts: Facts = False
+    async def show_call(
+        self, request: Request, target: permissions.Target, *, fragment: bool, **context: Any
     ) -> Response:
-        """Return some rows as a fragment."""
-        index = await read_rows(rows, offset=offset, limit=PART_ROWS)
-        investigation = await reads.read(database, rows.target.id, mask=services.mask) if facts else None
-        return await asyncio.to_thread(render, request, "trace_part.html", rows, index, investigation)
-
-    async def show_call(request: Request, target: permissions.Target, *, fragment: bool, **context: Any) -> Response:
         """Show a call; it is rendered in a thread, because its texts may be long."""
         return await asyncio.to_thread(
-            renderer.page,
+            self.renderer.page,
             request,
             "trace_call_part.html" if fragment else "trace_call.html",
             section=None,
@@ -199,6 +184,48 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             **context,
         )
 
+
+def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
+    """Return the routes below `/investigations/{identity}/trace`."""
+    pages = _Pages(services=services, renderer=renderer)
+    router = APIRouter(
+        prefix="/investigations/{identity}/trace", route_class=renderer.route_class(), redirect_slashes=False
+    )
+
+    async def rows_request(
+        target: permissions.Target = Depends(services.access.read),
+        run: traces.Run = None,
+        *,
+        failed: traces.Failed = False,
+        name: traces.Name = "",
+        upto: traces.Upto = None,
+        row: traces.RowId = "",
+    ) -> Rows:
+        return Rows(target=target, run=run or 0, failed=failed, name=name.strip(), upto=upto, row=row)
+
+    @router.get("", include_in_schema=False)
+    async def page(request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0) -> Response:
+        """Show the waterfall; with a row of another run, that run."""
+        rows, index = await pages.find_rows(rows, offset=offset)
+        return await pages.show_rows(request, "trace.html", rows, index, await pages.read_investigation(rows))
+
+    @router.get("/rows", include_in_schema=False)
+    async def part(
+        request: Request, rows: Rows = Depends(rows_request), offset: traces.Offset = 0, *, facts: Facts = False
+    ) -> Response:
+        """Return some rows as a fragment."""
+        index = await pages.read_rows(rows, offset=offset, limit=PART_ROWS)
+        investigation = await pages.read_investigation(rows) if facts else None
+        return await pages.show_rows(request, "trace_part.html", rows, index, investigation)
+
+    _add_calls(router, pages)
+    return router
+
+
+def _add_calls(router: APIRouter, pages: _Pages) -> None:
+    """Add the pages of single calls."""
+    database, access, mask = pages.services.database, pages.services.access, pages.services.mask
+
     @router.get("/llm/{n}", include_in_schema=False)
     async def model_call(
         request: Request,
@@ -208,9 +235,9 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         fragment: Fragment = False,
     ) -> Response:
         """Show a model call."""
-        call = await traces.read_model_call(database, target.id, number=n, mask=services.mask)
+        call = await traces.read_model_call(database, target.id, number=n, mask=mask)
         sent = call.request.messages if call.request else []
-        return await show_call(
+        return await pages.show_call(
             request,
             target,
             fragment=fragment,
@@ -231,11 +258,9 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     ) -> Response:
         """Show a tool call."""
         call = await traces.read_tool_call(database, target.id, number=n)
-        return await show_call(
+        return await pages.show_call(
             request, target, fragment=fragment, title=f"Tool call {n}", type="tool", call=call, messages=[], left_out=0
         )
-
-    return router
 
 
 def _phase(investigation: investigations.Investigation, number: int) -> str:
