@@ -75,8 +75,8 @@ include-operation-id = ["notifyOfAlerts", "notifyOfGrafanaAlerts", "putGrafanaAl
 checks.negative_data_rejection.enabled = false
 
 [[operations]]
-# An alert type may be unknown, and a key may be another alert's.
-include-operation-id = ["postAlert", "submitAlert"]
+# An alert type or a stage may be unknown, and a key may be another alert's.
+include-operation-id = ["postAlert", "submitAlert", "retryInvestigation"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

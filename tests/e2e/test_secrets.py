@@ -173,7 +173,10 @@ async def tables(database: databases.Database) -> Iterator[tuple[str, str]]:
     return ((name, "\n".join(row for (row,) in rows)) for name, rows in found)
 
 
-REQUIRED = {"/api/v1/chain-match": "?alert_type=kubernetes"}
+REQUIRED = {
+    "/api/v1/chain-match": "?alert_type=kubernetes",
+    "/api/v1/investigations/{identity}/trace/search": "?q=password",
+}
 """The parameters without which a path answers nothing."""
 
 
