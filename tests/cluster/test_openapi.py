@@ -233,7 +233,7 @@ async def test_the_api_is_what_it_says(tried: Tried, database: databases.Databas
     """TARSY_EXAMPLES=1000 has each operation asked a thousand times."""
     examples = os.environ.get("TARSY_EXAMPLES", "60")
     await tried(f"--max-examples={examples}")
-    assert await done(database) == {"create", "chat", "chat/cancel", "cancel", "purge"}
+    assert await done(database) == {"create", "retry", "chat", "chat/cancel", "cancel", "purge"}
 
 
 @pytest.fixture
