@@ -168,6 +168,14 @@ async def test_what_cannot_be_retried_is_refused_at_its_place(world: World) -> N
     assert await world.names() == before
 
 
+async def test_investigation_of_another_namespace_is_not_retried(world: World) -> None:
+    first = await world.ended()
+    moved = "UPDATE investigations SET namespace = 'default', namespace_uid = NULL WHERE id = :id"
+    await queue.execute(world.database, moved, id=first)
+    message = "it is of namespace default; this installation creates investigations in another one"
+    assert await world.retry(first) == (409, message)
+
+
 async def test_idempotency_key_makes_one_retry_and_takes_no_other_request(world: World) -> None:
     first = await world.ended()
     answers = await asyncio.gather(*(world.retry(first, {"fromStage": "analysis"}, key="mine") for _ in range(3)))

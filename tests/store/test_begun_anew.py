@@ -18,7 +18,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import episodes, queueing, receipts
 from tarsy.store.operations import purge
 from tarsy.store.queue import work
-from tarsy.store.reads import summaries
+from tarsy.store.reads import related
 from tarsy.transcript import admission
 
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
@@ -275,7 +275,7 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     found = await queue.summary(alert.database, second)
     assert (found.alert_status, found.previous) == (
         "resolved",
-        summaries.Previous(id=first, name=alert.subject().metadata.name),
+        related.Previous(id=first, name=alert.subject().metadata.name),
     )
 
 

@@ -15,9 +15,9 @@ from tarsy.ingest import decision, manifest
 from tarsy.masking import known_secrets
 from tarsy.resources import investigations
 from tarsy.store.base import databases
-from tarsy.store.intake import episodes, queueing, receipts, retries
+from tarsy.store.intake import episodes, originals, queueing, receipts
 from tarsy.store.operations import purge
-from tarsy.store.reads import listing, log_entries, summaries, transcript_pages
+from tarsy.store.reads import listing, log_entries, related, transcript_pages
 from tarsy.transcript import admission, entries
 
 NAMES = ("collect", "analysis", "remedy")
@@ -59,7 +59,7 @@ async def ended(
 async def draft(
     database: databases.Database, identity: UUID, *, from_stage: str | None = None
 ) -> tuple[manifest.Draft, admission.Original]:
-    original = await retries.original(database, identity)
+    original = await originals.load(database, identity)
     assert original
     drafted = manifest.draft_of_retry(
         original, from_stage=from_stage, is_chain_current=False, author="mia", idempotency_key=None
@@ -158,7 +158,7 @@ async def test_whole_retry_copies_nothing(database: databases.Database) -> None:
     again = await retry(database, first)
     assert not await queue.log(database, again)
     found = await queue.summary(database, again)
-    assert found.retry_of == summaries.RetryOf(id=first, name="web-crash", from_stage=None)
+    assert found.retry_of == related.RetryOf(id=first, name="web-crash", from_stage=None)
     assert [stage.is_copy for stage in found.stage_list] == [False, False, False]
 
 
@@ -169,7 +169,7 @@ async def test_both_know_each_other(database: databases.Database) -> None:
     newest = await retry(database, first, from_stage="remedy")
 
     found, original = await queue.summary(database, again), await queue.summary(database, first)
-    assert found.retry_of == summaries.RetryOf(id=first, name="web-crash", from_stage="analysis")
+    assert found.retry_of == related.RetryOf(id=first, name="web-crash", from_stage="analysis")
     assert [stage.is_copy for stage in found.stage_list] == [True, False, False]
     assert original.retried_by
     assert original.retried_by.id == newest
@@ -199,7 +199,7 @@ async def test_retry_of_a_retry_copies_the_copies(database: databases.Database) 
     assert [row.entry for row in await queue.log(database, third)] == [
         row.entry for row in (await queue.log(database, again))[: len(await queue.log(database, third))]
     ]
-    assert (await queue.summary(database, third)).retry_of == summaries.RetryOf(
+    assert (await queue.summary(database, third)).retry_of == related.RetryOf(
         id=again, name=(await queue.summary(database, again)).name, from_stage="remedy"
     )
 
@@ -216,6 +216,32 @@ async def test_object_without_a_receipt_is_refused_and_gets_nothing(database: da
     assert isinstance(end.entry, entries.RunEnded)
     assert (await queue.summary(database, first)).retried_by is None
     assert not await queue.rows(database, "SELECT * FROM stages WHERE investigation = :id", id=UUID(decided.id))
+
+
+@pytest.mark.parametrize("state", ["open", "unknown stage", "unknown", "purged"])
+async def test_object_without_a_receipt_learns_nothing_of_the_investigation_that_it_names(
+    database: databases.Database, state: str
+) -> None:
+    """The refusal is the same whatever the investigation is, and names none of its stages."""
+    uid = queue.subject().metadata.uid
+    if state == "open":
+        uid = str(await queue.admit(database, chain=CHAIN))
+    elif state != "unknown":
+        uid = str(await ended(database))
+    if state == "purged":
+        assert await purge.purge(database, UUID(uid), by=queue.CALLER) is None
+    retry_of = {"name": "web-crash", "uid": uid, "fromStage": "another" if state == "unknown stage" else "remedy"}
+    theirs = queue.subject("theirs", retryOf=retry_of)
+    decided = decision.decide(
+        theirs,
+        chain_index.ChainIndex([CHAIN], platform=queue.PLATFORM, unusable_providers={}),
+        mask=str,
+        secrets=known_secrets.KnownSecrets(),
+        original=await originals.load(database, UUID(uid)),
+    )
+    assert await queueing.admit(database, decided)
+    found = await queue.summary(database, theirs.metadata.uid)
+    assert (found.reason, found.message) == ("RetryNotProven", queueing.UNPROVEN)
 
 
 async def test_copy_of_an_object_with_a_receipt_is_refused(database: databases.Database) -> None:
@@ -344,7 +370,7 @@ async def test_original_is_read_as_it_ran(database: databases.Database) -> None:
     mcp: dict[str, object] = {"servers": []}
     subject = queue.subject(labels={"alertname": "Full", "namespace": "shop"}, severity="critical", mcp=mcp)
     first = await ended(database, stages=NAMES[:1], subject=subject)
-    original = await retries.original(database, first)
+    original = await originals.load(database, first)
     assert original
     assert original.chain
     assert original.chain.spec == CHAIN.spec

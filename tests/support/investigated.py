@@ -70,13 +70,13 @@ def collection(*, text: str = "web-0 restarts: OOMKilled") -> list[entries.Entry
     return log
 
 
-def joined(text: str) -> list[entries.Entry]:
-    """The synthesis of the first stage, and the stage's end."""
+def joined(text: str, *, index: int = 3) -> list[entries.Entry]:
+    """The synthesis of the first stage behind `index` agents, and the stage's end."""
     synthesis = entries.ExecutionStarted(
         stage="data-collection",
         execution="join",
         kind="synthesis",
-        index=3,
+        index=index,
         name="SynthesisAgent",
         agent=stories.AGENT,
         messages=stories.PROMPT,

@@ -7,7 +7,7 @@ import os
 
 from playwright import async_api as playwright
 from support import browser as browsers
-from support import queue, stories
+from support import investigated, queue, stories
 from support.investigated import World, commit
 from tarsy.transcript import entries
 from tarsy_dev import tools
@@ -44,22 +44,7 @@ def first_stage() -> list[entries.Entry]:
             stories.answers(text, execution=name, turn=1),
             stories.ended(name),
         ]
-    synthesis = entries.ExecutionStarted(
-        stage="data-collection",
-        execution="join",
-        kind="synthesis",
-        index=3,
-        name="SynthesisAgent",
-        agent=stories.AGENT,
-        messages=stories.PROMPT,
-    )
-    return [
-        *log,
-        synthesis,
-        stories.answers("The limit is too low for the new image [tool 0.0].", execution="join"),
-        stories.ended("join"),
-        stories.stage_ended("data-collection"),
-    ]
+    return [*log, *investigated.joined("The limit is too low for the new image [tool 0.0].")]
 
 
 def second_stage() -> list[entries.Entry]:

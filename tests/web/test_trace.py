@@ -8,7 +8,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from playwright import async_api as playwright
-from support import accounts, apis, queue, stories
+from support import accounts, apis, investigated, queue, stories
 from support import browser as browsers
 from tarsy.api import app
 from tarsy.kube import client
@@ -93,20 +93,11 @@ async def taken_over(database: databases.Database) -> UUID:
     journal = await queue.opened(database, await queue.claimed(database))
     for step in steps[6:]:
         await journal.commit(step)
-    synthesis = entries.ExecutionStarted(
-        stage="data-collection",
-        execution="join",
-        kind="synthesis",
-        index=2,
-        name="SynthesisAgent",
-        agent=stories.AGENT,
-        messages=stories.PROMPT,
-    )
+    synthesis, *ends = investigated.joined("Both are out of memory.", index=2)
+    assert isinstance(synthesis, entries.ExecutionStarted)
     for entry in (
         synthesis,
-        stories.answers("Both are out of memory.", execution="join"),
-        stories.ended("join"),
-        stories.stage_ended("data-collection"),
+        *ends,
         stories.stage_started("analysis"),
         stories.started("last", stage="analysis"),
         stories.unanswered(execution="last"),

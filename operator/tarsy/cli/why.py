@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -38,16 +38,18 @@ def explanation(session: sessions.Session, view: dict[str, Any], *, whole: bool)
     yield from _labelled("Alert", f"{view['alert_type']} {view['severity'] or ''}".strip())
     yield from _labelled("Data", view["alert_data"])
     yield from _chain(session, view)
+    executions = [execution for execution in view.get("executions") or () if execution["run"] == 0]
+    calls = _failed_calls(session, view, executions)
     for stage in view["stage_progress"]:
         if stage["phase"] in GOOD:
             continue
         yield from _labelled(f"Stage {stage['name']}", f"{stage['phase']}: {stage['message']}")
-        for execution in view.get("executions") or ():
-            if execution["stage"] == stage["name"] and execution["run"] == 0:
-                yield from _execution(session, view, execution)
-    for execution in view.get("executions") or ():
-        if not execution["stage"] and execution["run"] == 0:
-            yield from _execution(session, view, execution)
+        for execution in executions:
+            if execution["stage"] == stage["name"]:
+                yield from _execution(session, view, execution, calls)
+    for execution in executions:
+        if not execution["stage"]:
+            yield from _execution(session, view, execution, calls)
     yield from _grounds(session, view)
     if not whole:
         yield "Without the API, the calls that failed are not known."
@@ -97,21 +99,31 @@ def _conditions(session: sessions.Session, view: dict[str, Any], name: str) -> I
             yield from _labelled(f"Chain {name} now", text, depth=2)
 
 
-def _execution(session: sessions.Session, view: dict[str, Any], execution: dict[str, Any]) -> Iterator[str]:
+def _has_failed(execution: dict[str, Any]) -> bool:
+    return execution["outcome"] not in (None, "Completed")
+
+
+def _failed_calls(
+    session: sessions.Session, view: dict[str, Any], executions: Iterable[dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the last call that failed of each execution, by its id; the trace is read if an execution has failed."""
+    if not any(map(_has_failed, executions)):
+        return {}
+    pages = session.api.pages(remote.below(view["id"], "/trace"), "calls")
+    return {call["execution"]: call for page, _ in pages for call in page if call["outcome"] != "ok"}
+
+
+def _execution(
+    session: sessions.Session, view: dict[str, Any], execution: dict[str, Any], calls: dict[str, dict[str, Any]]
+) -> Iterator[str]:
     """Yield the failure of an execution, and the last of its calls that failed."""
-    if execution["outcome"] in (None, "Completed"):
+    if not _has_failed(execution):
         return
     head = f"Agent {execution['name']}" if execution["kind"] == "agent" else execution["kind"].capitalize()
     text = f"{execution['outcome']}: {execution['error']}"
     yield from _labelled(f"{head} ({execution['provider']})", text, depth=2)
-    failed = [
-        call
-        for page, _ in session.api.pages(remote.below(view["id"], "/trace"), "calls")
-        for call in page
-        if call["execution"] == execution["id"] and call["outcome"] != "ok"
-    ]
-    if failed:
-        yield from _call(session, view, failed[-1])
+    if call := calls.get(execution["id"]):
+        yield from _call(session, view, call)
 
 
 def _call(session: sessions.Session, view: dict[str, Any], line: dict[str, Any]) -> Iterator[str]:

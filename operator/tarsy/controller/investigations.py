@@ -23,7 +23,7 @@ from tarsy.kube import client, discovery, events, objects, watch
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
-from tarsy.store.intake import queueing, retries
+from tarsy.store.intake import originals, queueing
 from tarsy.store.queue import work
 from tarsy.transcript import admission as admitted
 
@@ -144,7 +144,7 @@ class Reconciler:
             raise workqueue.LaterError(1.0)
         original = None
         if fetched.spec.retry_of:
-            original = await retries.original(self._database, UUID(fetched.spec.retry_of.uid))
+            original = await originals.load(self._database, UUID(fetched.spec.retry_of.uid))
         offered = await catalogue.tools_by_server(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(

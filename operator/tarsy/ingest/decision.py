@@ -39,10 +39,7 @@ def decide(
     the object may retry the original: its receipt says so.
     """
     metadata, spec = manifest.metadata, manifest.spec
-    retry: admission.Retry | None = None
-    chain: admission.AdmittedChain | admission.Refusal | None = None
-    if spec.retry_of is not None:
-        retry, chain = _retried(spec.retry_of, original)
+    retry, chain = _retried(spec.retry_of, original) if spec.retry_of else (None, None)
     chain = chain or _chain(spec, index, catalogue, mask=mask, secrets=secrets)
     is_type_of_chain = isinstance(chain, admission.AdmittedChain) and spec.chain_ref is None
     author = spec.author or ""
@@ -86,16 +83,20 @@ def decide(
 
 def _retried(
     retry_of: investigations.RetryOf, original: admission.Original | None
-) -> tuple[admission.Retry | None, admission.AdmittedChain | admission.Refusal | None]:
-    """Return the retry with the chain of its original, or with None if it takes the present chain; or the refusal."""
+) -> tuple[admission.Retry, admission.AdmittedChain | admission.Refusal | None]:
+    """Return the retry, and its original's chain; None if it takes the present chain; or the refusal.
+
+    A refused one is a retry, too: without a receipt its author learns nothing of the original.
+    """
+    refused = admission.Retry(original=retry_of.uid, from_stage=retry_of.from_stage)
     is_current = retry_of.chain == "Current"
     if original is None:
         message = f"spec.retryOf: {retry_of.name} has no transcript: create a new investigation"
-        return None, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(message))
+        return refused, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(message))
     try:
         retry = retries.check(original, from_stage=retry_of.from_stage, is_chain_current=is_current)
     except retries.NotRetriableError as error:
-        return None, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(f"spec.retryOf: {error}"))
+        return refused, admission.Refusal(reason=NOT_RETRIABLE, message=messages.storable(f"spec.retryOf: {error}"))
     return retry, None if is_current else original.chain
 
 

@@ -14,7 +14,7 @@ from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses, projector
 from tarsy.masking import known_secrets
 from tarsy.resources import investigations
-from tarsy.store.reads import summaries
+from tarsy.store.reads import related, summaries
 from tarsy.transcript import entries
 
 build = functools.partial(investigation_statuses.build, secrets=NO_SECRETS)
@@ -269,7 +269,7 @@ def test_the_numbers_are_the_stores() -> None:
         end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
         **usage,
         duplicates=9,
-        previous=summaries.Previous(id=UUID(int=2), name="a-1"),
+        previous=related.Previous(id=UUID(int=2), name="a-1"),
         alert_status="resolved",
         final_analysis="It is out of memory.",
     )

@@ -22,8 +22,7 @@ from tarsy.config.check import chain_index
 from tarsy.ingest import manifest, payload, retries
 from tarsy.kube import objects
 from tarsy.serve import openapi, problems, strict
-from tarsy.store.intake import receipts
-from tarsy.store.intake import retries as originals
+from tarsy.store.intake import originals, receipts
 from tarsy.views import rows
 
 BODY_MAX = 4096
@@ -110,9 +109,14 @@ async def _create(
     """Create the object, if the queue has a free slot and the original can be run again so."""
     async with intake.unavailable_if_temporary():
         await alert_intake.ensure_free_slot()
-        original = await originals.original(alert_intake.database, target.id)
+        original = await originals.load(alert_intake.database, target.id)
         if original is None:
             raise retries.NotRetriableError("its transcript was purged: create a new investigation")
+        if original.namespace != alert_intake.namespace:
+            message = (
+                f"it is of namespace {original.namespace}; this installation creates investigations in another one"
+            )
+            raise retries.NotRetriableError(message)
         is_current = requested.chain == "current"
         retries.check(original, from_stage=requested.from_stage, is_chain_current=is_current)
         chains = await alert_intake.chains.list_for({original.alert_type})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tarsy.cli.client import times
@@ -34,9 +35,7 @@ def from_object(document: dict[str, Any]) -> dict[str, Any]:
         "admitted_at": metadata["creationTimestamp"],
         "started_at": status.get("startTime"),
         "ended_at": status.get("completionTime"),
-        "seconds": times.since(status.get("startTime"), until=status.get("completionTime"))
-        if status.get("completionTime")
-        else None,
+        "seconds": _seconds(status),
         "total_tokens": usage.get("totalTokens") or 0,
         "tool_calls": usage.get("toolCalls") or 0,
         "llm_calls": usage.get("llmCalls") or 0,
@@ -62,14 +61,19 @@ def _stage(stage: dict[str, Any]) -> dict[str, Any]:
         "phase": stage.get("phase") or "Pending",
         "agents": stage.get("agents") or "",
         "started_at": stage.get("startTime"),
-        "seconds": times.since(stage.get("startTime"), until=stage.get("completionTime"))
-        if stage.get("completionTime")
-        else None,
+        "seconds": _seconds(stage),
         "iterations": stage.get("iterations") or 0,
         "tool_calls": stage.get("toolCalls") or 0,
         "total_tokens": stage.get("tokens") or 0,
         "message": stage.get("message") or "",
     }
+
+
+def _seconds(timed: Mapping[str, Any]) -> float | None:
+    """Return the seconds from start to end of an investigation or a stage; None if it has not ended."""
+    if not timed.get("completionTime"):
+        return None
+    return times.since(timed.get("startTime"), until=timed["completionTime"])
 
 
 def has_ended(view: dict[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import phase_rules, summaries
+from tarsy.store.reads import phase_rules, related, summaries
 from tarsy.transcript import entries
 
 SUMMARY_MAX = 1024
@@ -112,9 +112,9 @@ class Listed:
     grounded: bool | None
     """Whether its result is based on what agents inspected; None if there is no result."""
     duplicates: int
-    previous: summaries.Previous | None
-    retry_of: summaries.RetryOf | None
-    retried_by: summaries.RetriedBy | None
+    previous: related.Previous | None
+    retry_of: related.RetryOf | None
+    retried_by: related.RetriedBy | None
     labels: Mapping[str, str]
     """The labels that identify the alert."""
     alert_summary: str
@@ -251,7 +251,7 @@ _KEYS: dict[Key, tuple[str, str]] = {
 _SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
-{summaries.SELECT_RELATED},
+{related.SELECT_RELATED},
     CAST(known.labels AS text) AS labels, known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
     known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
     CASE WHEN known.ending IS NULL THEN (
@@ -398,7 +398,7 @@ def _listed(row: Any) -> Listed:
         phase=phase,
         progress=phase_rules.progress(ends, stages=len(row.stage_names)),
         current_stage=running[0] if running and not row.ended_at else None,
-        **summaries.related_from_row(row),
+        **related.from_row(row),
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
         grounded=phase_rules.is_grounded(row.grounds),
         labels=json.loads(row.labels or "{}"),

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import log_entries, phase_rules
+from tarsy.store.reads import log_entries, phase_rules, related
 from tarsy.transcript import entries, messages
 
 STAGE_MESSAGE_MAX = 300
@@ -59,32 +59,6 @@ class ListedStage:
     message: str
     is_copy: bool = False
     """Whether it ran in the investigation that this one runs again; its work is copied."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Previous:
-    """The earlier investigation of the same alert, which ended without a result."""
-
-    id: UUID
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetryOf:
-    """The ended investigation that another one runs again."""
-
-    id: UUID
-    name: str
-    from_stage: str | None
-    """The first stage that runs again; None for all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetriedBy:
-    """The newest investigation that runs another one again."""
-
-    id: UUID
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +113,9 @@ class Summary:
     """The part of the log that its last worker could not read; it pauses until a worker can."""
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
-    previous: Previous | None = None
-    retry_of: RetryOf | None = None
-    retried_by: RetriedBy | None = None
+    previous: related.Previous | None = None
+    retry_of: related.RetryOf | None = None
+    retried_by: related.RetriedBy | None = None
     target: str = ""
     """The subject of the alert, on one line."""
     retrying: tuple[str, ...] = ()
@@ -216,14 +190,6 @@ async def location(database: databases.Database, investigation: UUID, *, purging
     return Location(**rows[0]) if rows else None
 
 
-SELECT_RELATED = """
-    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
-    known.retry_of, (SELECT name FROM investigations AS original WHERE original.id = known.retry_of) AS retry_of_name,
-    known.retry_stage,
-    CAST((SELECT json_build_object('id', id, 'name', name) FROM investigations AS again
-      WHERE again.retry_of = known.id ORDER BY admitted_at DESC LIMIT 1) AS text) AS retried_by"""
-"""The columns of `related_from_row`; `known` is the row of the investigation."""
-
 SELECT_RETRYING = """
       coalesce(array_agg(retrying || to_char(retry_at AT TIME ZONE 'UTC',
         '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
@@ -244,7 +210,7 @@ SELECT_SUMMARIES = f"""
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status, known.target, CAST(known.labels AS text) AS labels,
     known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
-{SELECT_RELATED},
+{related.SELECT_RELATED},
     CASE WHEN runs.ended_at IS NULL THEN (
       SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
     ) END AS committed_at,
@@ -311,7 +277,7 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
         retrying=tuple(facts["retrying"]),
-        **related_from_row(facts),
+        **related.from_row(facts),
         cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
@@ -373,19 +339,6 @@ def _listed_stage(
         message=stage.message[:STAGE_MESSAGE_MAX],
         is_copy=is_copy,
     )
-
-
-def related_from_row(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the related investigations; None for one that there is not, or whose row is gone."""
-    previous_name, original_name = facts["previous_name"], facts["retry_of_name"]
-    again = json.loads(facts["retried_by"] or "null")
-    return {
-        "previous": None if previous_name is None else Previous(id=facts["previous"], name=previous_name),
-        "retry_of": None
-        if original_name is None
-        else RetryOf(id=facts["retry_of"], name=original_name, from_stage=facts["retry_stage"]),
-        "retried_by": again and RetriedBy(id=UUID(again["id"]), name=again["name"]),
-    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ _CHAIN = text(f"""
 """)  # noqa: S608 - our own text
 
 
-async def original(database: databases.Database, investigation: UUID) -> admission.Original | None:
+async def load(database: databases.Database, investigation: UUID) -> admission.Original | None:
     """Return the investigation; None if there is none, or its transcript was purged.
 
     Raises snapshots.UnreadableError if this program cannot read its chain.

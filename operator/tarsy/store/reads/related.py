@@ -1,0 +1,57 @@
+"""The other investigations of the same alert: the one that it follows, the one that it retries, the newest retry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Previous:
+    """The earlier investigation of the same alert, which ended without a result."""
+
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryOf:
+    """The ended investigation that another one runs again."""
+
+    id: UUID
+    name: str
+    from_stage: str | None
+    """The first stage that runs again; None for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetriedBy:
+    """The newest investigation that runs another one again."""
+
+    id: UUID
+    name: str
+
+
+SELECT_RELATED = """
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    known.retry_of, (SELECT name FROM investigations AS original WHERE original.id = known.retry_of) AS retry_of_name,
+    known.retry_stage,
+    CAST((SELECT json_build_object('id', id, 'name', name) FROM investigations AS again
+      WHERE again.retry_of = known.id ORDER BY admitted_at DESC LIMIT 1) AS text) AS retried_by"""
+"""The columns of `from_row`; `known` is the row of the investigation."""
+
+
+def from_row(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the related investigations; None for one that there is not, or whose row is gone."""
+    previous_name, original_name = facts["previous_name"], facts["retry_of_name"]
+    again = json.loads(facts["retried_by"] or "null")
+    return {
+        "previous": None if previous_name is None else Previous(id=facts["previous"], name=previous_name),
+        "retry_of": None
+        if original_name is None
+        else RetryOf(id=facts["retry_of"], name=original_name, from_stage=facts["retry_stage"]),
+        "retried_by": again and RetriedBy(id=UUID(again["id"]), name=again["name"]),
+    }
