@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -66,11 +67,14 @@ class Supervisor:
         _wait(ready, timeout=timeout, what=f"the start, of which {self._log} tells more")
 
     def end(self) -> None:
-        """End it, which ends all that it runs; nothing happens when none runs."""
+        """End it, which ends all that it runs, and return when its process is gone; nothing happens when none runs."""
         pid = self.pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGTERM)
-            _wait(lambda: self.pid() is None, timeout=60, what=f"the end of the supervisor (process {pid})")
+        if pid is None:
+            return
+        with contextlib.suppress(ProcessLookupError), _open_process(pid) as process:  # it may end by itself meanwhile
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+            if not select.select([process], [], [], 60)[0]:
+                raise BackgroundError(f"waited 60 s in vain for the end of the supervisor (process {pid})")
 
     def pid(self) -> int | None:
         """Return the process id of the supervisor, or None when none runs."""
@@ -101,6 +105,16 @@ class Supervisor:
 def shown(path: Path) -> str:
     """Return a path as one would type it here; the dot command of a shell needs a slash in it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+@contextlib.contextmanager
+def _open_process(pid: int) -> Iterator[int]:
+    """A file descriptor that can be read once the process has ended."""
+    process = os.pidfd_open(pid)
+    try:
+        yield process
+    finally:
+        os.close(process)
 
 
 def _wait(true: Callable[[], bool], *, timeout: float, what: str) -> None:
