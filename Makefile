@@ -87,8 +87,9 @@ test-node: setup  ## The tests on a real node, made here; says what is missing w
 bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how time grows (four minutes)
 	$(BIN)/python -m bench
 
-test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random
-	$(PYTEST) tests -m slow
+test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random, all states of the pages
+	$(PYTEST) $(TWICE) tests/web -m slow
+	$(PYTEST) tests -m slow --ignore tests/web
 
 test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine
 	dev/kind/test.sh

@@ -206,6 +206,7 @@ async def test_an_alert_of_too_many_labels_costs_itself_and_little_time(
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra",
     [
@@ -330,6 +331,7 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
         assert "s3cret" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "unit"),
     [

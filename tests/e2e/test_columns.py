@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -16,6 +17,7 @@ WEBHOOK = "/api/v1/webhooks/alertmanager"
 LABELS = {"alertname": "KubePodCrashLooping", "namespace": "shop", "pod": "web-0", "severity": "critical"}
 
 
+@pytest.mark.slow
 async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
     operator: Operator, llm: model.Server
 ) -> None:

@@ -61,6 +61,7 @@ async def world(
     return World(operator=operator, process=process, llm=llm, plane=plane, run=run)
 
 
+@pytest.mark.slow
 async def test_every_kind_of_end_is_read(world: World) -> None:
     run = world.run
     deleted = await world.uid("deleted")
@@ -155,6 +156,7 @@ async def test_a_suspended_investigation_goes_on(world: World) -> None:
     assert (await run.run("get", "running", "-o", spec)).out == "false"
 
 
+@pytest.mark.slow
 async def test_outages_and_strangers_have_their_exit_codes(world: World, unreachable: str, tmp_path: Path) -> None:
     run, away = world.run, world.run.other(TARSY_API="http://127.0.0.1:1")
     listed = await away.run("list")

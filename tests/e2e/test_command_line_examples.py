@@ -68,6 +68,7 @@ async def shell(run: command_line.CommandLine, line: str, *, folder: Path) -> co
     return command_line.Ended(code=child.returncode or 0, out=out.decode(), err=err.decode())
 
 
+@pytest.mark.slow
 async def test_the_examples_of_the_help_work(operator: Operator, run: command_line.CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "home"
     (folder / ".config/fish/completions").mkdir(parents=True)
@@ -95,6 +96,7 @@ async def test_the_examples_of_the_help_work(operator: Operator, run: command_li
     assert wrong == {}
 
 
+@pytest.mark.slow
 async def test_a_check_says_what_to_do(operator: Operator, run: command_line.CommandLine, tmp_path: Path) -> None:
     names = {"cluster", "CRDs", "rights", "API", "database", "workers", "chains", "webhook", "MCP server tools"}
     passed: set[str] = set()
@@ -143,6 +145,7 @@ async def test_kubectl_completes_names_from_the_cluster(
     assert (await shell(run, bash, folder=tmp_path)).out == "db-crash\n"
 
 
+@pytest.mark.slow
 async def test_an_account_that_may_only_view_reads_and_changes_nothing(
     operator: Operator,
     run: command_line.CommandLine,

@@ -82,6 +82,7 @@ async def test_logs_are_the_same_while_it_runs_and_afterwards(
         assert "\x1b]0;" not in terminal.text
 
 
+@pytest.mark.slow
 async def test_a_text_streams_on_a_terminal(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:
@@ -147,6 +148,7 @@ async def test_an_alert_is_investigated_from_options_a_file_and_standard_input(
         assert (await run.run("investigate", *arguments)).code == 2
 
 
+@pytest.mark.slow
 async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: command_line.CommandLine) -> None:
     unready = manifests.chain("Broken", name="broken", stages=[manifests.stage("analysis", agent="NoSuchAgent")])
     await operator.apply(manifests.chain(), unready)
@@ -185,6 +187,7 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
     assert (await run.run("tools", "list", "nothing")).code == 2
 
 
+@pytest.mark.slow
 async def test_why_names_the_server_that_was_away(
     operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
 ) -> None:
@@ -207,6 +210,7 @@ async def test_why_names_the_server_that_was_away(
     assert "    MCP server kubernetes-server now: cannot be reached" in why.out
 
 
+@pytest.mark.slow
 async def test_an_investigation_is_run_again_from_a_stage(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:

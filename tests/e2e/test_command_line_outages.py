@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from support.operators import Operator
 
 
+@pytest.mark.slow
 async def test_a_watch_outlasts_the_api_server_and_the_operator(
     operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
 ) -> None:

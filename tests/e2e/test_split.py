@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -26,6 +27,7 @@ async def condition(operator: Operator, kind: str, status: str) -> dict[str, Any
     return dict(told)
 
 
+@pytest.mark.slow
 async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can_ask_the_model(
     operator: Operator, llm: model.Server
 ) -> None:

@@ -631,6 +631,7 @@ async def test_client_that_reads_nothing_is_dropped_and_delays_no_other(
         assert (await watcher.answer(action="ping"))["type"] == "pong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", [slow_reader, slow_stream])
 async def test_client_that_reads_slowly_receives_everything(
     world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
@@ -653,6 +654,7 @@ async def test_client_that_reads_slowly_receives_everything(
     assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
 
+@pytest.mark.slow
 async def test_slow_reader_receives_the_last_event_of_a_stream(world: World) -> None:
     await world.commit(*STORY[:1], large(0))
     loop = asyncio.get_running_loop()

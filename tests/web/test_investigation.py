@@ -126,6 +126,7 @@ async def test_running_investigation_shows_new_events_and_texts_in_the_making_as
     await playwright.expect(page.locator("#cancel")).to_be_hidden()
 
 
+@pytest.mark.slow
 async def test_page_resumes_after_the_network_was_cut(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("data-collection")])
@@ -143,6 +144,7 @@ async def test_page_resumes_after_the_network_was_cut(page: playwright.Page, wor
     await playwright.expect(page.locator("li[id='event-agent2.1.text']")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_failed_investigation_shows_the_error_of_its_stage(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     message = "no answer in 4 attempts"
@@ -180,6 +182,7 @@ async def test_cancelling_needs_a_confirmation(page: playwright.Page, world: Wor
     await playwright.expect(page.locator("#cancel-dialog")).to_be_hidden()
 
 
+@pytest.mark.slow
 async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [*collection(), *joined("All agree."), *analysis("It is memory.")])
@@ -201,6 +204,7 @@ async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: p
     await playwright.expect(field).to_have_value("Again?")
 
 
+@pytest.mark.slow
 async def test_ended_investigation_is_run_again_from_a_stage_on(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [*collection(), *joined("All agree [tool 0.0]."), *analysis("Limit of 64Mi [tool 0.0].")])

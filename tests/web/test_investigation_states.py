@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from urllib import parse
 
+import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
 from support import queue, stories
@@ -78,6 +79,7 @@ async def test_hidden_page_closes_its_stream_and_resumes_without_loss_or_doubles
         assert sorted(await event_ids(fresh)) == sorted(ids)
 
 
+@pytest.mark.slow
 async def test_page_far_behind_loads_itself_anew(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("analysis")])
@@ -96,6 +98,7 @@ async def test_page_far_behind_loads_itself_anew(page: playwright.Page, world: W
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 async def test_5000_events_come_in_parts(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await writing.commit(stories.stage_started("analysis"), *agent_log(calls=EVENTS // 3))
@@ -113,6 +116,7 @@ async def test_5000_events_come_in_parts(page: playwright.Page, world: World) ->
     assert await page.locator("*").count() < NODES_MAX
 
 
+@pytest.mark.slow
 async def test_thoughts_of_react_and_of_the_model_are_told_apart(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     react = replace(stories.AGENT, strategy="react")
@@ -140,6 +144,7 @@ async def test_thoughts_of_react_and_of_the_model_are_told_apart(page: playwrigh
     await browsers.look(page, "investigation-react")
 
 
+@pytest.mark.slow
 async def test_suspended_investigation_says_so_and_how_it_goes_on(
     page: playwright.Page, world: World, database: databases.Database
 ) -> None:
@@ -159,6 +164,7 @@ async def test_suspended_investigation_says_so_and_how_it_goes_on(
     await playwright.expect(page.locator("#cards > li")).to_contain_text("Suspended")
 
 
+@pytest.mark.slow
 async def test_stages_with_errors_failed_and_pending_are_told_apart(page: playwright.Page, world: World) -> None:
     names = ("data-collection", "analysis", "verdict", "report")
     stages = [{"name": name, "agent": "KubernetesAgent"} for name in names]
@@ -193,6 +199,7 @@ async def test_stages_with_errors_failed_and_pending_are_told_apart(page: playwr
     await browsers.look(page, "investigation-stages")
 
 
+@pytest.mark.slow
 async def test_twenty_stages_are_shown_in_list_and_page(page: playwright.Page, world: World) -> None:
     stages = [{"name": f"stage-{number}", "agent": "KubernetesAgent"} for number in range(1, 21)]
     identity, writing = await world.begin(chain=queue.chain(stages=stages))
@@ -218,6 +225,7 @@ async def test_twenty_stages_are_shown_in_list_and_page(page: playwright.Page, w
     await browsers.look(page, "list-twenty-stages")
 
 
+@pytest.mark.slow
 async def test_folded_stage_and_focus_stay_as_they_are_when_parts_change(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     log = collection()

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
 from support import queue, stories
@@ -83,6 +84,7 @@ async def test_an_active_card_shows_its_stages_and_an_ended_one_moves_to_the_his
     await browsers.look(page, "list-history")
 
 
+@pytest.mark.slow
 async def test_a_paused_list_counts_changes_and_shows_them_when_resumed(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
@@ -99,6 +101,7 @@ async def test_a_paused_list_counts_changes_and_shows_them_when_resumed(
     await playwright.expect(page.locator("#cards > li")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_filters_live_in_the_address_and_empty_fields_leave_it(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
@@ -137,6 +140,7 @@ async def test_hostile_texts_are_shown_as_text(
     await browsers.look(page, "list-hostile")
 
 
+@pytest.mark.slow
 async def test_a_disconnected_list_says_so_and_catches_up(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
@@ -151,6 +155,7 @@ async def test_a_disconnected_list_says_so_and_catches_up(
     await playwright.expect(page.locator("#cards > li")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_the_list_can_be_read_and_filtered_without_scripts(
     browser: playwright.Browser, site: str, database: databases.Database, cluster: client.Cluster
 ) -> None:

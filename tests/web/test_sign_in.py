@@ -64,6 +64,7 @@ async def sign_in(browser: playwright.Browser, admin: client.Cluster) -> AsyncIt
         yield open_page
 
 
+@pytest.mark.slow
 async def test_a_session_and_a_stream_go_on_at_another_replica(serve: Serve, sign_in: SignIn, world: World) -> None:
     identity, writing = await world.begin()
     log = [*collection(), *joined("All agree."), *analysis("It is memory.")]
@@ -110,6 +111,7 @@ async def test_a_used_code_and_an_ended_session_lead_to_signing_in(
         await browsers.look(page, "sign-in")
 
 
+@pytest.mark.slow
 async def test_an_open_page_says_when_its_session_has_ended(
     serve: Serve, sign_in: SignIn, world: World, database: databases.Database
 ) -> None:
@@ -173,6 +175,7 @@ async def other_site(body: str) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+@pytest.mark.slow
 async def test_a_user_who_may_only_read_is_refused_each_action_in_words(
     serve: Serve, sign_in: SignIn, world: World
 ) -> None:

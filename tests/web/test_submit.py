@@ -54,6 +54,7 @@ async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigatio
     assert rows == [("KubePodCrashLooping", "critical", "Pod shop/web-0 restarts.\n<script>alert(1)</script>")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("chain")
 async def test_a_refusal_stands_at_its_field_and_nothing_typed_is_lost(page: playwright.Page) -> None:
     await page.goto("/submit?alert_type=Unheard")
@@ -75,6 +76,7 @@ async def test_a_refusal_stands_at_its_field_and_nothing_typed_is_lost(page: pla
     await expect(page.get_by_role("heading", name="Processing Alert...")).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "heading", "fields"),
     [
@@ -99,6 +101,7 @@ async def test_the_second_page_ends_with_the_result_or_the_error(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("chain")
 async def test_without_a_script_the_form_says_that_it_needs_one(browser: playwright.Browser, site: str) -> None:
     async with browsers.opened(browser, site, script=False) as page:

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from playwright import async_api as playwright
 from support import apis, manifests
 from support import browser as browsers
@@ -24,6 +25,7 @@ def fact(kind: component_states.Kind, name: str, state: str, **detail: Any) -> c
     return component_states.ComponentState(kind=kind, name=name, state=state, since=NOON, detail=decoded)
 
 
+@pytest.mark.slow
 async def test_the_empty_page_has_all_its_parts(page: playwright.Page) -> None:
     await page.goto("/system")
 

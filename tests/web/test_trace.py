@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
 from playwright import async_api as playwright
 from support import accounts, apis, investigated, queue, stories
 from support import browser as browsers
@@ -155,6 +156,7 @@ async def test_waterfall_shows_calls_and_opens_them_beside_it(
     await playwright.expect(page.get_by_role("link", name="Model 1 google")).to_be_focused()
 
 
+@pytest.mark.slow
 async def test_takeovers_retries_fallbacks_and_compactions_have_rows(
     page: playwright.Page, database: databases.Database
 ) -> None:
@@ -175,6 +177,7 @@ async def test_takeovers_retries_fallbacks_and_compactions_have_rows(
     await browsers.look(page, "trace-question")
 
 
+@pytest.mark.slow
 async def test_investigation_leads_to_the_rows_of_its_stages_agents_and_calls_and_back(
     page: playwright.Page, database: databases.Database
 ) -> None:
@@ -200,6 +203,7 @@ async def test_investigation_leads_to_the_rows_of_its_stages_agents_and_calls_an
     await playwright.expect(page.locator("#execution-join")).to_be_in_viewport()
 
 
+@pytest.mark.slow
 async def test_calls_are_reached_and_opened_by_keys(page: playwright.Page, database: databases.Database) -> None:
     identity = await taken_over(database)
     await page.goto(f"/investigations/{identity}/trace")
@@ -216,6 +220,7 @@ async def test_calls_are_reached_and_opened_by_keys(page: playwright.Page, datab
     await playwright.expect(page.locator("[data-call='tool-3']")).to_be_focused()
 
 
+@pytest.mark.slow
 async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, database: databases.Database) -> None:
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
@@ -229,6 +234,7 @@ async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, 
     await browsers.look(page, "trace-running")
 
 
+@pytest.mark.slow
 async def test_purged_unknown_and_forbidden_traces_are_problems(
     browser: playwright.Browser,
     page: playwright.Page,
@@ -255,6 +261,7 @@ async def test_purged_unknown_and_forbidden_traces_are_problems(
     await browsers.look(page, "trace-purged")
 
 
+@pytest.mark.slow
 async def test_filters_stand_in_the_address(page: playwright.Page, database: databases.Database) -> None:
     identity = await written(database, small())
     await page.goto(f"/investigations/{identity}/trace")
@@ -270,6 +277,7 @@ async def test_filters_stand_in_the_address(page: playwright.Page, database: dat
     await browsers.look(page, "trace-no-rows")
 
 
+@pytest.mark.slow
 async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, database: databases.Database) -> None:
     identity = await written(database, large())
     requests: list[str] = []
@@ -303,6 +311,7 @@ async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, dat
     assert len(await panel.inner_html()) < 100_000
 
 
+@pytest.mark.slow
 async def test_search_leads_to_the_calls_that_have_the_text(
     page: playwright.Page, database: databases.Database
 ) -> None:
@@ -318,6 +327,7 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     assert await page.evaluate("CSS.highlights.get('needle').size") > 0
 
 
+@pytest.mark.slow
 async def test_without_a_script_there_are_pages_of_rows_and_of_calls(
     browser: playwright.Browser, site: str, database: databases.Database
 ) -> None:

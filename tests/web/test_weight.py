@@ -15,6 +15,7 @@ VISIT_MAX = 150 * 1024
 """Bytes of a first visit with its HTML."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/", "/investigations/{id}", "/investigations/{id}/trace", "/submit", "/system"])
 async def test_first_visit_is_light(browser: playwright.Browser, site: str, world: World, path: str) -> None:
     identity, writing = await world.begin(alertData=json.dumps({"annotations": {"summary": "Pod web-0 dies"}}))
