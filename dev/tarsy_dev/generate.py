@@ -1,7 +1,8 @@
 """Writes what is generated from the code, and what is generated from the chart.
 
-From the code: the CRDs, the API's description, the platform file's schema and reference, the commands' reference, the
-chart's values with theirs. From the chart: `manifests/`. `make lint` fails when they differ from what is committed.
+From the code: the CRDs, the API's description, the platform file's schema and reference, the references
+of commands and metrics, the chart's values with theirs. From the chart: `manifests/`. `make lint` fails when they
+differ from what is committed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import chart, commands, reference, tools
+from tarsy_dev import chart, commands, metrics_page, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args(arguments).check
-    code = crds() | openapi() | reference.pages() | commands.pages() | chart.pages()
+    code = crds() | openapi() | reference.pages() | commands.pages() | metrics_page.pages() | chart.pages()
     stale = _stale(code)
     if not check:
         _write(code, stale)  # the manifests are rendered from it

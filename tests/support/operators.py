@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 import pytest
-from support import installed
+from support import installed, scrapes
 from tarsy_dev import children, mcp_server, model, nursery, tools
 from tarsy_dev.controlplane import ControlPlane
 
@@ -28,6 +28,7 @@ WRITING = ["restart", "label", "unannotated"]
 TOKEN = "the webhook's token"
 _FOR_TOKEN = ("/api/v1/webhooks/", "/api/v1/alerts")
 """Where that token is good; for all else a person's is asked for."""
+_METRICS = re.compile(r"metrics on 127\.0\.0\.1:(\d+)")
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 
@@ -103,6 +104,15 @@ class Process:
             ) as response,
         ):
             return response.status, await response.json(content_type=None)
+
+    async def scrape(self) -> str:
+        """Its metrics, as text."""
+        return await scrapes.text(await self.metrics_url())
+
+    async def metrics_url(self) -> str:
+        """The address of its metrics."""
+        port = await self._until(lambda: _METRICS.search(self.log), what="the line with the port of its metrics")
+        return f"http://127.0.0.1:{port[1]}"
 
     async def _until(self, ready: Callable[[], T | None], *, what: str) -> T:
         return await asyncio.to_thread(self._child.wait_until, ready, timeout=60, what=what)
@@ -186,6 +196,7 @@ class Operator:
         written = self._platform | {"llm_providers": known | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
         arguments = ["operator", "--config", str(config), "--role", role, "--listen", "127.0.0.1:0"]
+        arguments += ["--metrics-listen", "127.0.0.1:0"]
         name, log = f"operator {number}", self._folder / f"operator-{number}.log"
         kubeconfig = await self.accounts.kubeconfig(role)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})}

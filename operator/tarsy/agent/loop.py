@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
 from tarsy.agent import concurrent_waits, prompts, requests, steps, summaries, templates
+from tarsy.telemetry import metrics
 from tarsy.transcript import entries, excerpts, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 
@@ -76,17 +77,20 @@ class Loop:
     async def run(self) -> None:
         """Go on from where the log stands until the execution ends or the run is suspended."""
         await self._settle_doubts()
+        began: float | None = None  # of the present iteration
         while not self.execution.ended and not self.journal.suspended():
             if self.execution.due:
                 await self._summarise()
                 continue
             match requests.next_step(self.execution):
                 case steps.Ask() as ask:
+                    began = _end_iteration(began)
                     await self._ask(ask)
                 case steps.Run(calls):
                     await self._run(calls)
                 case steps.Done() | steps.GiveUp():  # an earlier version committed this answer without the end
                     await self._commit()
+        _end_iteration(began)
 
     async def _commit(
         self,
@@ -156,6 +160,7 @@ class Loop:
                 failure = replace(reply, text=reason)
             log_fields = {"action": "provider_fallback", "left": call.provider, "provider": fallback.provider}
             log.warning("%s is asked from here on: %s", fallback.provider, reason, extra=log_fields)
+            metrics.MODEL_FALLBACKS.add(call.provider, call.model, fallback.provider)
             return entries.FellBack(
                 execution=self._id, turn=number, provider=fallback.provider, failure=failure, call=call
             )
@@ -321,6 +326,7 @@ class Loop:
         return ports.Scope(
             execution=self._id,
             investigation=self.journal.record.snapshot.id,
+            chain=self.journal.record.snapshot.chain_name,
             ensure_lease=self.journal.ensure_lease,
             pause_time=self.pause_time,
             has_fallback=self.execution.next_source is not None,
@@ -359,6 +365,14 @@ async def side_by_side(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     if lost is not None:  # however many tasks raised it
         raise lost
     return [task.result() for task in tasks]
+
+
+def _end_iteration(began: float | None) -> float:
+    """Measure the iteration that began at a monotonic time, if any; return the time at which the next one begins."""
+    now = time.monotonic()
+    if began is not None:
+        metrics.ITERATION_SECONDS.observe(now - began)
+    return now
 
 
 def _unknown_tool(name: str, pinned: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import uvloop
 from tarsy.config.load import loader, settings
 from tarsy.masking import known_secrets
 from tarsy.process import errors, hardening, lifecycle
-from tarsy.telemetry import logs
+from tarsy.telemetry import logs, metrics
 
 
 @click.command(
@@ -33,6 +33,12 @@ from tarsy.telemetry import logs
     help="The kubeconfig of the cluster; by default this pod's cluster, or else $KUBECONFIG or ~/.kube/config.",
 )
 @click.option("--listen", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of the API.")
+@click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="HOST:PORT of the metrics, which are served as /metrics without a token; off serves none. "
+    f"[default: {metrics.DEFAULT_LISTEN}; if another process has that, no metrics are served]",
+)
 @click.option(
     "--role",
     type=click.Choice(get_args(settings.Role)),
@@ -60,6 +66,7 @@ def command(
     config: Path | None,
     kubeconfig: Path | None,
     listen: str,
+    metrics_listen: str | None,
     role: str,
     insecure_dev: bool,
     log_level: str,
@@ -75,6 +82,7 @@ def command(
             config=config,
             kubeconfig=kubeconfig,
             listen=listen,
+            metrics_listen=metrics_listen,
             role=cast("settings.Role", role),
             insecure_dev=insecure_dev,
         )

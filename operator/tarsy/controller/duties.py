@@ -18,19 +18,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.controller import investigations
+from tarsy.controller import database_gauges, investigations
 from tarsy.kube import client, discovery, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader, passed_over
 from tarsy.store.intake import queueing, receipts, unserved
 from tarsy.store.operations import open_investigations, retention
 from tarsy.store.queue import work
+from tarsy.telemetry import metrics
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
@@ -73,12 +75,16 @@ class Duties:
         self._watch_lists = watch_lists
         self._complete_after = 0
         """The value of `watch_lists` at the last resync that listed all investigations."""
+        self._leads_until = 0.0
+        """The monotonic time until which this process holds the leader's lease."""
+        self._gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: self._leads_until)
 
     async def run(self) -> None:
         """Do the duties until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep())
             group.create_task(self._lead())
+            group.create_task(self._gauges.run())
 
     async def _sweep(self) -> None:
         while True:
@@ -97,7 +103,7 @@ class Duties:
         try:
             while True:
                 with _waiting():
-                    if await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
+                    if await self._leads():
                         await queueing.drop_unused_large(self._database)
                         await receipts.drop_expired(self._database, window=self._dedup_window())
                         await unserved.drop_old(self._database)
@@ -112,8 +118,17 @@ class Duties:
         finally:
             await self._resign()
 
+    async def _leads(self) -> bool:
+        """Acquire or renew the leader's lease; return whether this process holds it."""
+        sent = time.monotonic()
+        leads = await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE)
+        self._leads_until = sent + leader.LEASE.total_seconds() if leads else 0.0
+        return leads
+
     async def _resign(self) -> None:
         """Release the leader's lease, so that another replica leads at once: it may have a newer platform file."""
+        self._leads_until = 0.0
+        metrics.DUTIES.end()
         try:
             async with asyncio.timeout(RESIGN_SECONDS):
                 await leader.resign(self._database, leader.CONTROLLER, owner=self._owner)

@@ -21,6 +21,7 @@ from tarsy.kube import client, events, objects
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import summaries
+from tarsy.telemetry import metrics
 
 POLL_SECONDS = 1.0
 BATCH = 1000
@@ -57,6 +58,12 @@ class Projector:
         self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
         self._missed = asyncio.Event()
         self._written: dict[UUID, _Written] = {}
+        self._behind: dict[UUID, float] = {}
+        """The investigations whose status is out of date, and the monotonic time since when none was written."""
+
+    def oldest_unwritten(self) -> float:
+        """Return the seconds for which the status that is longest out of date has not been written; 0 if none is."""
+        return max(0.0, time.monotonic() - min(self._behind.values())) if self._behind else 0.0
 
     def hint(self, investigation: str = "") -> bool:
         """Queue `investigation`, whose status is out of date; for "", query the store for all such investigations.
@@ -79,7 +86,9 @@ class Projector:
         while True:
             self._missed.clear()
             try:
-                for identity in await work.stale(self._database, limit=BATCH):
+                stale, now = await work.stale(self._database, limit=BATCH), time.monotonic()
+                self._behind = {identity: self._behind.get(identity, now) for identity in stale}
+                for identity in stale:
                     if (written := self._written.get(identity)) is None or self._is_due(written):
                         self._queue.ensure(identity)
             except databases.StoreDownError as error:
@@ -107,6 +116,8 @@ class Projector:
         where = {"namespace": summary.namespace, "name": summary.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
+            if identity in self._behind:
+                self._behind[identity] = time.monotonic()
             if outcome == "older":  # another replica was faster, and notes the revision that it wrote
                 return
             if outcome == "written":
@@ -119,6 +130,7 @@ class Projector:
             # A defect of TARSy: the same status would be refused again. The next status may be accepted.
             log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
             log.exception("a status was refused", extra={"action": "status_refused", **log_fields})
+            metrics.STATUSES_REFUSED.add()
         await work.projected(self._database, identity, revision=summary.revision)
         if summary.state == "ended":
             self._written.pop(identity, None)

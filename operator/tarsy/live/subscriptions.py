@@ -16,6 +16,7 @@ from tarsy import errors
 from tarsy.auth import permissions
 from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
 from tarsy.serve import connections, limits, problems
+from tarsy.telemetry import metrics
 
 CONNECTIONS_MAX = connections.CONNECTIONS_MAX // 2
 """WebSockets and streams of a process: half of its connections, because each lasts for hours and needs only a token."""
@@ -76,9 +77,11 @@ class Subscriptions:
                 headers={"Retry-After": str(CONNECTIONS_RETRY_SECONDS)},
             )
         self._connections += 1
+        metrics.LIVE_SUBSCRIBERS.add()
 
         def forget() -> None:
             self._connections -= 1
+            metrics.LIVE_SUBSCRIBERS.add(amount=-1)
 
         limits.at_end_of_request(forget)
 

@@ -19,7 +19,7 @@ from tarsy import slots
 from tarsy.config.model import platforms, providers
 from tarsy.llm import answers, provider
 from tarsy.masking import known_secrets
-from tarsy.telemetry import component_states
+from tarsy.telemetry import component_states, instruments, metrics
 from tarsy.transcript import entries, messages, ports, token_estimate
 
 ATTEMPTS = 8
@@ -31,6 +31,8 @@ FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
 RETRIES_REPORTED = 10.0
 """Seconds between two reported retries of one call."""
+
+_OWN_CODES = (messages.EMPTY, messages.CONTEXT_OVERFLOW)
 
 _SIGN_OF_LIFE = provider.Text("")
 """An event without content before an answer begins: models may think for long without visible output."""
@@ -101,6 +103,7 @@ class _Attempts:
     def wait_after(self, error: provider.RetryableError, usage: messages.Usage) -> float:
         """Record a failed attempt; return the seconds until the retry, or raise ModelError if there is none."""
         last = _message(error, self.secrets)
+        self.count_error(error)
         self.failed.append(entries.Attempt(error=last, usage=usage, provider=self.name, code=_storable(error.code)))
         alike = sum((attempt.code == messages.EMPTY) == (error.code == messages.EMPTY) for attempt in self.failed)
         if isinstance(error, _EmptyError):
@@ -124,7 +127,14 @@ class _Attempts:
             text = f"{self.name} did not answer, and {limit}; the last error: {last}"
             raise self.error(text, kind="fatal", code=messages.RETRIES) from error
         self.retries += 1
+        metrics.MODEL_RETRIES.add(self.name, self.model)
         return wait
+
+    def count_error(self, error: provider.ProviderError) -> None:
+        """Count a failed request. Providers may send any text as a code, so few are counted by it."""
+        is_status = len(error.code) == 3 and error.code.isascii() and error.code.isdecimal()
+        code = error.code if is_status or error.code in _OWN_CODES else instruments.OTHER
+        metrics.MODEL_ERRORS.add(self.name, self.model, code)
 
     async def report_retry(self, wait: float) -> None:
         """Report that the request is sent again in `wait` seconds, unless a retry was reported shortly before."""
@@ -172,15 +182,34 @@ class LimitedModel:
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Return an answer, after retries if necessary. Raises ModelError if there is none."""
+        began, outcome = time.monotonic(), "cancelled"
+        for possible in metrics.MODEL_OUTCOMES:
+            metrics.MODEL_CALLS.declare(self._name, self._source.model, scope.chain, possible)
         try:
             answer = await self._ask(request, scope)
+            outcome = "answered"
+            self._count(answer.call)
         except ports.ModelError as error:
+            outcome = error.failure.kind
+            self._count(error.call)
             self.state.failure = error.failure
             self.state.change("failing")
             raise
+        finally:
+            metrics.MODEL_CALLS.add(self._name, self._source.model, scope.chain, outcome)
+            metrics.MODEL_CALL_SECONDS.observe(time.monotonic() - began, self._name, self._source.model)
         self.state.failure = None
         self.state.change("answering")
         return answer
+
+    def _count(self, call: entries.ModelCall) -> None:
+        """Count the tokens and the cost of a call, its failed requests included."""
+        for usage in (call.usage, *(attempt.usage for attempt in call.attempts)):
+            metrics.MODEL_TOKENS.add(call.provider, call.model, "input", amount=usage.input_tokens)
+            metrics.MODEL_TOKENS.add(call.provider, call.model, "output", amount=usage.output_tokens)
+            metrics.MODEL_TOKENS.add(call.provider, call.model, "thinking", amount=usage.thinking_tokens)
+        if call.cost is not None:
+            metrics.MODEL_COST.add(call.provider, call.model, amount=call.cost)
 
     async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Do the work of `ask`.
@@ -217,6 +246,7 @@ class LimitedModel:
             except provider.ProviderError as error:
                 kind: messages.FailureKind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
                 text = f"{self._name}: {_message(error, self._secrets)}"
+                attempts.count_error(error)
                 raise attempts.error(text, kind=kind, code=error.code, usage=answer.usage) from error
             else:
                 return ports.Answer(message=message, call=attempts.call(answer.usage))
@@ -228,16 +258,19 @@ class LimitedModel:
         Slots go to requests in their order of arrival, whichever investigation they serve. A request keeps its slot
         while it waits for the throttle, because every other request would have to wait too.
         """
-        throttle = self._throttle
+        throttle, began = self._throttle, time.monotonic()
         with scope.pause_time():
             await self.slots.acquire()
+        metrics.MODEL_SLOT_WAIT.observe(time.monotonic() - began, self._name)
         try:
             if throttle is None:
                 await scope.ensure_lease()
                 yield
                 return
+            began = time.monotonic()
             with scope.pause_time():
                 taken = await throttle.take(self._name, token_estimate.tokens(request))
+            metrics.MODEL_RATE_WAIT.observe(time.monotonic() - began, self._name)
             try:
                 await scope.ensure_lease()
                 yield

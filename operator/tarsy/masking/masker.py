@@ -6,10 +6,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tarsy.masking import budgets, custom_patterns, known_secrets, lookalikes, repeats, secret_patterns, structure
+from tarsy.masking import (
+    budgets,
+    custom_patterns,
+    known_secrets,
+    lookalikes,
+    markers,
+    repeats,
+    secret_patterns,
+    structure,
+)
+from tarsy.telemetry import metrics
 
 WITHHELD = "[withheld: it could not be masked]"
 """The replacement of a text whose masking failed."""
+_PREFIX = markers.PREFIX.decode()
 _PASSES = 8
 _FREE_STEPS = 150_000
 _STEPS_A_PASS, _STEPS = 0.5, 0.65
@@ -61,13 +72,17 @@ class Masker:
         try:
             masked = self._masked(doc, key=key).decode("utf-8", "surrogatepass")
             plain = lookalikes.normalize(masked)
-            if plain == masked:
-                return masked
-            bare = plain.encode("utf-8", "surrogatepass")
-            masked_text = self._masked(bare, key=key)
-            return masked if masked_text == bare else masked_text.decode("utf-8", "surrogatepass")
+            if plain != masked:
+                bare = plain.encode("utf-8", "surrogatepass")
+                masked_text = self._masked(bare, key=key)
+                if masked_text != bare:
+                    masked = masked_text.decode("utf-8", "surrogatepass")
         except budgets.BudgetExceededError:
+            metrics.WITHHELD.add("budget")
             return withheld(len(doc))
+        if (hits := masked.count(_PREFIX) - text.count(_PREFIX)) > 0:
+            metrics.MASKED.add(amount=hits)
+        return masked
 
     def _masked(self, doc: bytes, *, key: bytes) -> bytes:
         size = len(doc)
@@ -96,6 +111,7 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
     except Exception as error:  # noqa: BLE001 - no defect of ours may let a secret through
         # Not the error itself, nor its traceback: they may quote the text.
         log.error("a text could not be masked: %s", type(error).__name__, extra={"action": "masking_failed"})  # noqa: TRY400
+        metrics.WITHHELD.add("error")
         return WITHHELD
 
 

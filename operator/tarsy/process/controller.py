@@ -13,6 +13,7 @@ from tarsy.process import supervision
 from tarsy.process.context import Context
 from tarsy.resources import base
 from tarsy.store.base import notify
+from tarsy.telemetry import metrics
 
 RECONCILERS = 4
 
@@ -66,6 +67,12 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         post_unserved=_unserved_events(context, cluster).post if context.options.deployment else None,
     )
     context.channels.listen({notify.STATUS: projection.hint})
+
+    def sample() -> None:
+        metrics.WATCH_CLOSED.set(watcher.cut_for())
+        metrics.STATUS_AGE.set(projection.oldest_unwritten())
+
+    context.early.scrapes.add(sample)
     return Controller(
         roles=[reconciler.run, conditions.run, watcher.run, projection.run, due.run],
         watching=watcher.opened,

@@ -20,12 +20,12 @@ from tarsy.config.load import reload, settings
 from tarsy.config.redact import secret_values
 from tarsy.llm import registry
 from tarsy.masking import known_secrets
-from tarsy.process import api, controller, garbage_collection, startup, supervision, worker
+from tarsy.process import api, controller, garbage_collection, sampled_metrics, startup, supervision, worker
 from tarsy.process.context import Context
 from tarsy.process.runtime import masking, platform_file
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
-from tarsy.telemetry import component_states
+from tarsy.telemetry import component_states, metrics
 from tarsy.transcript import record
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,17 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
         judge = functools.partial(registry.unusable, environment=os.environ)
         in_force = platform_file.PlatformFile(watched, unusable=judge if process.serves("worker") else lambda _: {})
         channels = hints.Channels()
+        metrics.BUILD_INFO.set(1, metadata.version("tarsy"), ",".join(process.roles))
+        metrics.PLATFORM_FILE_VALID.set(1)
         early = await startup.answer(process, in_force, stack, secrets=process_masking.secrets)
         async with asyncio.TaskGroup() as group:
-            served = group.create_task(
-                supervision.endless(lambda: supervision.stand_for(asyncio.shield(early.serving)))
-            )
+            served = [
+                group.create_task(supervision.endless(functools.partial(supervision.stand_for, asyncio.shield(server))))
+                for server in early.servers
+            ]
             database, token = await startup.wait(process, early, stack, channels=channels)
-            served.cancel()
+            for waiting in served:
+                waiting.cancel()
         await asyncio.to_thread(process_masking.adopt, in_force.platform)  # again, with the secrets that have arrived
         process_masking.secrets.set_pepper(await asyncio.to_thread(secret_values.pepper, os.environ))
         in_force.prepare(process_masking.prepare)
@@ -84,6 +88,7 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             owner=owner,
             process_reporter=_reporter(process, in_force, process_masking, database=database, owner=owner),
         )
+        early.scrapes.add(functools.partial(sampled_metrics.sample, context.process_reporter, in_force))
         await _serve(context, token=token)
 
 
@@ -91,7 +96,9 @@ async def _serve(context: Context, *, token: str | None) -> None:
     """Build the roles, and run all parts until cancelled."""
     process, cluster, database = context.options, context.early.cluster, context.database
     ground: list[supervision.Part] = []
-    roles: list[supervision.Part] = [lambda: supervision.stand_for(context.early.serving)]
+    roles: list[supervision.Part] = [
+        functools.partial(supervision.stand_for, server) for server in context.early.servers
+    ]
     has_clients: asyncio.Event | None = None
     controlling = controller.build(context, cluster) if cluster and process.serves("controller") else None
     if process.serves("worker"):

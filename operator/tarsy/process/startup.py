@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from tarsy.config.load import loader, settings
 from tarsy.kube import client, rights
 from tarsy.live import web_socket_protocol
 from tarsy.masking import known_secrets
-from tarsy.probes import checks, front, health
+from tarsy.probes import checks, front, health, scrapes
 from tarsy.process import errors
 from tarsy.process.runtime import platform_file
-from tarsy.serve import http_server
+from tarsy.serve import http_server, webhook_answers
 from tarsy.store.base import databases, hints
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,10 @@ class Early:
 
     readiness: health.Readiness
     front: front.Front
-    serving: asyncio.Task[None]
+    scrapes: scrapes.Scrapes
+    """The metrics' listener, to which parts add samplers."""
+    servers: tuple[asyncio.Task[None], ...]
+    """The HTTP servers: the API's, and the metrics'."""
     cluster: client.Cluster | None
     """None if no role of the process needs an API server."""
 
@@ -53,31 +57,53 @@ async def answer(
     *,
     secrets: known_secrets.KnownSecrets,
 ) -> Early:
-    """Begin to answer `/healthz` and `/readyz`; the process is not ready yet."""
+    """Begin to serve metrics, and to answer `/healthz` and `/readyz`; the process is not ready yet."""
     readiness = health.Readiness(process.roles, notes=in_force.notes)
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with start_errors():
             cluster = await client.connect(process.kubeconfig, secrets=secrets)  # reads files, sends no request
         stack.push_async_callback(cluster.close)
-    host, port = process.listen_host, process.listen_port
+    metrics_listener = scrapes.Scrapes()
+    servers = []
+    if (metrics_bound := _bind_metrics(process)) is not None:
+        stack.callback(metrics_bound.close)
+        servers.append(asyncio.create_task(http_server.serve(metrics_listener, metrics_bound)))
+        stack.push_async_callback(_end, servers[-1])
+        log.info("metrics on %s:%s", *metrics_bound.getsockname()[:2], extra={"action": "metrics_listening"})
     try:
-        bound = http_server.bind(host, port)
+        bound = http_server.bind(process.listen_host, process.listen_port)
     except OSError as error:
-        raise errors.StartError(f"--listen: {host}:{port}: {error.strerror}") from error
+        raise errors.StartError(f"--listen: {process.listen_host}:{process.listen_port}: {error.strerror}") from error
     stack.callback(bound.close)
     answers = front.Front(app.probes(readiness), is_starting=process.serves("api"))
-    serving = asyncio.create_task(
-        http_server.serve(answers, bound, websockets=web_socket_protocol.websockets(), stopping=readiness.stop)
+    counted, websockets = webhook_answers.counted(answers), web_socket_protocol.websockets()
+    servers.append(
+        asyncio.create_task(http_server.serve(counted, bound, websockets=websockets, stopping=readiness.stop))
     )
-
-    async def end_serving() -> None:
-        serving.cancel()
-        await asyncio.wait([serving])
-
-    stack.push_async_callback(end_serving)
+    stack.push_async_callback(_end, servers[-1])
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
-    return Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
+    return Early(readiness=readiness, front=answers, scrapes=metrics_listener, servers=tuple(servers), cluster=cluster)
+
+
+def _bind_metrics(process: settings.Settings) -> socket.socket | None:
+    """Bind the address of the metrics' listener; None if there is none, or if the default one is not free."""
+    if process.metrics_listen is None:
+        return None
+    host, port = process.metrics_listen
+    try:
+        return http_server.bind(host, port)
+    except OSError as error:
+        problem = f"--metrics-listen: {host}:{port}: {error.strerror}"
+        if process.metrics_required:
+            raise errors.StartError(problem) from error
+        log.warning("no metrics are served: %s: give another address, or off", problem, extra={"action": "no_metrics"})
+        return None
+
+
+async def _end(serving: asyncio.Task[None]) -> None:
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 async def wait(

@@ -53,7 +53,11 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    app: types.ASGIApp, bound: socket.socket, *, websockets: WebSockets, stopping: Callable[[], None]
+    app: types.ASGIApp,
+    bound: socket.socket,
+    *,
+    websockets: WebSockets | None = None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until cancelled; then call `stopping`, and finish the requests under way."""
     connections.allow_files()
@@ -62,11 +66,11 @@ async def serve(
         uvicorn.Config(
             app,
             http=connections.Protocol,
-            ws=websockets.protocol,
-            ws_max_size=websockets.frame_max,
+            ws=websockets.protocol if websockets else "none",
+            ws_max_size=websockets.frame_max if websockets else 0,
             ws_per_message_deflate=False,  # memory and time for each connection
-            ws_ping_interval=websockets.ping_seconds,
-            ws_ping_timeout=websockets.ping_seconds,
+            ws_ping_interval=websockets.ping_seconds if websockets else None,
+            ws_ping_timeout=websockets.ping_seconds if websockets else None,
             log_config=None,
             access_log=False,
             lifespan="off",

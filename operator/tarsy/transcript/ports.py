@@ -119,6 +119,8 @@ class Scope:
     """The id of the execution."""
     investigation: str = ""
     """The id of its investigation; "" if there is none, and masking makes no fingerprints."""
+    chain: str = ""
+    """The name of its chain."""
     ensure_lease: Callable[[], Awaitable[None]]
     """See `Journal.ensure_lease`. It is awaited just before each request, after all other waits."""
     pause_time: Callable[[], AbstractContextManager[object]] = nullcontext

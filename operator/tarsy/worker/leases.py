@@ -26,6 +26,7 @@ from uuid import UUID
 from tarsy.store.base import databases
 from tarsy.store.queue import heartbeats, work
 from tarsy.store.reads import phase_rules
+from tarsy.telemetry import metrics
 from tarsy.transcript import ports
 
 HUNG_SECONDS = 90.0
@@ -162,6 +163,7 @@ class LeaseManager:
                     stop_requests = await self._heartbeat.beat(held.values())
                 except databases.StoreDownError as error:
                     log.warning("leases are in doubt: %s", error, extra={"action": "heartbeat_failed"})
+                    metrics.HEARTBEATS_FAILED.add()
                 else:
                     self._on_main(functools.partial(self._learn, held, stop_requests, sent))
                 await asyncio.to_thread(self._beat_now.wait, self._every)

@@ -29,7 +29,7 @@ from tarsy.store.base import databases, notify
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
-from tarsy.telemetry import logs
+from tarsy.telemetry import logs, metrics
 from tarsy.transcript import entries, ports, record
 from tarsy.worker import leases
 
@@ -59,6 +59,9 @@ class Supervisor:
             claim = held.claim
             first = claim.attempts == 1 if claim.run else claim.log_seq <= 1  # at most the entry of the admission
             log.info("run %s", "started" if first else "goes on", extra=_about(claim, "run_started"))
+            metrics.CLAIMS.add()
+            if claim.is_takeover:
+                metrics.TAKEOVERS.add()
             try:
                 if claim.run == entries.INVESTIGATION:  # no status shows a question
                     await notify.send(self.database, (notify.STATUS, str(claim.investigation)))
@@ -68,6 +71,7 @@ class Supervisor:
                 raise
             except ports.LeaseLostError:
                 log.warning("lost lease: another worker holds the investigation", extra={"action": "lease_lost"})
+                metrics.LEASES_LOST.add()
             except snapshots.UnreadableError as error:
                 log.warning("left to a worker of another version: %s", error, extra={"action": "unreadable"})
                 await self.release(held.claim, unreadable=str(error))

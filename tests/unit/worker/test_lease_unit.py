@@ -25,6 +25,8 @@ def make(*, certain: bool = True, cancel: phase_rules.Cancellation | None = None
         attempts_without_progress=1,
         log_seq=0,
         cancel=cancel,
+        waited=0.0,
+        is_takeover=False,
         age=0.0,
         name="tarsy/web",
         alert_type="KubePodCrashLooping",

@@ -39,6 +39,7 @@ from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, receipts, unserved
 from tarsy.store.queue import work
+from tarsy.telemetry import metrics
 
 NOTIFICATION_MAX = 10 * 1024 * 1024
 """Bytes of a request; Alertmanager does not limit its groups."""
@@ -425,6 +426,8 @@ class _Batch:
             return masker.or_withheld(self._intake.mask, text)
 
         counts = self.counts
+        for outcome, count in (*counts.items(), ("waiting", self.waiting)):
+            metrics.WEBHOOK_ALERTS.add(outcome, amount=count)
         receiver = manifest.masked_receiver(self._notification, mask=mask)
         log.info(
             "notification of receiver %s",

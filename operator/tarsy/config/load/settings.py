@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from tarsy.config.load import loader, secret_files
+from tarsy.telemetry import metrics
 
 Role = Literal["all", "controller", "worker", "api"]
 
 DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
 DEPLOYMENT = "TARSY_DEPLOYMENT"
+NO_METRICS = "off"
 FILE = "_FILE"
 """The suffix of a variable that names a file with the secret; it wins over the secret's own variable."""
 
@@ -66,6 +68,10 @@ class Settings:
     listen_host: str
     listen_port: int
     role: Role
+    metrics_listen: tuple[str, int] | None
+    """The address of the metrics' listener; None: there is none."""
+    metrics_required: bool
+    """Whether the process must not start without that listener, because its address was given."""
     webhook_token: Secret | None
     """None only with `--insecure-dev`, and if the API is not served."""
     deployment: str = ""
@@ -91,12 +97,17 @@ def operator(
     listen: str,
     role: Role,
     insecure_dev: bool,
+    metrics_listen: str | None = None,
 ) -> Settings:
-    """Return the settings of `tarsy operator`; raises a ConfigError that names the variable or flag."""
-    host, _, port = listen.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise loader.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    """Return the settings of `tarsy operator`; raises a ConfigError that names the variable or flag.
+
+    Without `metrics_listen` the metrics' listener has its default address, if that is free.
+    """
+    host, port = _address(listen, flag="--listen", example="127.0.0.1:8080")
+    address = None
+    if metrics_listen != NO_METRICS:
+        example = f"{metrics.DEFAULT_LISTEN}, and not {NO_METRICS}"
+        address = _address(metrics_listen or metrics.DEFAULT_LISTEN, flag="--metrics-listen", example=example)
     if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
         raise loader.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
     token = _secret(environment, WEBHOOK_TOKEN) if role in ("all", "api") else None
@@ -112,12 +123,23 @@ def operator(
         platform_file=config,
         kubeconfig=kubeconfig,
         listen_host=host,
-        listen_port=int(port),
+        listen_port=port,
         role=role,
+        metrics_listen=address,
+        metrics_required=metrics_listen is not None,
         webhook_token=token,
         deployment=environment.get(DEPLOYMENT, ""),
         insecure_dev=insecure_dev,
     )
+
+
+def _address(value: str, *, flag: str, example: str) -> tuple[str, int]:
+    """Return the host and the port of HOST:PORT. Raises a ConfigError."""
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise loader.ConfigError(f"{flag}: {value!r} is not HOST:PORT, such as {example}")
+    return host, int(port)
 
 
 def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[str], str] = str) -> Secret | None:

@@ -22,7 +22,7 @@ from tarsy.config.model import platforms
 from tarsy.config.redact import view
 from tarsy.llm import credentials
 from tarsy.resources import chains
-from tarsy.telemetry import component_states
+from tarsy.telemetry import component_states, metrics
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change comes into force after two checks."""
@@ -98,6 +98,8 @@ class PlatformFile:
         if not await asyncio.to_thread(self._watch.changed):
             return
         if self._watch.problem != self.problem:
+            if self._watch.problem:
+                metrics.RELOADS.add("invalid")
             self._set_problem(self._watch.problem)
         if self._watch.loaded != self._loaded or self._watch.keys != self._keys:
             try:
@@ -106,6 +108,7 @@ class PlatformFile:
                 log.warning(
                     "a valid platform file failed to come into force", exc_info=True, extra={"action": "not_renewed"}
                 )
+                metrics.RELOADS.add("failed")
                 self._set_problem(f"it is valid, but failed to come into force: {type(error).__name__}; see the log")
 
     async def _renew(self, loaded: loader.Loaded, keys: secret_files.Digests) -> None:
@@ -130,6 +133,7 @@ class PlatformFile:
         for follow in self._followers:
             follow()
         log.info("the new platform file is in force", extra={"action": "platform_renewed"})
+        metrics.RELOADS.add("renewed")
         needs_restart = tuple(_differing(loaded.platform, platform))
         if needs_restart != self.needs_restart:
             self.needs_restart, self._restart_since = needs_restart, now

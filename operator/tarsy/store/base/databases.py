@@ -12,9 +12,10 @@ import contextvars
 import functools
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Any, Literal, TypeVar
 
 import asyncpg
 import sqlalchemy
@@ -24,7 +25,9 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
 from tarsy.store.base import hints
-from tarsy.telemetry import logs
+from tarsy.telemetry import logs, metrics
+
+C = TypeVar("C")
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
@@ -144,7 +147,7 @@ class Database:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
         """Open a transaction that commits when the block ends. After a StoreDownError it may be tried again."""
-        async with translate_errors(), self._engine.begin() as connection:
+        async with _measured("transactions", self._engine.begin()) as connection:
             yield connection
 
     async def run(self, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
@@ -153,7 +156,7 @@ class Database:
         SQLAlchemy compiles the statement once, and asyncpg runs it. SQLAlchemy's work for each execution takes three
         times asyncpg's processor time.
         """
-        async with translate_errors(), (await self._driver()).acquire() as connection:
+        async with _measured("statements", (await self._driver()).acquire()) as connection:
             try:
                 return await _fetch(connection, statement, values)
             except asyncio.CancelledError:
@@ -166,7 +169,7 @@ class Database:
         The database enforces the limit itself. Otherwise it would continue a statement whose result is not needed.
         """
         begin = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}"
-        async with translate_errors(), (await self._driver()).acquire() as connection:
+        async with _measured("statements", (await self._driver()).acquire()) as connection:
             ended = False
             try:
                 await connection.execute(begin)
@@ -197,7 +200,7 @@ class Database:
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
         """Open a transaction whose statements all see one state of the database. Raises errors as `begin` does."""
-        async with translate_errors(), self._snapshot.begin() as connection:
+        async with _measured("transactions", self._snapshot.begin()) as connection:
             yield connection
 
     async def close(self) -> None:
@@ -242,6 +245,27 @@ async def _fetch(
     sql, names = _compiled(statement)
     rows: Sequence[Row] = await connection.fetch(sql, *(values[name] for name in names))
     return rows
+
+
+@asynccontextmanager
+async def _measured(
+    pool: Literal["statements", "transactions"], acquired: AbstractAsyncContextManager[C]
+) -> AsyncIterator[C]:
+    """Hold the connection that is `acquired` from a pool; translate errors, and measure all of it."""
+    began = time.monotonic()
+    try:
+        async with translate_errors(), acquired as connection:
+            held = time.monotonic()
+            metrics.DATABASE_WAIT.observe(held - began, pool)
+            metrics.DATABASE_CONNECTIONS.add(pool)
+            try:
+                yield connection
+            finally:
+                metrics.DATABASE_CONNECTIONS.add(pool, amount=-1)
+                metrics.DATABASE_SECONDS.observe(time.monotonic() - held, pool)
+    except StoreDownError:
+        metrics.DATABASE_ERRORS.add()
+        raise
 
 
 @asynccontextmanager

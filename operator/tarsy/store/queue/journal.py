@@ -18,7 +18,7 @@ from sqlalchemy import text
 from tarsy import failpoints
 from tarsy.store import log
 from tarsy.store.base import databases, notify
-from tarsy.store.queue import work
+from tarsy.store.queue import commit_metrics, work
 from tarsy.store.reads import log_entries, snapshots, transcript_pages
 from tarsy.transcript import commit_queue, entries, nesting, ports, record
 from tarsy.transcript.kinds import registry
@@ -52,6 +52,7 @@ class PgJournal:
         self._ensure_lease = ensure_lease
         self._suspended = suspended
         self._moved = moved
+        self._commit_metrics = commit_metrics.CommitMetrics(so_far, run=claim.run, waited=claim.waited)
 
     @classmethod
     async def open(
@@ -129,6 +130,7 @@ class PgJournal:
             else:
                 break
         self._log_seq += len(batch)
+        self._commit_metrics.observe([prepared.entry for prepared in batch], clock=self.clock())
         self._moved(self._claim.investigation)
         failpoints.hit("journal.commit.after")
 

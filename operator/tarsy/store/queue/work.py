@@ -57,6 +57,10 @@ class Claim:
     """The reason, if the run was cancelled while it had no worker."""
     age: float
     """Seconds since the run's first claim, without suspensions."""
+    waited: float
+    """Seconds from the admission of the investigation to the run's first claim."""
+    is_takeover: bool
+    """Whether another claim had not ended, but its lease had."""
     name: str
     """The object's namespace/name."""
     alert_type: str
@@ -71,13 +75,13 @@ _STATUS_CHANGED = "revision = revision + CAST(work.run = 0 AS integer), stale = 
 
 _CLAIM = text(f"""
   WITH next AS (
-    SELECT investigation, run FROM work
+    SELECT investigation, run, state FROM work
     WHERE {_CLAIMABLE}
     ORDER BY priority DESC, queued_at
     FOR UPDATE SKIP LOCKED
     LIMIT 1
   ), first AS (
-    SELECT next.investigation, next.run, namespace, name, alert_type, chain_name,
+    SELECT next.investigation, next.run, next.state, namespace, name, alert_type, chain_name, admitted_at,
       CAST(:checked AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:checked) AS is_checked
     FROM next JOIN investigations ON id = next.investigation
   ), started AS (
@@ -98,6 +102,7 @@ _CLAIM = text(f"""
     WHERE work.investigation = first.investigation
     RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
       extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
+      extract(epoch FROM started_at - admitted_at) AS waited, first.state = 'running' AS is_takeover,
       first.namespace || '/' || first.name AS name, first.alert_type, coalesce(first.chain_name, '') AS chain
   )
   SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_checked) AS unchecked,
@@ -151,6 +156,8 @@ async def claim(
         log_seq=row.log_seq,
         cancel=row.cancel,
         age=float(row.age),
+        waited=float(row.waited),
+        is_takeover=row.is_takeover,
         name=row.name,
         alert_type=row.alert_type,
         chain=row.chain,

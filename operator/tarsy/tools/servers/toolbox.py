@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import math
+import time
 from collections.abc import Sequence
 from typing import Self
 
@@ -17,6 +18,7 @@ import mcp
 from mcp import types
 
 from tarsy.config.model import platforms
+from tarsy.telemetry import metrics
 from tarsy.tools.calls import arguments, results
 from tarsy.tools.servers import connection, health, listing
 from tarsy.tools.transports import wire
@@ -91,6 +93,21 @@ class PoolToolbox:
         """Call a tool within its time limit."""
         server_name, tool_name = tool_names.split(call.name)
         server = self._servers.get(server_name)
+        is_known = server is not None and any(tool.name == tool_name for tool in server.tools)
+        labels = (server_name if server else metrics.UNKNOWN, tool_name if is_known else metrics.UNKNOWN)
+        began, outcome = time.monotonic(), "cancelled"
+        try:
+            output = await self._output(call, scope, server, tool_name)
+            outcome = "away" if output.away else "failed" if output.failed else "answered"
+        finally:
+            metrics.TOOL_CALLS.add(*labels, outcome)
+            metrics.TOOL_CALL_SECONDS.observe(time.monotonic() - began, *labels)
+        return output
+
+    async def _output(
+        self, call: messages.ToolCall, scope: ports.Scope, server: connection.Server | None, tool_name: str
+    ) -> ports.ToolOutput:
+        """Do the work of `call`; `server` is None if the execution has none of the call's name."""
         if server is not None and await self._client(server) is None:  # before it takes a slot
             return _away(call.name, server)
         if server and (stopped := server.stopped.get(tool_name)):
@@ -124,12 +141,15 @@ class PoolToolbox:
         """Send a call once one of the server's slots is free."""
         name = f"{server.name}.{tool.name}"
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
+        began = time.monotonic()
         try:
             await server.calls.acquire(server.slots, seconds)
         except TimeoutError:
             if server.problem:
                 return _away(name, server)
             return _failed(f"'{name}' was not called: '{server.name}' was busy with other calls for {seconds:g} s")
+        finally:
+            metrics.TOOL_SLOT_WAIT.observe(time.monotonic() - began, server.name)
         try:
             return await self._call_with_retry(server, tool, request, scope, seconds)
         finally:

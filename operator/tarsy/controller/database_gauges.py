@@ -1,0 +1,67 @@
+"""Gauges of what the database knows: read by the replica that does the duties, and exported until its lease ends.
+
+All replicas would read the same, so a sum over replicas would count everything several times. A replica that has lost
+the lease exports none of these gauges, even if it does not know of the loss yet: the time of the lease counts, from
+before the statement that renewed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tarsy.store.base import databases
+from tarsy.store.operations import measures
+from tarsy.telemetry import instruments, metrics
+
+READ_EVERY = 15.0
+"""Seconds between two reads."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks whether this process has the lease."""
+
+log = logging.getLogger(__name__)
+
+
+class DatabaseGauges:
+    """The gauges of this process."""
+
+    def __init__(self, database: databases.Database, *, leads_until: Callable[[], float]) -> None:
+        """`leads_until` returns the monotonic time until which this process does the duties."""
+        self._database = database
+        self._leads_until = leads_until
+
+    async def run(self) -> None:
+        """Read and export while this process does the duties, until cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        try:
+            while True:
+                if self._leads_until() <= loop.time():
+                    metrics.DUTIES.end()
+                    due = loop.time()
+                elif loop.time() >= due:
+                    due = loop.time() + READ_EVERY
+                    await self.read()
+                else:
+                    metrics.DUTIES.extend(self._leads_until())
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            metrics.DUTIES.end()
+
+    async def read(self) -> None:
+        """Read the gauges once; if that fails, none are exported until the next read."""
+        try:
+            read = await measures.read(self._database)
+        except (databases.StoreDownError, databases.TooLongError) as error:
+            log.warning("gauges of the database not read: %s", error, extra={"action": "gauges_wait"})
+            metrics.DUTIES.end()
+            return
+        amounts: dict[instruments.LeasedGauge, instruments.Amounts] = {
+            metrics.INVESTIGATIONS: read.investigations,
+            metrics.QUEUE_LENGTH: {(chain,): waiting.count for chain, waiting in read.queue.items()},
+            metrics.QUEUE_OLDEST: {(chain,): waiting.oldest_seconds for chain, waiting in read.queue.items()},
+            metrics.ATTEMPTS: {(chain,): attempts for chain, attempts in read.attempts.items()},
+            metrics.TABLE_BYTES: {(table,): size for table, size in read.table_bytes.items()},
+        }
+        metrics.DUTIES.publish(amounts, until=self._leads_until())

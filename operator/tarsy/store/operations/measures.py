@@ -1,0 +1,98 @@
+"""Measures of the database for metrics: investigations, queue, attempts, sizes of tables.
+
+They are read at intervals, so each statement has a limit of time, and reads no more than open investigations and those
+that ended lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import text
+
+from tarsy.store.base import databases, tables, visibility
+from tarsy.store.reads import phase_rules
+
+READ_SECONDS = 5.0
+"""The limit of each statement."""
+ENDED_WITHIN = timedelta(hours=24)
+"""Investigations that ended within this time are counted, while their objects exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """The queued investigations and questions of a chain."""
+
+    count: int
+    oldest_seconds: float
+    """The time that the longest waiting one has waited."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """The measures at one moment. A chain is "" if an investigation has none."""
+
+    investigations: Mapping[tuple[str, ...], int]
+    """Counts by phase, chain and reason."""
+    queue: Mapping[str, Waiting]
+    """By chain."""
+    attempts: Mapping[str, int]
+    """The most claims in a row without a commit that an open investigation of a chain has."""
+    table_bytes: Mapping[str, int]
+    """By table, with indexes and large values."""
+
+
+_PHASES = text(f"""
+  SELECT phase, coalesce(chain_name, '') AS chain, reason, count(*) AS number
+  FROM (
+    SELECT chain_name, {phase_rules.OPEN_PHASE} AS phase, '' AS reason
+    FROM work JOIN runs ON runs.investigation = work.investigation AND number = 0
+      JOIN investigations ON id = work.investigation
+    WHERE state <> 'ended' AND runs.ended_at IS NULL AND {visibility.VISIBLE}
+    UNION ALL
+    SELECT chain_name, coalesce(runs.ending, '') AS phase, coalesce(reason, '') AS reason
+    FROM investigations JOIN runs ON runs.investigation = id AND number = 0
+    WHERE investigations.ended_at > clock_timestamp() - CAST(:within AS interval) AND gone_at IS NULL
+      AND {visibility.VISIBLE}
+  ) AS counted
+  GROUP BY 1, 2, 3
+""")  # noqa: S608 - our own text
+
+_QUEUE = text("""
+  SELECT coalesce(chain_name, '') AS chain,
+    count(*) FILTER (WHERE is_waiting) AS number,
+    extract(epoch FROM clock_timestamp() - min(queued_at) FILTER (WHERE is_waiting)) AS oldest,
+    max(attempts_without_progress) AS attempts
+  FROM (
+    SELECT investigation, queued_at, attempts_without_progress,
+      NOT (state = 'running' AND lease_until >= clock_timestamp()) AND NOT (suspend AND state = 'queued')
+        AND unreadable IS NULL AS is_waiting
+    FROM work WHERE state <> 'ended'
+  ) AS open JOIN investigations ON id = investigation
+  GROUP BY 1
+""")
+
+_SIZES = text("""
+  SELECT relname AS name, pg_total_relation_size(oid) AS size
+  FROM pg_class
+  WHERE relkind = 'r' AND relnamespace = to_regnamespace(current_schema()) AND relname = ANY(:names)
+""")
+
+
+async def read(database: databases.Database) -> Measures:
+    """Read the measures. Raises StoreDownError, or TooLongError after READ_SECONDS."""
+    phases: Sequence[databases.Row] = await database.run_within(READ_SECONDS, _PHASES, within=ENDED_WITHIN)
+    queue = await database.run_within(READ_SECONDS, _QUEUE)
+    sizes = await database.run_within(
+        READ_SECONDS, _SIZES, names=[table.name for table in tables.metadata.sorted_tables]
+    )
+    return Measures(
+        investigations={(row.phase, row.chain, row.reason): row.number for row in phases},
+        queue={
+            row.chain: Waiting(count=row.number, oldest_seconds=max(0.0, float(row.oldest or 0.0))) for row in queue
+        },
+        attempts={row.chain: row.attempts for row in queue},
+        table_bytes={row.name: row.size for row in sizes},
+    )

@@ -1,0 +1,108 @@
+"""Measures of the database on a real Postgres, and the gauges that one replica makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from support import queue, scrapes
+from tarsy.controller import database_gauges
+from tarsy.store.base import databases
+from tarsy.store.operations import measures
+from tarsy.store.queue import work
+from tarsy.telemetry import metrics
+from tarsy.transcript import admission
+
+NOT_FOUND = admission.Refusal(reason="ChainNotFound", message="no chain")
+
+
+def exported() -> str:
+    text, _ = metrics.render("")
+    return text.decode()
+
+
+async def test_investigations_are_counted_by_phase_chain_and_reason(database: databases.Database) -> None:
+    running, suspended, cancelled, gone = [await queue.admit(database) for _ in range(4)]
+    await queue.admit(database, chain=NOT_FOUND)
+    await queue.execute(database, "UPDATE work SET priority = 1 WHERE investigation = :id", id=running)
+    await queue.claimed(database)
+    await queue.execute(database, "UPDATE work SET suspend = true WHERE investigation = :id", id=suspended)
+    await work.cancel(database, cancelled, why="user")
+    await work.gone(database, gone)
+    waiting = await queue.admit(database)
+    old = "UPDATE work SET queued_at = queued_at - interval '10 min' WHERE investigation = ANY(:ids)"
+    await queue.execute(database, old, ids=[waiting, suspended])
+    read = await measures.read(database)
+    assert read.investigations == {
+        ("Running", "pod-crash", ""): 1,
+        ("Suspended", "pod-crash", ""): 1,
+        ("Queued", "pod-crash", ""): 1,
+        ("Cancelled", "pod-crash", "CancelledByUser"): 1,
+        ("Failed", "", "ChainNotFound"): 1,
+    }
+    assert read.queue["pod-crash"].count == 1
+    assert 600 <= read.queue["pod-crash"].oldest_seconds < 700
+    assert read.table_bytes.keys() >= {"entries", "work", "investigations", "tool_results", "audit"}
+    assert all(size > 0 for size in read.table_bytes.values())
+
+
+async def test_an_end_of_yesterday_is_not_counted(database: databases.Database) -> None:
+    ended = await queue.admit(database)
+    await work.cancel(database, ended, why="user")
+    assert sum((await measures.read(database)).investigations.values()) == 1
+    await queue.execute(database, "UPDATE investigations SET ended_at = ended_at - interval '25 h'")
+    assert (await measures.read(database)).investigations == {}
+
+
+async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a_claim(
+    database: databases.Database,
+) -> None:
+    await queue.admit(database)
+    first = await queue.claimed(database)
+    await queue.let_leases_pass(database)
+    read = await measures.read(database)
+    assert (read.queue["pod-crash"].count, read.attempts) == (1, {"pod-crash": 1}), "without a worker it waits"
+    second = await queue.claimed(database)
+    await work.release(database, second)
+    third = await queue.claimed(database)
+    assert [claim.is_takeover for claim in (first, second, third)] == [False, True, False]
+    assert first.waited == second.waited == third.waited
+    assert 0 <= first.waited < 60
+    assert (await measures.read(database)).attempts == {"pod-crash": 2}
+
+
+async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:
+    await queue.admit(database)
+    until = 0.0
+    gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: until)
+    running = asyncio.create_task(gauges.run())
+    try:
+        await asyncio.sleep(0)
+        assert scrapes.total(exported(), "tarsy_queue_length") is None
+        until = time.monotonic() + 3600
+        async with asyncio.timeout(60):
+            while scrapes.total(exported(), "tarsy_queue_length") is None:  # noqa: ASYNC110 - a scrape is a look
+                await asyncio.sleep(0.05)
+        assert scrapes.total(exported(), "tarsy_investigations", phase="Queued", chain="pod-crash") == 1
+        until = 0.0
+        async with asyncio.timeout(60):
+            while scrapes.total(exported(), "tarsy_queue_length") is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    finally:
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+async def test_gauges_that_cannot_be_read_are_not_exported(database: databases.Database) -> None:
+    gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: time.monotonic() + 3600)
+    await gauges.read()
+    assert scrapes.total(exported(), "tarsy_table_bytes")
+    away = databases.Database("postgresql://tarsy@127.0.0.1:1/tarsy")
+    try:
+        await database_gauges.DatabaseGauges(away, leads_until=lambda: time.monotonic() + 3600).read()
+    finally:
+        await away.close()
+    assert scrapes.total(exported(), "tarsy_table_bytes") is None
+    assert scrapes.total(exported(), "tarsy_database_errors_total")
