@@ -17,7 +17,7 @@ import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import chart, commands, metrics_page, reference, tools
+from tarsy_dev import chart, commands, dashboard, metrics_page, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -41,7 +41,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args(arguments).check
-    code = crds() | openapi() | reference.pages() | commands.pages() | metrics_page.pages() | chart.pages()
+    code = (
+        crds()
+        | openapi()
+        | reference.pages()
+        | commands.pages()
+        | metrics_page.pages()
+        | dashboard.pages()
+        | chart.pages()
+    )
     stale = _stale(code)
     if not check:
         _write(code, stale)  # the manifests are rendered from it

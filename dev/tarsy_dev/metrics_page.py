@@ -28,6 +28,8 @@ Each process serves its metrics at `/metrics`, for Prometheus and without a toke
 - **Times are in seconds.** Histograms (`_bucket`, `_sum`, `_count`) count what has ended.
 - `process_*` and `python_*` are the Prometheus client's own, of the process and its memory.
 
+The chart brings a PodMonitor, alerts and a dashboard: [alerts](alerts/README.md).
+
 """
 _LIMITS = """
 ## Limits

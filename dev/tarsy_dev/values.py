@@ -230,6 +230,54 @@ class Web(Part):
     """Whether there are any; `web` of `platform` goes before. A change of it needs a restart."""
 
 
+class PodMonitor(Part):
+    """A PodMonitor of the Prometheus operator, by which Prometheus scrapes each process."""
+
+    enabled: bool = False
+    """Whether there is one; policies then open the pods' port for metrics."""
+    labels: forms.Labels = {}
+    """Its labels, by which a Prometheus selects it."""
+    interval: Annotated[str, Field(pattern=r"^[0-9]+(ms|s|m)$")] = "30s"
+    """The time between two scrapes."""
+
+
+class PrometheusRule(Part):
+    """A PrometheusRule of the Prometheus operator: alerts about TARSy itself (docs/alerts)."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    labels: forms.Labels = {}
+    """Its labels, by which a Prometheus selects it."""
+    disabled: list[Annotated[str, Field(pattern=r"^TARSy[A-Za-z]+$")]] = []
+    """The names of alerts that are left out."""
+    runbook_base: Annotated[str, Field(pattern=r"^(https?://\S+)?$")] = ""
+    """The address of a copy of docs/alerts, for the alerts' annotation runbook_url; empty leaves it out."""
+
+
+class Dashboard(Part):
+    """A dashboard of Grafana, in a ConfigMap that Grafana's sidecar finds."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    labels: forms.Labels = {"grafana_dashboard": "1"}
+    """Its labels, by which the sidecar selects it."""
+    annotations: forms.Annotations = {}
+    """Its annotations, such as the folder in Grafana."""
+
+
+class Metrics(Part):
+    """The metrics of the processes (docs/metrics.md), which each of them serves on port 9464."""
+
+    pod_monitor: PodMonitor = PodMonitor()
+    """How Prometheus finds them."""
+    prometheus_rule: PrometheusRule = PrometheusRule()
+    """Alerts about TARSy itself."""
+    dashboard: Dashboard = Dashboard()
+    """A dashboard."""
+    scrape_from: list[forms.Anything] = []
+    """The callers that may scrape, as a policy's `from`; with a PodMonitor any, if empty."""
+
+
 class Ingress(Part):
     """How the API and the pages are reached from outside."""
 
@@ -530,6 +578,8 @@ class Values(Part):
     """A Postgres for trials."""
     migrate: Migrate = Migrate()
     """How the database gets its schema."""
+    metrics: Metrics = Metrics()
+    """The metrics, for Prometheus and Grafana."""
     network_policy: NetworkPolicy = NetworkPolicy()
     """Who may speak to whom."""
     crds: CRDs = CRDs()

@@ -96,12 +96,17 @@ def _fitting(pattern: str) -> st.SearchStrategy[str]:
     )
 
 
+def _is_group(key: str, node: Object) -> bool:
+    """Whether it is the group `metrics` of the values, and not the autoscaler's key of that name."""
+    return key == "metrics" and "$ref" in node
+
+
 def _mapping(node: Object) -> st.SearchStrategy[Object]:
     """A few of the keys that a mapping may have, and all that it must have and has no default for."""
     for pattern, below in node.get("patternProperties", {}).items():
         return st.dictionaries(_fitting(pattern), _drawn(below), max_size=2)
     known = {
-        key: st.sampled_from(_SAMPLES[key]) if key in _SAMPLES else _drawn(below)
+        key: st.sampled_from(_SAMPLES[key]) if key in _SAMPLES and not _is_group(key, below) else _drawn(below)
         for key, below in node.get("properties", {}).items()
     }
     wanted = {key: known[key] for key in node.get("required", ()) if "default" not in node["properties"][key]}

@@ -18,6 +18,7 @@ from tarsy.resources import schema
 from tarsy_dev import chart, tools
 
 FILES = charts.FILES
+CHAINS = tools.ROOT / "manifests" / "chains"
 SPLIT = {"mode": "split"}
 TRIAL = {"postgres": {"trial": True}}
 CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
@@ -184,7 +185,7 @@ def test_two_releases_share_no_name_but_that_of_the_kinds() -> None:
 
     def named(name: str, namespace: str) -> set[tuple[str, str, str]]:
         found = charts.render(
-            SPLIT | TRIAL | {"chains": {"kubernetes-agent-chain": None, "kubernetes-troubleshooting-chain": None}},
+            SPLIT | TRIAL | {"chains": dict.fromkeys(path.stem for path in CHAINS.glob("*.yaml"))},
             name=name,
             namespace=namespace,
         )
@@ -392,14 +393,15 @@ def test_what_looks_like_a_template_in_a_kind_is_text(tmp_path: Path) -> None:
 
 
 def test_the_builtin_chains_are_there_unless_taken_out() -> None:
-    shipped = [yaml.safe_load(path.read_text()) for path in sorted((tools.ROOT / "manifests/chains").glob("*.yaml"))]
+    shipped = [yaml.safe_load(path.read_text()) for path in sorted(CHAINS.glob("*.yaml"))]
     found = [one for one in charts.render() if one["kind"] == "AgentChain"]
     assert [(one["metadata"]["name"], one["spec"]) for one in found] == [
         (one["metadata"]["name"], one["spec"]) for one in shipped
     ]
     one = charts.render({"chains": {"kubernetes-agent-chain": None}})
     assert [one["metadata"]["name"] for one in one if one["kind"] == "AgentChain"] == [
-        "kubernetes-troubleshooting-chain"
+        "kubernetes-troubleshooting-chain",
+        "tarsy-chain",
     ]
 
 

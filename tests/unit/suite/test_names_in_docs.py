@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "operator" / "tarsy"
 ROOMS = {module.name for module in pkgutil.iter_modules([str(PACKAGE)])}
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OF_CODE = ("CONTRIBUTING.md", "decisions.md")
 """The pages for people who change the code. Elsewhere `api.burst` is a key of the platform file."""
 NAME = re.compile(r"`(?:tarsy\.)?([a-z_]+(?:\.\w+)+)`")
