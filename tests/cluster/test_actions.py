@@ -84,8 +84,12 @@ class World:
         self._reconciler = investigations.Reconciler(
             cluster=cluster,
             database=database,
-            index=lambda _, unusable_providers: chain_index.ChainIndex(
-                [queue.CHAIN], platform=queue.PLATFORM, unusable_providers=unusable_providers
+            index=lambda _, unusable_providers, **_given: chain_index.ChainIndex(
+                [queue.CHAIN],
+                platform=queue.PLATFORM,
+                unusable_providers=unusable_providers,
+                namespace="tarsy",
+                own="tarsy",
             ),
             mask=str,
             workers=1,

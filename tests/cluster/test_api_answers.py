@@ -118,25 +118,29 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         return 200, {"items": [{"metadata": metadata, "spec": {"alertTypes": [f"v{version}"], "stages": [stage]}}]}
 
     def index(
-        found: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
+        found: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str], namespace: str, own: str
     ) -> chain_index.ChainIndex:
         nonlocal indexed
         indexed += 1
-        return chain_index.ChainIndex(found, platform=platforms.Platform(), unusable_providers=unusable_providers)
+        return chain_index.ChainIndex(
+            found, platform=platforms.Platform(), unusable_providers=unusable_providers, namespace=namespace, own=own
+        )
 
     async with answers.answering(answer, folder=tmp_path) as cluster:
         chains = intake.ChainLister(cluster, database, index=index)
-        first = await asyncio.gather(*(chains.list_for(()) for _ in range(20)))
+        first = await asyncio.gather(*(chains.list_for((), namespace="tarsy") for _ in range(20)))
         assert (asked, indexed, len({id(served.index) for served in first})) == (1, 1, 1)
-        assert (await chains.list_for(())).index is first[0].index, "who asks later gets a list of his own"
+        assert (await chains.list_for((), namespace="tarsy")).index is first[0].index, (
+            "who asks later gets a list of his own"
+        )
         assert (asked, indexed) == (2, 1)
         version = "2"
-        changed = await chains.list_for(())
+        changed = await chains.list_for((), namespace="tarsy")
         assert (asked, indexed) == (3, 2)
         assert changed.index is not first[0].index
-        await chains.list_for({"nobody's"})
+        await chains.list_for({"nobody's"}, namespace="tarsy")
         assert asked == 5, "what the cache lacks is asked for again"
-        waiting = [asyncio.create_task(chains.list_for(())) for _ in range(2)]
+        waiting = [asyncio.create_task(chains.list_for((), namespace="tarsy")) for _ in range(2)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         assert (await waiting[1]).index is changed.index, "who gives up takes the list from nobody else"

@@ -227,8 +227,8 @@ async def test_object_that_a_person_writes_is_refused(world: World, cluster: cli
     reconciler = investigations.Reconciler(
         cluster=cluster,
         database=world.database,
-        index=lambda listed, unusable_providers: chain_index.ChainIndex(
-            listed, platform=queue.PLATFORM, unusable_providers=unusable_providers
+        index=lambda listed, unusable_providers, **_given: chain_index.ChainIndex(
+            listed, platform=queue.PLATFORM, unusable_providers=unusable_providers, namespace="tarsy", own="tarsy"
         ),
         mask=str,
         workers=1,

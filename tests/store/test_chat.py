@@ -103,7 +103,9 @@ class Worker:
         runtime = ports.Runtime(
             platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
         )
-        self._supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3)
+        self._supervisor = run.Supervisor(
+            database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3, own_namespace="tarsy"
+        )
 
     async def run(self, stop: leases.StopReason | None = None) -> work.Claim:
         claim = await queue.claim(self._database)

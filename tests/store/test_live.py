@@ -323,7 +323,12 @@ async def test_subscriber_sees_texts_while_written_and_each_commit(migrated_url:
         )
         manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         supervisor = run.Supervisor(
-            database=database, runtime=runtime, lease_manager=manager, max_attempts=3, moved=speaker.announce_commit
+            database=database,
+            runtime=runtime,
+            lease_manager=manager,
+            max_attempts=3,
+            own_namespace="tarsy",
+            moved=speaker.announce_commit,
         )
         await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
         await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)

@@ -80,7 +80,9 @@ async def claims(database: databases.Database) -> claimer.Claimer:
         model=lambda _: memory.ScriptedModel(),
         toolbox=lambda *_: memory.DictToolbox({}),
     )
-    supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
+    supervisor = run.Supervisor(
+        database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5, own_namespace="tarsy"
+    )
     return claimer.Claimer(
         supervisor,
         database=database,

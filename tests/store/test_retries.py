@@ -89,7 +89,7 @@ async def admission_of(
     made = queue.subject(drafted.name).model_copy(update={"spec": investigations.Spec.model_validate(spec)})
     return decision.decide(
         made,
-        chain_index.ChainIndex([], platform=queue.PLATFORM, unusable_providers={}),
+        chain_index.ChainIndex([], platform=queue.PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=str,
         secrets=known_secrets.KnownSecrets(),
         original=original,
@@ -234,7 +234,7 @@ async def test_object_without_a_receipt_learns_nothing_of_the_investigation_that
     theirs = queue.subject("theirs", retryOf=retry_of)
     decided = decision.decide(
         theirs,
-        chain_index.ChainIndex([CHAIN], platform=queue.PLATFORM, unusable_providers={}),
+        chain_index.ChainIndex([CHAIN], platform=queue.PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=str,
         secrets=known_secrets.KnownSecrets(),
         original=await originals.load(database, UUID(uid)),

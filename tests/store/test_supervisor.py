@@ -55,14 +55,18 @@ def synthesis(identity: UUID) -> str:
 class Worker:
     """A worker that claims what comes next and runs it to its end."""
 
-    def __init__(self, database: databases.Database, model: ports.Model) -> None:
+    def __init__(self, database: databases.Database, model: ports.Model, *, own_namespace: str = "tarsy") -> None:
         self._database = database
         self._leases = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         runtime = ports.Runtime(
             platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
         )
         self._supervisor = run.Supervisor(
-            database=database, runtime=runtime, lease_manager=self._leases, max_attempts=ATTEMPTS
+            database=database,
+            runtime=runtime,
+            lease_manager=self._leases,
+            max_attempts=ATTEMPTS,
+            own_namespace=own_namespace,
         )
 
     async def run(self) -> None:
@@ -298,3 +302,20 @@ async def test_connection_logs_without_the_fields_of_the_run_that_opened_it(
     await connection.close()
     (line,) = log_lines()
     assert "investigation" not in line
+
+
+async def test_execution_is_refused_a_provider_that_the_namespace_of_its_chain_may_not_use(
+    database: databases.Database,
+) -> None:
+    """The chain was admitted under another platform file, and the chain's namespace is not the operator's."""
+    model = Model(done)
+    for own, asked in (("operators", 0), ("tarsy", 1)):
+        identity = await queue.admit(database, chain=queue.chain())
+        worker = Worker(database, model, own_namespace=own)
+        await worker.run()
+        assert (len(model.asked) > 0) == (asked > 0)
+        ends = [
+            row.entry for row in await queue.log(database, identity) if isinstance(row.entry, entries.ExecutionEnded)
+        ]
+        refusal = "which is not allowed in namespace 'tarsy'. Allowed namespaces: operators"
+        assert (refusal in ends[0].error) == (not asked)

@@ -311,7 +311,9 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
     settings = platforms.Queue()
     lease_manager = leases.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     keeping = asyncio.create_task(lease_manager.run())
-    yield run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
+    yield run.Supervisor(
+        database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5, own_namespace="tarsy"
+    )
     keeping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await keeping

@@ -62,7 +62,7 @@ def admission(
     known = [] if isinstance(chain, admitted.Refusal) else [chain]
     found = decision.decide(
         given,
-        chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}),
+        chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=str,
         secrets=NO_SECRETS,
     )

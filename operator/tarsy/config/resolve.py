@@ -2,7 +2,8 @@
 
 Order, later wins: defaults, agent, chain, stage, agent of the stage, the alert. Lists replace; an empty list clears. An
 agent has no fallback providers of its own. For tools, each level can only remove some (`tool_filters`). An alert can do
-nothing else: it gets no server that neither the chain nor the platform file allows.
+nothing else: it gets no server that neither the chain nor the platform file allows. A platform that is restricted to
+what some namespaces may use (`model.reach`) lacks all else; the message then says why.
 
 Synthesis, executive summary and chat are resolved from defaults, agent and their own block only: a chain that sets a
 fast provider for its agents does not set it for these.
@@ -10,11 +11,11 @@ fast provider for its agents does not set it for these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tarsy.config.model import platforms, tool_filters
+from tarsy.config.model import platforms, providers, tool_filters
 from tarsy.resources import chains, investigations
 
 T = TypeVar("T")
@@ -39,6 +40,10 @@ _SYNTHESES: dict[chains.IterationStrategy, chains.SynthesisStrategy] = {
 
 class UnresolvedError(Exception):
     """An unknown name; the message has the name, its location and the available names."""
+
+
+class NotAllowedError(UnresolvedError):
+    """A provider or server that a namespace may not use; the message has it, its location and the allowed ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +168,7 @@ def agent_for(
     agent = _agent(member.name, platform, chain_name=chain_name, chain=chain, where=where)
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
-    agent_servers = {name: _lookup(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    agent_servers = {name: _server(name, platform, where=where) for name in servers}
     selected = _selected(platform, agent_servers, mcp, chain_name=chain_name, chain=chain)
     provider = _provider(platform, *(level.llm_provider for level in levels), where=where)
     fallbacks = _last(
@@ -212,9 +217,12 @@ def _selected(
     available = selectable(platform, chain)
     selected = {}
     for index, server in enumerate(mcp.servers):
+        where = f"mcp.servers.{index}"
+        if platform.not_allowed("MCP server", server.name):
+            _server(server.name, platform, where=where)
         if server.name not in available:
             raise UnresolvedError(
-                f"mcp.servers.{index} references MCP server '{server.name}', which no agent of chain '{chain_name}' "
+                f"{where} references MCP server '{server.name}', which no agent of chain '{chain_name}' "
                 f"has and which is not selectable. Available MCP servers: {', '.join(sorted(available)) or 'none'}"
             )
         settings = platform.mcp_servers.get(server.name)
@@ -302,14 +310,21 @@ def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.
     )
 
 
+def check_servers(names: Iterable[str], platform: platforms.Platform, *, where: str) -> None:
+    """Raise a NotAllowedError if a namespace may not use one of these servers. Unknown ones are no error."""
+    for name in names:
+        if platform.not_allowed("MCP server", name):
+            _server(name, platform, where=where)
+
+
 def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name: str) -> None:
     """Raise an UnresolvedError if an agent of the chain names something unknown, even if a stage overrides it."""
     where = location(chain_name, block=f"agent '{agent.name}'")
     if agent.llm_provider is not None:
-        _lookup(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _provider_settings(agent.llm_provider, platform, where=where)
         _native(platform, agent.llm_provider, selected=agent.native_tools, where=where)
     for server in agent.mcp_servers:
-        _lookup(server, platform.mcp_servers, where=where, kind="MCP server")
+        _server(server, platform, where=where)
 
 
 def check_unused(
@@ -323,9 +338,9 @@ def check_unused(
     if block is None:
         return
     if not isinstance(block, chains.ExecutiveSummary) and block.agent is not None:
-        _lookup(block.agent, _agents(platform, chain), where=where, kind="agent")
+        _lookup(block.agent, _agents(platform, chain), platform, where=where, kind="agent")
     if block.llm_provider is not None:
-        _lookup(block.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _provider_settings(block.llm_provider, platform, where=where)
 
 
 def _agents(platform: platforms.Platform, chain: chains.Spec) -> dict[str, platforms.Agent | chains.Agent]:
@@ -335,7 +350,7 @@ def _agents(platform: platforms.Platform, chain: chains.Spec) -> dict[str, platf
 def _agent(
     name: str, platform: platforms.Platform, *, chain_name: str, chain: chains.Spec, where: str
 ) -> platforms.Agent | chains.Agent:
-    agent = _lookup(name, _agents(platform, chain), where=where, kind="agent")
+    agent = _lookup(name, _agents(platform, chain), platform, where=where, kind="agent")
     if isinstance(agent, chains.Agent):
         check_agent(agent, platform, chain_name=chain_name)
     return agent
@@ -345,7 +360,7 @@ def _provider(platform: platforms.Platform, *levels: str | None, where: str) -> 
     provider = _last(platform.defaults.llm_provider, *levels)
     if provider is None:
         raise UnresolvedError(f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider")
-    _lookup(provider, platform.llm_providers, where=where, kind="LLM provider")
+    _provider_settings(provider, platform, where=where)
     return provider
 
 
@@ -367,7 +382,7 @@ def _fallbacks(
     """Return the fallbacks of `provider`, each once, with those of the selected native tools that they support."""
     fallbacks = []
     for name in dict.fromkeys(names or ()):
-        settings = _lookup(name, platform.llm_providers, where=f"{where} fallbackProviders", kind="LLM provider")
+        settings = _provider_settings(name, platform, where=f"{where} fallbackProviders")
         if name != provider:
             offered = settings.own_native_tools if selected is None else _common(selected, settings.has_native_tools)
             fallbacks.append(Fallback(provider=name, native=NativeTools(offered=offered, mixes=settings.mixes_tools)))
@@ -398,9 +413,27 @@ def _last(*values: T | None) -> T | None:
     return next((value for value in reversed(values) if value is not None), None)
 
 
-def _lookup(name: str, mapping: dict[str, T], *, where: str, kind: str) -> T:
+def _provider_settings(name: str, platform: platforms.Platform, *, where: str) -> providers.Provider:
+    return _lookup(name, platform.llm_providers, platform, where=where, kind="LLM provider")
+
+
+def _server(name: str, platform: platforms.Platform, *, where: str) -> platforms.MCPServer:
+    return _lookup(name, platform.mcp_servers, platform, where=where, kind="MCP server")
+
+
+def _lookup(
+    name: str, mapping: Mapping[str, T], platform: platforms.Platform, *, where: str, kind: platforms.Kind
+) -> T:
     if name not in mapping:
-        raise UnresolvedError(
-            f"{where} references unknown {kind} '{name}'. Available {kind}s: {', '.join(sorted(mapping)) or 'none'}"
-        )
+        message, is_known = missing(name, mapping, platform, kind=kind)
+        raise (NotAllowedError if is_known else UnresolvedError)(f"{where} references {message}")
     return mapping[name]
+
+
+def missing(
+    name: str, available: Iterable[str], platform: platforms.Platform, *, kind: platforms.Kind
+) -> tuple[str, bool]:
+    """Return why a name is not among the `available` ones, and whether it is known but not allowed."""
+    if why := platform.not_allowed(kind, name):
+        return f"{kind} '{name}', {why}", True
+    return f"unknown {kind} '{name}'. Available {kind}s: {', '.join(sorted(available)) or 'none'}", False

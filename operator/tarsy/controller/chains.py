@@ -110,7 +110,12 @@ class Reconciler:
         readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
         reports = self._reports = await self._read_reports()
         self._namespaces.add(namespace)
-        index = self._index(readable, unusable_providers=reports.providers.unusable)
+        index = self._index(
+            readable,
+            unusable_providers=reports.providers.unusable,
+            namespace=namespace,
+            own=self._cluster.served.own,
+        )
         now = datetime.now(UTC)
         for chain in readable:
             checked = index.status(chain, reports.tools)

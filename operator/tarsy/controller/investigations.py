@@ -136,7 +136,7 @@ class Reconciler:
         """Decide the admission. Raises LaterError while the chain may still be created."""
         namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
-            objects.list_chains(self._cluster, namespace=namespace),
+            objects.list_usable_chains(self._cluster, namespace=namespace),
             discovery.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
         )
@@ -146,7 +146,9 @@ class Reconciler:
         if fetched.spec.retry_of:
             original = await originals.load(self._database, UUID(fetched.spec.retry_of.uid))
         offered = await catalogue.tools_by_server(self._database) if fetched.spec.mcp else {}
-        index = self._index(chains, unusable_providers=workers.unusable)
+        index = self._index(
+            chains, unusable_providers=workers.unusable, namespace=namespace, own=self._cluster.served.own
+        )
         admission = await asyncio.to_thread(
             decision.decide,
             fetched,

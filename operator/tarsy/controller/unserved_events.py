@@ -61,7 +61,8 @@ class UnservedEvents:
 
     async def _post(self, at: datetime) -> None:
         namespace = self._cluster.served.own
-        index = self._index(await objects.list_chains(self._cluster, namespace=namespace), unusable_providers={})
+        listed = await objects.list_chains(self._cluster, namespace=namespace)
+        index = self._index(listed, unusable_providers={}, namespace=namespace, own=namespace)
         default = self._ingest().default_alert_type
         unserved_alerts = [
             row for row in await unserved.read(self._database) if not index.takes(row.alert_type, default=default)

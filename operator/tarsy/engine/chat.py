@@ -39,6 +39,8 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
         )
         agents = [started.agent for started in starts if started.agent]
         servers = dict.fromkeys(server for agent in agents for server in agent.servers)
+        where = resolve.location(snapshot.chain_name, block="chat")
+        resolve.check_servers(servers, platform_file, where=where)  # those of a file that may have changed since
         instructions = dict.fromkeys(text for agent in agents for text in agent.server_instructions)
         return replace(answering, servers=tuple(servers), server_instructions=tuple(instructions))
 

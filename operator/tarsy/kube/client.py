@@ -96,6 +96,23 @@ async def connect(kubeconfig: Path | None, *, secrets: known_secrets.KnownSecret
     )
 
 
+def own_namespace(kubeconfig: Path | None) -> str:
+    """Return the namespace of the operator, as `connect` finds it, for a process that sends no requests.
+
+    It is "" if there is neither a service account nor a kubeconfig.
+    """
+    account = _SERVICE_ACCOUNT / "namespace"
+    if kubeconfig is None and account.exists():
+        return account.read_text(encoding="utf-8").strip()
+    paths = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    try:
+        _check(paths)
+        _, current = config.list_kube_config_contexts(config_file=paths)
+    except (ConfigError, config.ConfigException):
+        return ""
+    return str(current["context"].get("namespace", "default"))
+
+
 async def _load(configuration: kubernetes.Configuration, paths: str) -> str:
     """Fill `configuration` from kubeconfigs, separated as in $KUBECONFIG; return the current context's namespace."""
     _check(paths)

@@ -5,6 +5,8 @@ An error says whether a later try may help: `client.ClusterDownError` or `Refuse
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -137,6 +139,15 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
     """
     listed = await list_all_chains(cluster, namespace=namespace, cached=cached)
     return [listed_chain for listed_chain in listed if isinstance(listed_chain, chains.AgentChain)]
+
+
+async def list_usable_chains(
+    cluster: client.Cluster, *, namespace: str, cached: bool = False
+) -> list[chains.AgentChain]:
+    """Return the readable chains that investigations of a namespace may use: its own and the operator's."""
+    namespaces = dict.fromkeys((namespace, cluster.served.own))
+    listed = await asyncio.gather(*(list_chains(cluster, namespace=name, cached=cached) for name in namespaces))
+    return list(itertools.chain.from_iterable(listed))
 
 
 async def list_all_chains(

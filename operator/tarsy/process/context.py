@@ -24,6 +24,8 @@ class Context:
     """The channels of hints on which this process listens; each role adds its callbacks."""
     database: databases.Database
     early: startup.Early
+    own_namespace: str
+    """The operator's; "" if a process without the roles controller and api does not know it."""
     stack: AsyncExitStack
     owner: uuid.UUID
     """The random id of this process for leases; the name of a pod may be used again."""

@@ -18,6 +18,7 @@ from importlib import metadata
 
 from tarsy.config.load import reload, settings
 from tarsy.config.redact import secret_values
+from tarsy.kube import client
 from tarsy.llm import registry
 from tarsy.masking import known_secrets
 from tarsy.process import api, controller, garbage_collection, sampled_metrics, startup, supervision, worker
@@ -84,12 +85,25 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             channels=channels,
             database=database,
             early=early,
+            own_namespace=_own_namespace(process, early.cluster),
             stack=stack,
             owner=owner,
             process_reporter=_reporter(process, in_force, process_masking, database=database, owner=owner),
         )
         early.scrapes.add(functools.partial(sampled_metrics.sample, context.process_reporter, in_force))
         await _serve(context, token=token)
+
+
+def _own_namespace(process: settings.Settings, cluster: client.Cluster | None) -> str:
+    """Return the operator's own namespace, "" if this process does not know it."""
+    own = cluster.served.own if cluster else process.namespace or client.own_namespace(process.kubeconfig)
+    if not own:
+        log.warning(
+            "%s is not set: only providers and MCP servers with allowed_namespaces can be used",
+            settings.NAMESPACE,
+            extra={"action": "namespace_unknown"},
+        )
+    return own
 
 
 async def _serve(context: Context, *, token: str | None) -> None:

@@ -74,6 +74,7 @@ def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
             runtime=await worker_clients.settled(),
             lease_manager=lease_manager,
             max_attempts=queue.max_attempts,
+            own_namespace=context.own_namespace,
             moved=text_sender.announce_commit,
         )
         claims = claimer.Claimer(

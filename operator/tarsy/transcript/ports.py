@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeAlias
 
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, reach
 from tarsy.masking import known_secrets
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
@@ -310,3 +310,17 @@ class Runtime:
     def in_force(self) -> AbstractContextManager[Runtime]:
         """Return the runtime in force, which stays usable while entered."""
         return nullcontext(self) if self.newest is None else self.newest()
+
+    def for_namespaces(self, namespaces: Collection[str], *, own: str) -> Runtime:
+        """Return the runtime for what all of these namespaces may use, now and by newer files; see `reach`."""
+
+        @contextmanager
+        def newest() -> Iterator[Runtime]:
+            with self.in_force() as now:
+                yield now.for_namespaces(namespaces, own=own)
+
+        return replace(
+            self,
+            platform=reach.platform_for(self.platform, namespaces, own=own),
+            newest=None if self.newest is None else newest,
+        )

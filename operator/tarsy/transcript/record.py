@@ -41,6 +41,8 @@ class Snapshot:
     severity: str | None = None
     runbook_url: str | None = None
     chain_name: str
+    chain_namespace: str = ""
+    """"" is the investigation's."""
     chain: chains.Spec
 
 

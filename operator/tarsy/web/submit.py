@@ -42,7 +42,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         request: Request, alert_type: AlertType = "", caller: permissions.Caller = Depends(access.submit)
     ) -> Response:
         """Show the form of an alert."""
-        listed = await intake.chains.list_for(())
+        listed = await intake.chains.list_for((), namespace=intake.namespace)
         return renderer.page(
             request,
             "submit.html",

@@ -50,6 +50,8 @@ class Supervisor:
     runtime: ports.Runtime
     lease_manager: leases.LeaseManager
     max_attempts: int
+    own_namespace: str
+    """The operator's; "" if this process does not know it."""
     moved: Callable[[UUID], None] = lambda _: None
     """Called after each commit to an investigation's log."""
 
@@ -110,15 +112,18 @@ class Supervisor:
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
         """Run the engine, and write the last commit if the run was stopped."""
         run = held.claim.run
-        seconds, limit = self._limit(journal.record.snapshot, run)
+        snapshot = journal.record.snapshot
+        seconds, limit = self._limit(snapshot, run)
         left = seconds - journal.clock()
         if left <= 0:  # a takeover after the deadline: no call may be sent
             held.stop("deadline")
         deadline = asyncio.get_running_loop().call_later(left, held.stop, "deadline")
+        namespaces = (snapshot.namespace, snapshot.chain_namespace or snapshot.namespace)
+        runtime = self.runtime.for_namespaces(namespaces, own=self.own_namespace)
         if run == entries.INVESTIGATION:
-            engine = investigation.run(runtime=self.runtime, journal=journal)
+            engine = investigation.run(runtime=runtime, journal=journal)
         else:
-            engine = chat.run(runtime=self.runtime, journal=journal, run=run)
+            engine = chat.run(runtime=runtime, journal=journal, run=run)
         working = asyncio.create_task(engine)
         held.on_stop(working.cancel)
         this_task = asyncio.current_task()

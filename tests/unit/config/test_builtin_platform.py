@@ -148,8 +148,10 @@ def test_the_built_in_chains_are_ready_side_by_side(
     name: str, description: str, types: list[str], stages: list[str]
 ) -> None:
     found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
-    shipped = [chains.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
-    index = chain_index.ChainIndex(shipped, platform=loader.platform_file(None), unusable_providers={})
+    shipped = [chains.AgentChain(metadata=one["metadata"] | {"namespace": "tarsy"}, spec=one["spec"]) for one in found]
+    index = chain_index.ChainIndex(
+        shipped, platform=loader.platform_file(None), unusable_providers={}, namespace="tarsy", own="tarsy"
+    )
     for alert_type in types:
         taker = index.chain_for(alert_type)
         assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)

@@ -27,7 +27,7 @@ def make_chain(
     """
     created = f"2026-11-21T20:00:{59 - age:02}Z"
     spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent", **stage}]}
-    metadata = {"name": name, "uid": uid or name, "namespace": "sre", "creationTimestamp": created, "generation": 2}
+    metadata = {"name": name, "uid": uid or name, "namespace": "tarsy", "creationTimestamp": created, "generation": 2}
     found: dict[str, Any] = {"metadata": metadata, "spec": spec}
     if accepted:
         said, generation = accepted
@@ -38,7 +38,9 @@ def make_chain(
 
 @pytest.fixture
 def index(platform: platforms.Platform) -> Indexer:
-    return functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={"second": WHY})
+    return functools.partial(
+        chain_index.ChainIndex, platform=platform, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
+    )
 
 
 def conflict(alert_type: str, owner: str) -> chain_index.Problem:
@@ -363,7 +365,9 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     A summary and a chat without a block are left out: the first fails open, the second says it to who asks.
     """
     mine = with_spec(make_chain("mine", "A", **stage), llmProvider="second", **spec)
-    found = chain_index.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
+    found = chain_index.ChainIndex(
+        [mine], platform=platform, unusable_providers={"first": WHY}, namespace="tarsy", own="tarsy"
+    ).statuses["mine"]
     told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)
     assert found.references == (chain_index.Problem(reason="ProviderUnusable", message=told) if told else None)
 
@@ -396,14 +400,16 @@ def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is
     defaults = platform.defaults.model_copy(update={"fallback_providers": ["second"]})
     with_fallback = platform.model_copy(update={"defaults": defaults})
     mine = with_spec(make_chain("mine", "A", **SEVERAL), chat={}, executiveSummary={})
-    found = chain_index.ChainIndex([mine], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
+    found = chain_index.ChainIndex(
+        [mine], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
+    ).statuses["mine"]
     message = f"Chain 'mine' stage 'look': fallback LLM provider 'second' cannot be used: {WHY}"
     assert found.warning == chain_index.Problem(reason="FallbackUnusable", message=message)
     assert found.problem is None
     cleared = with_spec(mine, fallbackProviders=[])
-    found = chain_index.ChainIndex([cleared], platform=with_fallback, unusable_providers={"second": WHY}).statuses[
-        "mine"
-    ]
+    found = chain_index.ChainIndex(
+        [cleared], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
+    ).statuses["mine"]
     assert found.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
     assert found.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
 

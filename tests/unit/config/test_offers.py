@@ -327,8 +327,10 @@ def test_what_makes_no_sense_is_refused_with_its_place(mcp: dict[str, Any], plac
 
 
 def index_of(platform: platforms.Platform, spec: chains.Spec) -> tuple[chain_index.ChainIndex, chains.AgentChain]:
-    made = chains.AgentChain.model_validate({"metadata": {"name": "c", "uid": "u"}, "spec": spec})
-    return chain_index.ChainIndex([made], platform=platform, unusable_providers={}), made
+    made = chains.AgentChain.model_validate({"metadata": {"name": "c", "namespace": "tarsy", "uid": "u"}, "spec": spec})
+    return chain_index.ChainIndex(
+        [made], platform=platform, unusable_providers={}, namespace="tarsy", own="tarsy"
+    ), made
 
 
 def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:

@@ -190,7 +190,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
-            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, max_tool_result_tokens, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
+            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, max_tool_result_tokens, allowed_namespaces, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",

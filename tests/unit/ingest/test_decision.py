@@ -42,7 +42,9 @@ MINE, OTHER, BROKEN = made("mine", "KubePodCrashLooping"), made("other", "Y"), m
 
 @pytest.fixture
 def index(platform: platforms.Platform) -> chain_index.ChainIndex:
-    return chain_index.ChainIndex([MINE, OTHER, BROKEN], platform=platform, unusable_providers={})
+    return chain_index.ChainIndex(
+        [MINE, OTHER, BROKEN], platform=platform, unusable_providers={}, namespace="tarsy", own="tarsy"
+    )
 
 
 def admitted(of: chains.AgentChain) -> admission.AdmittedChain:
@@ -125,7 +127,7 @@ def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -
     mine = MINE.model_copy(update={"spec": spec})
     found = decision.decide(
         asked(),
-        chain_index.ChainIndex([mine], platform=platform, unusable_providers={}),
+        chain_index.ChainIndex([mine], platform=platform, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=mask,
         secrets=secrets,
     )

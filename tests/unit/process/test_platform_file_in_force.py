@@ -59,7 +59,9 @@ async def test_all_is_exchanged_at_once_and_then_told(now: platform_file.Platfor
 
 async def test_chains_are_checked_by_what_is_in_force(now: platform_file.PlatformFile, file: Path) -> None:
     def problem(**unusable: str) -> str:
-        (status,) = now.index([queue.CHAIN], unusable_providers=unusable).statuses.values()
+        (status,) = now.index(
+            [queue.CHAIN], unusable_providers=unusable, namespace="tarsy", own="tarsy"
+        ).statuses.values()
         return status.problem.message if status.problem else ""
 
     assert "google-default" in problem(**{"google-default": "no worker has a key"})

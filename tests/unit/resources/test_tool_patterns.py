@@ -69,8 +69,10 @@ DENIES = {"tools": {"deny": ["*.pods_get", "pods_l*"]}}
 def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[str, Any], place: str) -> None:
     own = spec.get("agents", [{"name": "Own"}])
     stored = chains.Spec.model_validate({"alertTypes": ["T"], **spec, "agents": own})
-    made = chains.AgentChain(metadata=base.ObjectMeta(name="c", uid="u"), spec=stored)
-    index = chain_index.ChainIndex([made], platform=loader.platform_file(None), unusable_providers={})
+    made = chains.AgentChain(metadata=base.ObjectMeta(name="c", namespace="tarsy", uid="u"), spec=stored)
+    index = chain_index.ChainIndex(
+        [made], platform=loader.platform_file(None), unusable_providers={}, namespace="tarsy", own="tarsy"
+    )
     problem = index.status(made, {}).problem
     assert problem is not None
     assert (problem.reason, problem.message.partition(": ")[0]) == ("PatternInvalid", place)

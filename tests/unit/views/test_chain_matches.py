@@ -40,7 +40,7 @@ def chain(*alert_types: str, name: str = "pods", **spec: Any) -> chains.AgentCha
 
 
 def match(*listed: chains.AgentChain, alert_type: str, default: str | None = None) -> chain_matches.ChainMatch:
-    index = chain_index.ChainIndex(listed, platform=PLATFORM, unusable_providers={})
+    index = chain_index.ChainIndex(listed, platform=PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy")
     selectable = functools.partial(index.selectable_servers, catalogue=TOOLS)
     return chain_matches.chain_match(index, alert_type, default=default, selectable=selectable)
 

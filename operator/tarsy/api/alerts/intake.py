@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ServedChains:
-    """The chains of the operator's namespace, as listed when an alert arrived."""
+    """The chains that investigations of a namespace may use, as listed when an alert arrived."""
 
     namespace_uid: str | None
     """None if the namespace does not exist; then no object can be created in it."""
@@ -45,7 +45,10 @@ class ServedChains:
 
 
 class ChainLister:
-    """Lists the chains of the operator's namespace. The last index is kept, because chains seldom change."""
+    """Lists the chains that investigations of a namespace may use.
+
+    The last index of each namespace is kept, because chains seldom change.
+    """
 
     def __init__(
         self,
@@ -60,31 +63,32 @@ class ChainLister:
         self._database = database
         self._index = index
         self._generation = generation
-        self._cached_list: asyncio.Task[ServedChains] | None = None
-        """The latest list from the API server's cache; all callers share it while it is under way."""
-        self._versions: tuple[object, ...] | None = None
-        self._latest: chain_index.ChainIndex | None = None
+        self._cached_lists: dict[str, asyncio.Task[ServedChains]] = {}
+        """The latest lists from the API server's cache; all callers share one while it is under way."""
+        self._latest: dict[str, tuple[tuple[object, ...], chain_index.ChainIndex]] = {}
+        """The last index of each namespace, with the versions of all that it was built from."""
 
-    async def list_for(self, alert_types: Collection[str]) -> ServedChains:
-        """List all chains, such that no chain of `alert_types` is missing.
+    async def list_for(self, alert_types: Collection[str], *, namespace: str) -> ServedChains:
+        """List all chains for the investigations of a namespace, such that no chain of `alert_types` is missing.
 
         The API server's cache is asked first. If it lacks a ready chain for one of `alert_types`, the chain may have
         been created just now, so the list is read again, bypassing the cache.
         """
-        if self._cached_list is None or self._cached_list.done():
-            self._cached_list = asyncio.create_task(self._list(cached=True), context=Context())
-        listed = await asyncio.shield(self._cached_list)
+        under_way = self._cached_lists.get(namespace)
+        if under_way is None or under_way.done():
+            under_way = asyncio.create_task(self._list(namespace, cached=True), context=Context())
+            self._cached_lists[namespace] = under_way
+        listed = await asyncio.shield(under_way)
         try:
             for alert_type in alert_types:
                 listed.index.chain_for(alert_type)
         except chain_index.UnservedError:
-            return await self._list(cached=False)
+            return await self._list(namespace, cached=False)
         return listed
 
-    async def _list(self, *, cached: bool) -> ServedChains:
-        namespace = self._cluster.served.default
+    async def _list(self, namespace: str, *, cached: bool) -> ServedChains:
         listed, uid, workers = await asyncio.gather(
-            objects.list_chains(self._cluster, namespace=namespace, cached=cached),
+            objects.list_usable_chains(self._cluster, namespace=namespace, cached=cached),
             discovery.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
         )
@@ -93,9 +97,13 @@ class ChainLister:
             *sorted(workers.unusable.items()),
             *((chain.metadata.uid, chain.metadata.resource_version) for chain in listed),
         )
-        if self._latest is None or self._versions != versions:
-            self._latest, self._versions = self._index(listed, unusable_providers=workers.unusable), versions
-        return ServedChains(namespace_uid=uid, index=self._latest)
+        former, index = self._latest.get(namespace, (None, None))
+        if index is None or former != versions:
+            index = self._index(
+                listed, unusable_providers=workers.unusable, namespace=namespace, own=self._cluster.served.own
+            )
+            self._latest[namespace] = versions, index
+        return ServedChains(namespace_uid=uid, index=index)
 
 
 @dataclass(frozen=True, kw_only=True)

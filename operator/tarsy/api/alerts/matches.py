@@ -33,7 +33,7 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
 
 async def match_chain(alert_intake: intake.Intake, alert_type: str) -> chain_matches.ChainMatch:
     """Return the chain that would take an alert of that type now."""
-    listed = await alert_intake.chains.list_for(())
+    listed = await alert_intake.chains.list_for((), namespace=alert_intake.namespace)
     tools = await catalogue.tools_by_server(alert_intake.database)
     return chain_matches.chain_match(
         listed.index,

@@ -305,7 +305,7 @@ class _Batch:
 
     async def _load_shared(self) -> _Shared:
         alert_types = await bodies.process(self._new_types, size=self._size)
-        chains = await self._intake.chains.list_for(alert_types)
+        chains = await self._intake.chains.list_for(alert_types, namespace=self._intake.namespace)
         free_slots = await self._intake.free_slots()
         if free_slots < NEW_MAX:
             self.limit = f"{self._intake.max_queued} investigations are queued already"

@@ -112,7 +112,7 @@ async def _create(
     settings, database = alert_intake.settings(), alert_intake.database
     async with intake.unavailable_if_temporary():
         await alert_intake.ensure_free_slot()
-        chains = await alert_intake.chains.list_for({alert.alert_type})
+        chains = await alert_intake.chains.list_for({alert.alert_type}, namespace=alert_intake.namespace)
         alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
         chain = chains.index.chain_for(alert_type)
         draft = draft.with_alert_type(alert_type)

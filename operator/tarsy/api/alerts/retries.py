@@ -119,7 +119,7 @@ async def _create(
             raise retries.NotRetriableError(message)
         is_current = requested.chain == "current"
         retries.check(original, from_stage=requested.from_stage, is_chain_current=is_current)
-        chains = await alert_intake.chains.list_for({original.alert_type})
+        chains = await alert_intake.chains.list_for({original.alert_type}, namespace=alert_intake.namespace)
         if is_current and original.chain:
             chains.index.chain_named(original.chain.name)
         elif is_current:

@@ -36,7 +36,10 @@ class Overview:
         """Read the alert types of all chains."""
         listed_chains = await self._chains()
         workers = await catalogue.workers(self.database)
-        return system.alert_types(self.index(listed_chains, unusable_providers=workers.unusable))
+        own = self.cluster.served.own
+        return system.alert_types(
+            self.index(listed_chains, unusable_providers=workers.unusable, namespace=own, own=own)
+        )
 
     async def providers(self) -> system.Providers:
         """Read the LLM providers of all processes."""
@@ -73,7 +76,9 @@ class Overview:
             for chain in listed
             if isinstance(chain, objects.Unreadable)
         ]
-        index = self.index(readable, unusable_providers={})  # the taken alert types do not depend on providers
+        index = self.index(
+            readable, unusable_providers={}, namespace=namespace, own=namespace
+        )  # the taken alert types do not depend on providers
         is_taken = functools.partial(index.takes, default=self.platform().ingest.default_alert_type)
         return system.warnings([*warnings, *system_warnings.unserved_warnings(untaken, is_taken=is_taken)])
 

@@ -1,5 +1,8 @@
 """An index of the chains of a namespace: which chain takes an alert type, and whether its references can be used.
 
+An investigation may use the chains of its own namespace and those of the operator's. The chain of its own namespace
+comes first, by name and by alert type, also if it is not ready: another one must not take its place unnoticed.
+
 Pure. The conditions of a chain, the refusal of an investigation and the answer to a webhook follow from it, so they
 never differ.
 """
@@ -12,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tarsy.config import resolve
-from tarsy.config.model import platforms, tool_filters
+from tarsy.config.model import platforms, reach, tool_filters
 from tarsy.config.tool_selection import choices, grants, ineffective
 from tarsy.resources import chains, investigations
 
@@ -20,6 +23,8 @@ NOT_OFFERED = "ToolsNotOffered"
 """The reason of the warning that agents are not offered all tools of their servers, which is normal."""
 PATTERN = "PatternInvalid"
 """The reason if a pattern of a chain can match no tool: a tool that it should deny would stay allowed."""
+NOT_ALLOWED = "ReferenceNotPermitted"
+"""The reason if a chain needs a provider or server that a namespace may not use. Gateway API: RefNotPermitted."""
 SELECTION = "MCPSelectionInvalid"
 """The reason if an investigation selects servers or tools that its agents cannot have."""
 
@@ -61,7 +66,7 @@ class UnservedError(Exception):
 
 
 class ChainIndex:
-    """All chains of one namespace, checked once against the platform of this process."""
+    """The chains that investigations of one namespace may use, checked once against the platform of this process."""
 
     def __init__(
         self,
@@ -69,19 +74,32 @@ class ChainIndex:
         *,
         platform: platforms.Platform,
         unusable_providers: Mapping[str, str],
+        namespace: str,
+        own: str,
     ) -> None:
-        """`unusable_providers` are those that no worker can use, with reasons (`worker_reports.Workers.unusable`)."""
-        self._platform = platform
+        """`listed` are the chains of `namespace`, that of the investigations, and of `own`, the operator's.
+
+        `unusable_providers` are those that no worker can use, with reasons (`worker_reports.Workers.unusable`).
+        """
+        self._namespace = namespace
         self._unusable_providers = unusable_providers
-        self._chains = sorted(listed, key=_precedence)
+        self._chains = sorted(listed, key=lambda chain: (chain.metadata.namespace != namespace, *_precedence(chain)))
+        self._platforms = {
+            name: reach.platform_for(platform, [name, namespace], own=own)
+            for name in {chain.metadata.namespace for chain in self._chains}
+        }
+        """The part of the platform that chains of a namespace may use for these investigations."""
         self._takers: dict[str, chains.AgentChain] = {}
         self.statuses: dict[str, ChainStatus] = {}
         """The statuses by the chains' uids."""
+        owners: dict[tuple[str, str], str] = {}
         for chain in self._chains:
-            conflict = next((name for name in chain.spec.alert_types if name in self._takers), None)
-            acceptance = None if conflict is None else conflict_of(conflict, owner=self._takers[conflict].metadata.name)
+            keys = [(chain.metadata.namespace, name) for name in chain.spec.alert_types]
+            conflict = next((key for key in keys if key in owners), None)
+            acceptance = None if conflict is None else conflict_of(conflict[1], owner=owners[conflict])
             if acceptance is None:
-                self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
+                owners |= dict.fromkeys(keys, chain.metadata.name)
+                self._takers = dict.fromkeys(chain.spec.alert_types, chain) | self._takers
             self.statuses[chain.metadata.uid] = replace(self._check(chain), acceptance=acceptance)
 
     @property
@@ -121,7 +139,7 @@ class ChainIndex:
 
     def chain_named(self, name: str) -> chains.AgentChain:
         """Return the chain of that name, if it is ready. Raise UnservedError if it is not, or does not exist."""
-        candidates = {chain.metadata.name: chain for chain in self._chains}
+        candidates = {chain.metadata.name: chain for chain in reversed(self._chains)}
         if name not in candidates:
             message = f"No chain is named '{name}'. Available chains: {', '.join(sorted(candidates)) or 'none'}"
             raise UnservedError(Problem(reason="ChainNotFound", message=message))
@@ -135,33 +153,42 @@ class ChainIndex:
         Any tool is accepted of a server that is not in `catalogue`.
         """
         name, spec = chain.metadata.name, chain.spec
-        if mcp and (message := grants.selection_problem(mcp, self._platform, catalogue, chain_name=name, chain=spec)):
+        if mcp and (
+            message := grants.selection_problem(mcp, self._reach(chain), catalogue, chain_name=name, chain=spec)
+        ):
             raise UnservedError(Problem(reason=SELECTION, message=message))
 
     def selectable_servers(
         self, chain: chains.AgentChain, *, catalogue: tool_filters.Catalogue
     ) -> Iterator[choices.ServerChoice]:
         """Yield the MCP servers that an alert of a ready chain may select, with their tools."""
-        return choices.choices(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
+        return choices.choices(self._reach(chain), catalogue, chain_name=chain.metadata.name, chain=chain.spec)
 
     def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
         """Return the status of a chain of this index, with warnings on its tools and patterns."""
         checked = self.statuses[chain.metadata.uid]
         if checked.references:
             return checked
-        agents = grants.agents(self._platform, chain_name=chain.metadata.name, chain=chain.spec)
+        platform = self._reach(chain)
+        agents = grants.agents(platform, chain_name=chain.metadata.name, chain=chain.spec)
         warnings = [checked.warning] if checked.warning else []
-        unfit = ineffective.unfit_in_chain(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
+        unfit = ineffective.unfit_in_chain(platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
         warnings += [Problem(reason="PatternsMatchNothing", message=message) for message in unfit]
-        if message := grants.not_offered(self._platform, catalogue, agents):
+        if message := grants.not_offered(platform, catalogue, agents):
             warnings.append(Problem(reason=NOT_OFFERED, message=message))
         return replace(checked, warning=_joined(warnings))
 
     def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:
         if problem := self.statuses[chain.metadata.uid].problem:
-            message = f"Chain '{chain.metadata.name}' is not ready: {problem.message}"
+            metadata = chain.metadata
+            of = f" of namespace '{metadata.namespace}'" if metadata.namespace != self._namespace else ""
+            message = f"Chain '{metadata.name}'{of} is not ready{of and ' here'}: {problem.message}"
             raise UnservedError(Problem(reason="ChainNotReady", message=message))
         return chain
+
+    def _reach(self, chain: chains.AgentChain) -> platforms.Platform:
+        """Return the part of the platform that the chain may use for these investigations."""
+        return self._platforms[chain.metadata.namespace]
 
     def _check(self, chain: chains.AgentChain) -> ChainStatus:
         """Return the status of the chain, apart from conflicts of alert types."""
@@ -170,11 +197,12 @@ class ChainIndex:
         fallback_problems: dict[str, Problem] = {}
         servers: set[str] = set()
         providers: set[str] = set()
-        for reference in references(chain, self._platform):
+        for reference in references(chain, self._reach(chain)):
             try:
                 agent = reference.resolve_agent()
             except resolve.UnresolvedError as error:
-                problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
+                reason = NOT_ALLOWED if isinstance(error, resolve.NotAllowedError) else "ReferenceNotFound"
+                problems.append(Problem(reason=reason, message=str(error)))
                 continue
             if agent is None:
                 continue
@@ -275,8 +303,16 @@ def _derived(
 class Indexer(Protocol):
     """Builds an index of chains for the platform file of this process."""
 
-    def __call__(self, listed: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> ChainIndex:
-        """Return the index of `listed`; see `ChainIndex` for `unusable_providers`."""
+    def __call__(
+        self,
+        listed: Iterable[chains.AgentChain],
+        /,
+        *,
+        unusable_providers: Mapping[str, str],
+        namespace: str,
+        own: str,
+    ) -> ChainIndex:
+        """Return the index of `listed`; see `ChainIndex` for the parameters."""
         ...
 
 

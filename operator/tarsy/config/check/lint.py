@@ -15,17 +15,24 @@ import pydantic
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.load import validation
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, reach
 from tarsy.config.tool_selection import ineffective
 from tarsy.resources import base, chains, files, tool_patterns
 
 Path = tuple[int | str, ...]
 
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_PROVIDER, _SERVER, _AGENT = "LLM provider", "MCP server", "agent"
+_PROVIDER: platforms.Kind = "LLM provider"
+_SERVER: platforms.Kind = "MCP server"
+_AGENT: platforms.Kind = "agent"
 _KEYED_BY_NAME = ("agents", "stages")
 """Lists whose entries have unique names."""
-_KINDS = {"llmProvider": _PROVIDER, "fallbackProviders": _PROVIDER, "mcpServers": _SERVER, "agent": _AGENT}
+_KINDS: dict[str, platforms.Kind] = {
+    "llmProvider": _PROVIDER,
+    "fallbackProviders": _PROVIDER,
+    "mcpServers": _SERVER,
+    "agent": _AGENT,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +76,19 @@ def problems(documents: Sequence[files.Document], *, platform: platforms.Platfor
     without = dict.fromkeys(document.file for document in documents if document.file not in with_chains)
     all_problems += [files.Problem(file=name, line=0, message=f"no {chains.KIND} in it") for name in without]
     for manifest in manifests:
-        schema_problems = [*_object_problems(manifest), *_spec_problems(manifest, platform)]
-        all_problems += schema_problems or _reference_problems(manifest, platform)
+        allowed = _allowed(platform, manifest.namespace)
+        schema_problems = [*_object_problems(manifest), *_spec_problems(manifest, allowed)]
+        all_problems += schema_problems or _reference_problems(manifest, allowed)
     all_problems += _conflicts(manifests)
     return sorted(dict.fromkeys(all_problems))
+
+
+def _allowed(platform: platforms.Platform, namespace: str) -> platforms.Platform:
+    """Return the part of the platform that chains of a namespace may use; all of it if kubectl chooses the namespace.
+
+    Providers and servers without a list are kept: the namespace may be the operator's own.
+    """
+    return reach.platform_for(platform, [namespace], own=namespace) if namespace else platform
 
 
 def _objects(value: Any) -> Iterator[tuple[Path, Any]]:
@@ -157,19 +173,19 @@ def _names(spec: dict[str, Any], key: str) -> list[str]:
 
 def _unknown_names(manifest: Manifest, spec: dict[str, Any], platform: platforms.Platform) -> Iterator[files.Problem]:
     """Yield a problem for each name of an agent, provider or server that does not exist."""
-    available: dict[str, Iterable[str]] = {
+    available: dict[platforms.Kind, Iterable[str]] = {
         _PROVIDER: platform.llm_providers,
         _SERVER: platform.mcp_servers,
         _AGENT: sorted({*platform.agents, *_names(spec, "agents")} - {""}),
     }
     for location, kind, name in _references(spec):
         if isinstance(name, str) and name and name not in available[kind]:
-            names = ", ".join(sorted(available[kind])) or "none"
-            message = f"{_location(manifest, location)} references unknown {kind} '{name}'. Available {kind}s: {names}"
+            why, _ = resolve.missing(name, available[kind], platform, kind=kind)
+            message = f"{_location(manifest, location)} references {why}"
             yield manifest.problem(("spec", *location), message)
 
 
-def _references(node: Any, path: Path = ()) -> Iterator[tuple[Path, str, Any]]:
+def _references(node: Any, path: Path = ()) -> Iterator[tuple[Path, platforms.Kind, Any]]:
     """Yield the references to the platform, or to an agent: place, kind and name."""
     if isinstance(node, list):
         for index, value in enumerate(node):

@@ -17,6 +17,7 @@ DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
 DEPLOYMENT = "TARSY_DEPLOYMENT"
 NO_METRICS = "off"
+NAMESPACE = "TARSY_NAMESPACE"
 FILE = "_FILE"
 """The suffix of a variable that names a file with the secret; it wins over the secret's own variable."""
 
@@ -76,6 +77,9 @@ class Settings:
     """None only with `--insecure-dev`, and if the API is not served."""
     deployment: str = ""
     """The Deployment of the process, set by the chart; "" if there is none, which then gets no events."""
+    namespace: str = ""
+    """The operator's own namespace, set by the chart for workers, which have no service account's token; "" if the
+    kubeconfig or the service account says it."""
     insecure_dev: bool = False
     """Whether runbooks may also be read from this machine's loopback (`tools.runbooks.client`)."""
 
@@ -129,6 +133,7 @@ def operator(
         metrics_required=metrics_listen is not None,
         webhook_token=token,
         deployment=environment.get(DEPLOYMENT, ""),
+        namespace=environment.get(NAMESPACE, ""),
         insecure_dev=insecure_dev,
     )
 

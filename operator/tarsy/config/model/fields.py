@@ -149,6 +149,29 @@ Variable = Annotated[
 ]
 """The name of an environment variable, in capitals, so that a key written by mistake is most likely refused."""
 
+ALL_NAMESPACES = "*"
+_NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
+
+
+def is_namespace(value: str) -> bool:
+    """Return whether `value` can be the name of a namespace."""
+    return re.fullmatch(_NAMESPACE, value) is not None
+
+
+Namespace = Annotated[
+    str,
+    require(is_namespace, "not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most"),
+]
+_Allowed = Annotated[
+    str,
+    require(
+        lambda value: value == ALL_NAMESPACES or is_namespace(value),
+        "neither the name of a namespace, such as team-a, nor * for all that are served",
+    ),
+]
+AllowedNamespaces = Annotated[list[_Allowed], Field(max_length=100)] | None
+
 
 class Part(BaseModel):
     """A part of the file: snake case, unknown keys refused, defaults checked like values."""

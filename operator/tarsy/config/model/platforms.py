@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import re
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from tarsy.config.model import providers
-from tarsy.config.model.fields import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
+from tarsy.config.model.fields import (
+    URL,
+    AllowedNamespaces,
+    Duration,
+    Network,
+    Origin,
+    Part,
+    Time,
+    Variable,
+    Word,
+    within,
+)
 from tarsy.config.model.runbooks import Runbooks, Text
 from tarsy.config.model.summarization import Summarization
 from tarsy.masking import custom_patterns, known_secrets, masker, secret_patterns
@@ -248,6 +260,9 @@ class MCPServer(Part):
 
     Tools that are not listed are pinned when they are first seen.
     """
+    allowed_namespaces: AllowedNamespaces = None
+    """The namespaces whose chains and investigations may use the server, `*` for all that are served; None is the
+    operator's own. If a chain of one namespace is used from another, both have to be allowed."""
 
 
 class Agent(Part):
@@ -391,6 +406,10 @@ ServerName = Annotated[str, Field(pattern=SERVER_NAME)]
 be `a__b.c`."""
 
 
+Kind: TypeAlias = Literal["agent", "LLM provider", "MCP server"]
+"""The kinds of parts that chains refer to by name, as messages call them."""
+
+
 class Platform(Part):
     """The platform file."""
 
@@ -404,3 +423,20 @@ class Platform(Part):
     runbooks: Runbooks = Runbooks()
     api: API = API()
     web: Web = Web()
+    _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)
+
+    def restricted(
+        self,
+        *,
+        llm_providers: Mapping[str, providers.Provider],
+        mcp_servers: Mapping[str, MCPServer],
+        not_allowed: Mapping[tuple[Kind, str], str],
+    ) -> Platform:
+        """Return this platform with these providers and servers only; see `reach.platform_for`."""
+        copy = self.model_copy(update={"llm_providers": llm_providers, "mcp_servers": mcp_servers})
+        copy._not_allowed = not_allowed
+        return copy
+
+    def not_allowed(self, kind: Kind, name: str) -> str:
+        """Return why a restricted platform lacks a provider or server, as a relative clause; "" if it does not."""
+        return self._not_allowed.get((kind, name), "")

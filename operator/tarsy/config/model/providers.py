@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tarsy.config.model.fields import URL, Part, Variable, Word, require
+from tarsy.config.model.fields import URL, AllowedNamespaces, Part, Variable, Word, require
 from tarsy.resources import chains
 
 GeminiTool = Literal["google_search", "code_execution", "url_context"]
@@ -71,6 +71,9 @@ class Common(Part):
     """The maximum of tokens in a request; None is the known limit of the model, if there is one."""
     max_tool_result_tokens: Annotated[int, Field(ge=256)] | None = None
     """The maximum of tokens of one tool result in a request, of four characters each; None is `limits.tool_output`."""
+    allowed_namespaces: AllowedNamespaces = None
+    """The namespaces whose chains and investigations may use the provider, `*` for all that are served; None is the
+    operator's own. If a chain of one namespace is used from another, both have to be allowed."""
 
     @property
     def has_native_tools(self) -> tuple[chains.NativeTool, ...]:

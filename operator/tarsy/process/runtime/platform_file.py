@@ -74,10 +74,18 @@ class PlatformFile:
         self._followers: list[Callable[[], None]] = []
 
     def index(
-        self, listed: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
+        self,
+        listed: Iterable[chains.AgentChain],
+        /,
+        *,
+        unusable_providers: Mapping[str, str],
+        namespace: str,
+        own: str,
     ) -> chain_index.ChainIndex:
         """Return an index of chains, checked against the platform in force; see `chain_index.ChainIndex`."""
-        return chain_index.ChainIndex(listed, platform=self.platform, unusable_providers=unusable_providers)
+        return chain_index.ChainIndex(
+            listed, platform=self.platform, unusable_providers=unusable_providers, namespace=namespace, own=own
+        )
 
     def prepare(self, prepare: Prepare) -> None:
         """Add a callback that builds the parts for a new platform before it is in force."""

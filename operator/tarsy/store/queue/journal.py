@@ -152,8 +152,8 @@ class PgJournal:
 
 
 _FACTS = text("""
-  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_version, copied_entries,
-    CAST(chain AS text) AS chain
+  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_namespace, chain_version,
+    copied_entries, CAST(chain AS text) AS chain
   FROM investigations WHERE id = :id
 """)
 
@@ -193,5 +193,6 @@ def _snapshot(facts: Any) -> record.Snapshot:
         severity=facts.severity,
         runbook_url=facts.runbook_url,
         chain_name=facts.chain_name,
+        chain_namespace=facts.chain_namespace or "",
         chain=snapshots.chain_of(facts.chain, version=facts.chain_version),
     )
