@@ -14,9 +14,17 @@ from tarsy_dev import postgres as launcher
 EMPTY = f"""
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
-    TRUNCATE {", ".join(tables.metadata.tables)} RESTART IDENTITY;
+    DO $$
+    DECLARE written text;
+    BEGIN
+      SELECT string_agg(quote_ident(name), ', ') INTO written
+      FROM unnest(ARRAY[{", ".join(f"'{name}'" for name in tables.metadata.tables)}]) AS names (name)
+      WHERE pg_relation_size(quote_ident(name)) > 0;
+      IF written IS NOT NULL THEN EXECUTE 'TRUNCATE ' || written || ' RESTART IDENTITY CASCADE'; END IF;
+    END $$;
     UPDATE alembic_version SET version_num = '{schema.NEWEST}', serves = ARRAY['{schema.NEWEST}']
 """  # noqa: S608 - names of ours
+"""What empties the database of the test before; to truncate what nobody has written costs most of the time."""
 
 
 @pytest.fixture(scope="session")
