@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 from typing import TYPE_CHECKING
 
 import aiohttp
+import pytest
 from support import manifests, scrapes
 from tarsy.telemetry import metrics
 from tarsy_dev import children, mcp_server, model
@@ -129,3 +132,20 @@ async def test_a_listener_of_metrics_serves_nothing_else(operator: Operator) -> 
         async with session.get(f"{process.url}/metrics") as response:
             assert response.status == 404, "the API's address has no metrics"
     assert (await scrapes.text(url, accept="application/openmetrics-text")).endswith("# EOF\n")
+
+
+async def test_an_address_of_metrics_that_is_taken_is_named_and_the_default_one_is_done_without(
+    operator: Operator,
+) -> None:
+    process = await operator.start(role="worker")
+    taken = (await process.metrics_url()).removeprefix("http://")
+    with pytest.raises(children.ChildError, match=f"Error: --metrics-listen: {taken}: Address already in use"):
+        await operator.start(role="worker", metrics=taken)
+    assert "metrics on" not in (await operator.start(role="worker", metrics="off")).log
+    with socket.socket() as default:
+        with contextlib.suppress(OSError):  # another program has it already
+            default.bind(("127.0.0.1", metrics.PORT))
+            default.listen()
+        second = await operator.start(role="worker", metrics=None)
+        problem = f"--metrics-listen: 127.0.0.1:{metrics.PORT}: Address already in use"
+        assert f"no metrics are served: {problem}" in second.log

@@ -174,6 +174,7 @@ class Operator:
         as_installed: bool = False,
         waits: bool = False,
         insecure_dev: bool = False,
+        metrics: str | None = "127.0.0.1:0",
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it has begun, or, if it `waits`, answers.
 
@@ -196,7 +197,8 @@ class Operator:
         written = self._platform | {"llm_providers": known | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
         arguments = ["operator", "--config", str(config), "--role", role, "--listen", "127.0.0.1:0"]
-        arguments += ["--metrics-listen", "127.0.0.1:0"]
+        if metrics is not None:
+            arguments += ["--metrics-listen", metrics]
         name, log = f"operator {number}", self._folder / f"operator-{number}.log"
         kubeconfig = await self.accounts.kubeconfig(role)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})}

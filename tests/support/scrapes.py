@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client import parser
 from prometheus_client.metrics_core import Metric
+from tarsy.telemetry import metrics
 
 PROMTOOL = shutil.which("promtool")
 WITH_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH (Debian's package prometheus)")
@@ -54,6 +55,22 @@ def label_values(exposition: str) -> set[str]:
         for label, value in sample.labels.items()
         if label != "le"
     }
+
+
+def own() -> str:
+    """The metrics of the tests' own process."""
+    exposition, _ = metrics.render("")
+    return exposition.decode()
+
+
+class Since:
+    """What metrics of the tests' own process have risen by since this was made."""
+
+    def __init__(self) -> None:
+        self._before = own()
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return (total(own(), name, **labels) or 0.0) - (total(self._before, name, **labels) or 0.0)
 
 
 async def until(scrape: Callable[[], Awaitable[str]], wanted: Callable[[str], bool]) -> str:

@@ -14,6 +14,7 @@ def read(
     listen: str = "127.0.0.1:8080",
     role: settings.Role = "all",
     insecure_dev: bool = False,
+    metrics_listen: str | None = None,
 ) -> settings.Settings:
     return settings.operator(
         environment=ENVIRONMENT if environment is None else environment,
@@ -22,6 +23,7 @@ def read(
         listen=listen,
         role=role,
         insecure_dev=insecure_dev,
+        metrics_listen=metrics_listen,
     )
 
 
@@ -42,6 +44,28 @@ def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None
         loader.ConfigError, match=rf"^--listen: '{listen}' is not HOST:PORT, such as 127\.0\.0\.1:8080$"
     ):
         read(listen=listen)
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "required"),
+    [
+        (None, ("127.0.0.1", 9464), False),
+        ("0.0.0.0:9464", ("0.0.0.0", 9464), True),  # noqa: S104
+        ("[::1]:0", ("::1", 0), True),
+        ("off", None, True),
+    ],
+)
+def test_metrics_have_an_address_unless_they_are_off(
+    given: str | None, address: tuple[str, int] | None, required: bool
+) -> None:
+    found = read(metrics_listen=given)
+    assert (found.metrics_listen, found.metrics_required) == (address, required)
+
+
+@pytest.mark.parametrize("given", ["", "9464", "on", "127.0.0.1:x"])
+def test_an_address_of_metrics_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(loader.ConfigError, match=rf"^--metrics-listen: '{given}' is not HOST:PORT, such as 127.*off$"):
+        read(metrics_listen=given)
 
 
 @pytest.mark.parametrize("missing", ENVIRONMENT)

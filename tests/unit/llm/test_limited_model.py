@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from support import leases
+from support import leases, scrapes
 from tarsy.config.model import platforms, providers
 from tarsy.llm import answers, limited_model, provider
 from tarsy.transcript import entries, messages, ports, token_estimate
@@ -746,3 +746,48 @@ async def test_request_that_is_not_repeated_is_not_reported_as_a_retry() -> None
     await failure(Provider((provider.RetryableError("503", after=10_000),)), scope=retold(told))
     await failure(Provider((provider.FatalError("401"),)), scope=retold(told))
     assert told == []
+
+
+def priced(source: Provider, **limits: object) -> limited_model.LimitedModel:
+    known = platforms.Limits.model_validate(limits)
+    return limited_model.LimitedModel("first", source, limits=known, price=PRICE)
+
+
+async def test_calls_tokens_costs_errors_and_retries_are_counted_those_of_failed_requests_too() -> None:
+    since = scrapes.Since()
+    refused = (provider.Usage(HALF), provider.RetryableError("busy", code="429"))
+    scope = replace(SCOPE, chain="pod-crash")
+    await priced(Provider(refused, WHOLE)).ask(REQUEST, scope)
+    model = {"provider": "first", "model": "fake-1"}
+    assert since("tarsy_model_calls_total", **model, chain="pod-crash", outcome="answered") == 1
+    assert since("tarsy_model_calls_total", **model) == 1
+    assert since("tarsy_model_request_errors_total", **model, code="429") == 1
+    assert since("tarsy_model_retries_total", **model) == 1
+    tokens = [since("tarsy_model_tokens_total", **model, kind=kind) for kind in ("input", "output", "thinking")]
+    assert tokens == [200, 27, 9]
+    assert since("tarsy_model_cost_total", **model) == pytest.approx((200 * 2 + 36 * 10) / 1e6)
+    assert since("tarsy_model_call_seconds_count", **model) == 1
+    assert since("tarsy_model_slot_wait_seconds_count", provider="first") == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [("503", "503"), (messages.CONTEXT_OVERFLOW, "context_overflow"), ("", "other"), ("web-0 in shop", "other")],
+)
+async def test_a_code_that_a_provider_invents_is_no_label(code: str, label: str) -> None:
+    since = scrapes.Since()
+    await failure(Provider((provider.RetryableError("no", code=code),)))
+    assert since("tarsy_model_request_errors_total", code=label) == limited_model.ATTEMPTS
+    assert since("tarsy_model_request_errors_total") == limited_model.ATTEMPTS
+    assert since("tarsy_model_calls_total", outcome="fatal") == 1
+
+
+async def test_a_cancelled_call_is_counted_as_that() -> None:
+    since = scrapes.Since()
+    source = Provider((HANG,))
+    asking = asyncio.create_task(limited(source).ask(REQUEST, SCOPE))
+    await source.opened.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert since("tarsy_model_calls_total", outcome="cancelled") == since("tarsy_model_calls_total") == 1

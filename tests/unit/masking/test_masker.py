@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import yaml
 from hypothesis import strategies
-from support import cluster_text, steps
+from support import cluster_text, scrapes, steps
 from tarsy.masking import lookalikes, masker
 
 from bench import hostile_texts
@@ -184,3 +184,24 @@ def test_text_without_secrets_keeps_its_letters() -> None:
     text = "\uff21\uff22\uff23 \u2764\ufe0f \u200b all is well \U0001d429"
     assert MASKER.text(text) == text
     assert MASKER.text(f"{text} pass\u200bword: hunter2-s3cret").endswith("p password: [MASKED:password]")
+
+
+def test_each_secret_is_counted_once_also_if_the_text_is_masked_again() -> None:
+    since = scrapes.Since()
+    once = MASKER.text("DB_PASSWORD=hunter2hunter2\nAuthorization: Bearer abc123def456ghi\n")
+    assert since("tarsy_masked_secrets_total") == once.count("[MASKED:") == 2
+    assert MASKER.text(once) == once
+    assert since("tarsy_masked_secrets_total") == 2
+
+
+def test_texts_that_are_withheld_are_counted_by_the_reason() -> None:
+    since = scrapes.Since()
+    ticks = itertools.count(step=1000.0)
+    masker.Masker(groups=["security"], clock=lambda: float(next(ticks))).text("password=hunter2hunter2")
+    assert since("tarsy_masking_withheld_total", reason="budget") == 1
+
+    def break_down(_: str) -> str:
+        raise RuntimeError
+
+    assert masker.or_withheld(break_down, "x") == masker.WITHHELD
+    assert since("tarsy_masking_withheld_total", reason="error") == 1

@@ -14,7 +14,7 @@ import mcp
 import pytest
 from mcp import types
 from mcp.server import Server
-from support import leases
+from support import leases, scrapes
 from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.model import platforms
@@ -460,3 +460,26 @@ def test_a_tool_is_offered_without_the_secrets_in_its_description_and_schema() -
     assert listing.masked_tool(shown, mask) is shown
     broken = listing.masked_tool(tool, lambda _: "[")
     assert (broken.description, broken.input_schema) == ("[", {"type": "object"})
+
+
+@pytest.mark.leaps
+@pytest.mark.parametrize(
+    ("asked", "tool", "outcome"),
+    [
+        (call("k8s.get"), ("k8s", "get"), "answered"),
+        (call("k8s.get", '{"name": "failed"}'), ("k8s", "get"), "failed"),
+        (call("k8s.get", "no JSON"), ("k8s", "get"), "failed"),
+        (call("k8s.web_0_restart"), ("k8s", "unknown"), "failed"),
+        (call("shop.web_0"), ("unknown", "unknown"), "failed"),
+        (call("prometheus.get"), ("prometheus", "get"), "away"),
+    ],
+)
+async def test_calls_are_counted_by_names_that_servers_have(
+    box: toolbox.PoolToolbox, asked: messages.ToolCall, tool: tuple[str, str], outcome: str
+) -> None:
+    since = scrapes.Since()
+    await box.call(asked, SCOPE)
+    labels = dict(zip(("server", "tool"), tool, strict=True))
+    assert since("tarsy_tool_calls_total", **labels, outcome=outcome) == since("tarsy_tool_calls_total") == 1
+    assert since("tarsy_tool_call_seconds_count", **labels) == 1
+    assert not [value for value in scrapes.label_values(scrapes.own()) if "web_0" in value]

@@ -111,7 +111,11 @@ def operator(
     address = None
     if metrics_listen != NO_METRICS:
         example = f"{metrics.DEFAULT_LISTEN}, and not {NO_METRICS}"
-        address = _address(metrics_listen or metrics.DEFAULT_LISTEN, flag="--metrics-listen", example=example)
+        address = _address(
+            metrics.DEFAULT_LISTEN if metrics_listen is None else metrics_listen,
+            flag="--metrics-listen",
+            example=example,
+        )
     if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
         raise loader.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
     token = _secret(environment, WEBHOOK_TOKEN) if role in ("all", "api") else None
