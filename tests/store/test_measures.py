@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
-from support import queue, scrapes
+import sqlalchemy
+from support import crowd, queue, scrapes
 from tarsy.controller import database_gauges
 from tarsy.store.base import databases
 from tarsy.store.operations import measures
@@ -106,3 +108,22 @@ async def test_gauges_that_cannot_be_read_are_not_exported(database: databases.D
         await away.close()
     assert scrapes.total(exported(), "tarsy_table_bytes") is None
     assert scrapes.total(exported(), "tarsy_database_errors_total")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(480)
+async def test_a_hundred_thousand_old_investigations_are_not_read(
+    database: databases.Database, record_property: Callable[[str, object], None]
+) -> None:
+    """What is read every fifteen seconds grows with those that are open, a few pages for each, and not with all."""
+    await crowd.gather(database)
+    began = time.perf_counter()
+    await measures.read(database)
+    record_property(
+        "figure", f"measures beside {crowd.COUNT} investigations: {(time.perf_counter() - began) * 1e3:.0f} ms"
+    )
+    explain = sqlalchemy.text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {measures._PHASES.text}")
+    async with database.begin() as connection:
+        ((plan,),) = (await connection.execute(explain, {"within": measures.ENDED_WITHIN})).all()
+    read = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+    assert read < 10 * crowd.OPEN < crowd.COUNT, plan

@@ -54,11 +54,12 @@ _PHASES = text(f"""
     UNION ALL
     SELECT chain_name, coalesce(runs.ending, '') AS phase, coalesce(reason, '') AS reason
     FROM investigations JOIN runs ON runs.investigation = id AND number = 0
-    WHERE investigations.ended_at > clock_timestamp() - CAST(:within AS interval) AND gone_at IS NULL
+    WHERE investigations.ended_at > now() - CAST(:within AS interval) AND gone_at IS NULL
       AND {visibility.VISIBLE}
   ) AS counted
   GROUP BY 1, 2, 3
 """)  # noqa: S608 - our own text
+# Not `clock_timestamp()`: with a value that may differ from row to row, no index on `ended_at` is used.
 
 _QUEUE = text("""
   SELECT coalesce(chain_name, '') AS chain,
