@@ -37,8 +37,8 @@ examples a test loads.
   `TARSY_CONFIG` names. `--servers` also connects to the MCP servers.
 - **Edit with completion**: begin the file with `# yaml-language-server: $schema=tarsy.schema.json`.
   `tarsy config schema` prints that schema.
-- **Change a running operator**: it reads the file again when it changes. `queue`, `api` and `web` need a restart. A
-  file with an error changes nothing, and `/readyz` and `system/warnings` report it.
+- **Change a running operator**: it reads the file again when it changes. `namespaces`, `queue`, `api` and `web` need a
+  restart. A file with an error changes nothing, and `/readyz` and `system/warnings` report it.
 - **Overrides**: agents, providers and servers are added to the built-in ones. An entry with the name of a built-in one
   replaces all of it; `defaults` are replaced key by key. `mcp_servers: {kubernetes-server: null}` removes the built-in
   server, also from the built-in agent that has it.
@@ -112,7 +112,8 @@ class _Page:
 
     def sections(self, example: JSON) -> Iterator[str]:
         """The sections of the whole file."""
-        _, parts = self._rows(_Part(node=self._schema, place=(), examples=[example]))
+        rows, parts = self._rows(_Part(node=self._schema, place=(), examples=[example]))
+        yield _section((), "", rows)
         for part in parts:
             yield from self._sections(part)
 
@@ -208,7 +209,8 @@ class _Page:
 
 
 def _section(place: tuple[str, ...], description: str, rows: Sequence[_Row]) -> str:
-    text = f"\n## `{'.'.join(place)}`\n\n" + (f"{description}\n" if description else "")
+    heading = f"`{'.'.join(place)}`" if place else "Keys without a section"
+    text = f"\n## {heading}\n\n" + (f"{description}\n" if description else "")
     if not rows:
         return text
     head = "| key | type | default | bounds | example | |\n|---|---|---|---|---|---|\n"

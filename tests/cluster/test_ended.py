@@ -39,16 +39,14 @@ class Controller:
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )
-        self.watcher = watch.Watcher(
-            cluster, namespace=cluster.served.own, investigation_seen=self.reconciler.seen, chain_seen=lambda _: None
-        )
+        self.watcher = watch.Watcher(cluster, investigation_seen=self.reconciler.seen, chain_seen=lambda _: None)
         self.duties = duties.Duties(
             cluster=cluster,
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
             dedup_window=lambda: timedelta(days=7),
-            watch_lists=lambda: self.watcher.lists,
+            watch_lists=self.watcher.lists.__getitem__,
         )
 
     async def watching(self) -> None:
@@ -196,7 +194,7 @@ async def test_everything_is_listed_once_after_each_list_of_the_watch(
         return controller.between.bytes_down - before
 
     assert [await passed() > UID_BYTES * 500 for _ in range(2)] == [True, False]
-    controller.watcher.lists += 1
+    controller.watcher.lists[cluster.served.own] += 1
     assert [await passed() > UID_BYTES * 500 for _ in range(2)] == [True, False]
 
 

@@ -56,7 +56,7 @@ async def test_a_process_is_ready_from_when_it_has_started_until_it_stops(
 async def test_a_controller_is_not_ready_before_its_watch_is_open(
     database: databases.Database, cluster: client.Cluster
 ) -> None:
-    watcher = watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=print, chain_seen=print)
+    watcher = watch.Watcher(cluster, investigation_seen=print, chain_seen=print)
     readiness = readiness_of(database, cluster, roles=ALL, watcher=watcher)
     assert await missing(readiness) == "not ready: the watch (controller)"
 

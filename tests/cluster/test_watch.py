@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import manifests
+from support import accounts, manifests
 from tarsy.kube import client, watch
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
@@ -66,7 +66,7 @@ def kopf_threads() -> list[str]:
 @contextlib.asynccontextmanager
 async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
     seen = Seen()
-    seen.watcher = watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=seen, chain_seen=seen)
+    seen.watcher = watch.Watcher(cluster, investigation_seen=seen, chain_seen=seen)
     assert seen.watcher.cut_for() == math.inf
     task = asyncio.create_task(seen.watcher.run())
     try:
@@ -123,6 +123,53 @@ async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPl
     assert seen.namespaces == {cluster.served.own}
 
 
+async def test_each_served_namespace_is_watched_also_one_that_appears_later(
+    plane: ControlPlane, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = f"{namespace}-later"
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace), served=[later])
+    async with watching(cluster) as seen:
+        await seen.open(now=True)
+        first = create(plane, namespace, "first")
+        await seen.of(first["metadata"]["uid"])
+        plane.create_namespace(later)
+        second = create(plane, later, "second")
+        assert (await seen.of(second["metadata"]["uid"])).namespace == later
+    assert seen.namespaces == {namespace, later}
+    await cluster.close()
+
+
+async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
+    plane: ControlPlane, admin: client.Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "REFUSED_SECONDS", 0.01)
+    caplog.set_level("INFO")
+    own, other = admin.served.own, f"{admin.served.own}-other"
+    plane.create_namespace(other)
+    watching_rights = ["list", "watch"]
+    token = await accounts.create(admin, "watcher")
+    may = {"alertinvestigations": watching_rights, "agentchains": watching_rights}
+    await accounts.grant(admin, f"system:serviceaccount:{own}:watcher", may=may)
+    cluster = await client.connect(plane.kubeconfig(namespace=own, user="watcher", token=token), served=[other])
+    async with watching(cluster) as seen:
+        await asyncio.wait_for(seen.watcher.opened.wait(), 60)
+        assert not seen.watcher.is_cut()
+        here = create(plane, own, "here")
+        await seen.of(here["metadata"]["uid"])
+        there = create(plane, other, "there")
+        elsewhere = await client.connect(plane.kubeconfig(namespace=other))
+        await accounts.grant(elsewhere, f"system:serviceaccount:{own}:watcher", may=may)
+        assert (await seen.of(there["metadata"]["uid"])).namespace == other, "served once the right is there"
+        await seen.open(now=True)
+        await elsewhere.close()
+    refusals = [record.__dict__ for record in caplog.records if record.__dict__.get("action") == "watch_refused"]
+    assert sorted((one["namespace"], one["kind"]) for one in refusals) == [
+        (other, "agentchains"),
+        (other, "alertinvestigations"),
+    ], "each is told once"
+    await cluster.close()
+
+
 async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
     plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
@@ -155,7 +202,7 @@ async def main():
     cluster = await client.connect(Path(sys.argv[1]))
     for turns in range(4):
         task = asyncio.create_task(
-            watch.Watcher(cluster, namespace=cluster.served.own, investigation_seen=print, chain_seen=print).run()
+            watch.Watcher(cluster, investigation_seen=print, chain_seen=print).run()
         )
         while all(thread.name != "kopf" for thread in threading.enumerate()):
             await asyncio.sleep(0)

@@ -7,7 +7,10 @@ metadata of open investigations and reconciles the new ones. It also reconciles 
 a live read, because a list is a snapshot and an absence from it proves nothing. Investigations with an open question
 have ended, so the list does not have them; they are always reconciled. If many are missing at once, or the cluster is
 another one, the likely cause is a mistake, such as a wrong kubeconfig or a restored database. Then no investigation is
-stopped, and an alarm is logged.
+stopped, and an alarm is logged. Absences count by namespace. If a namespace itself is gone, or another one has its
+name, its investigations end, however many they are: a live read of the namespace is the proof.
+
+A right that is missing in one namespace holds up no duty in another.
 
 Ended investigations stay for days, and there are many more of them than open ones. A watch that resumes has missed none
 of their changes; one that starts anew lists open investigations only. So the resync lists all investigations once after
@@ -59,10 +62,10 @@ class Duties:
         reconciler: investigations.Reconciler,
         owner: UUID,
         dedup_window: Callable[[], timedelta],
-        watch_lists: Callable[[], int] = lambda: 0,
+        watch_lists: Callable[[str], int] = lambda _: 0,
         post_unserved: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch_lists` returns the number of new starts of this process's watch (`watch.Watcher.lists`).
+        """`watch_lists` returns how often this process's watch of a namespace began anew (`watch.Watcher.lists`).
 
         `post_unserved` is called in each pass (`unserved_events.UnservedEvents.post`).
         """
@@ -73,8 +76,10 @@ class Duties:
         self._owner = owner
         self._dedup_window = dedup_window
         self._watch_lists = watch_lists
-        self._complete_after = 0
-        """The value of `watch_lists` at the last resync that listed all investigations."""
+        self._complete_after: dict[str, int] = {}
+        """The value of `watch_lists` at the last resync that listed all investigations of a namespace."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """The refusals that were logged, by namespace and duty."""
         self._leads_until = 0.0
         """The monotonic time until which this process holds the leader's lease."""
         self._gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: self._leads_until)
@@ -139,18 +144,22 @@ class Duties:
     async def _expire(self) -> None:
         """Delete the objects whose time to live is over; their rows in the store stay."""
         for namespace in self._cluster.served:
-            for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
-                outcome = await objects.delete_investigation(
-                    self._cluster,
-                    namespace=namespace,
-                    name=expired.name,
-                    uid=str(expired.id),
-                    generation=expired.generation,
-                )
-                if outcome == "gone":
-                    await work.gone(self._database, expired.id)
-                    log_fields = {"investigation": f"{namespace}/{expired.name}", "uid": expired.id}
-                    log.info("expired", extra={"action": "expired", **log_fields})
+            with self._unless_refused(namespace, duty="expiry"):
+                await self._expire_in(namespace)
+
+    async def _expire_in(self, namespace: str) -> None:
+        for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
+            outcome = await objects.delete_investigation(
+                self._cluster,
+                namespace=namespace,
+                name=expired.name,
+                uid=str(expired.id),
+                generation=expired.generation,
+            )
+            if outcome == "gone":
+                await work.gone(self._database, expired.id)
+                log_fields = {"investigation": f"{namespace}/{expired.name}", "uid": expired.id}
+                log.info("expired", extra={"action": "expired", **log_fields})
 
     async def resync(self) -> None:
         """Reconcile the investigations that differ between the served namespaces and the store."""
@@ -158,20 +167,41 @@ class Duties:
         if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
-        lists = self._watch_lists()
-        everything = lists != self._complete_after
         for namespace in self._cluster.served:
-            await self._resync_in(namespace, everything=everything)
-        self._complete_after = lists
+            with self._unless_refused(namespace, duty="resync"):
+                await self._resync_in(namespace)
 
-    async def _resync_in(self, namespace: str, *, everything: bool) -> None:
+    @contextmanager
+    def _unless_refused(self, namespace: str, *, duty: str) -> Iterator[None]:
+        """Log the refusal of a duty in a namespace, once while it lasts; the next pass tries again."""
+        try:
+            yield
+        except (objects.ForbiddenError, objects.RefusedError) as error:
+            if self._refused.get((namespace, duty)) != str(error):
+                self._refused[namespace, duty] = str(error)
+                log_fields = {"action": "duty_refused", "namespace": namespace, "duty": duty}
+                log.warning("a duty waits in one namespace: %s", error, extra=log_fields)
+        else:
+            self._refused.pop((namespace, duty), None)
+
+    async def _resync_in(self, namespace: str) -> None:
+        if not await self._end_gone(namespace):
+            return
+        lists = self._watch_lists(namespace)
+        everything = lists != self._complete_after.get(namespace, 0)
         open_count, absent = await self._compare(namespace, everything=everything)
         if _alarming(open_count, absent):  # the list selects by status, which other clients can write
             open_count, absent = await self._compare(namespace, everything=True)
+        self._complete_after[namespace] = lists
         if _alarming(open_count, absent):
             log.critical(
                 "too many investigations have no object: none is stopped",
-                extra={"action": "resync_alarm", "absent": len(absent), "known": open_count},
+                extra={
+                    "action": "resync_alarm",
+                    "namespace": namespace,
+                    "absent": len(absent),
+                    "known": open_count,
+                },
             )
             return
         for investigation in (
@@ -181,6 +211,24 @@ class Duties:
             self._reconciler.add(
                 investigations.Key(namespace=namespace, name=investigation.name, uid=str(investigation.id))
             )
+
+    async def _end_gone(self, namespace: str) -> bool:
+        """End the investigations of former namespaces of this name; return whether a namespace has the name now.
+
+        The namespace goes with its objects, and with the rights to ask for them.
+        """
+        # The store is read first: what is admitted after that may belong to a namespace that was created after that.
+        references = (
+            *await open_investigations.list_open(self._database, namespace=namespace),
+            *await open_investigations.list_with_question(self._database, namespace=namespace),
+        )
+        uid = await discovery.namespace_uid(self._cluster, namespace)
+        for reference in references:
+            if uid is None or reference.namespace_uid not in (None, uid):
+                await work.gone(self._database, reference.id)
+                log_fields = {"investigation": f"{namespace}/{reference.name}", "uid": reference.id}
+                log.warning("the namespace is gone", extra={"action": "namespace_gone", **log_fields})
+        return uid is not None
 
     async def _compare(self, namespace: str, *, everything: bool) -> tuple[int, list[open_investigations.Reference]]:
         """Reconcile new investigations; return the number that are open in the store, and those that are not listed."""

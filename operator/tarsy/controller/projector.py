@@ -13,11 +13,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal
 from uuid import UUID
 
 from tarsy.controller import investigation_statuses, workqueue
 from tarsy.kube import client, events, objects
+from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import summaries
@@ -32,6 +35,8 @@ INTERVAL_MIN, INTERVAL_MAX = 1.0, 3.0
 FORGOTTEN_SECONDS = 60.0
 """Time without a write after which an object is forgotten: another replica may have written its last status."""
 WRITERS = 4
+REFUSED_SECONDS = 10.0
+"""The pause after a refusal, for lack of a right, of a status in one namespace; its statuses stay out of date."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +65,8 @@ class Projector:
         self._written: dict[UUID, _Written] = {}
         self._behind: dict[UUID, float] = {}
         """The investigations whose status is out of date, and the monotonic time since when none was written."""
+        self._refused: dict[str, float] = {}
+        """The namespaces in which a right is missing, and the monotonic time of the next attempt."""
 
     def oldest_unwritten(self) -> float:
         """Return the seconds for which the status that is longest out of date has not been written; 0 if none is."""
@@ -86,7 +93,8 @@ class Projector:
         while True:
             self._missed.clear()
             try:
-                stale, now = await work.stale(self._database, limit=BATCH), time.monotonic()
+                writable = [namespace for namespace in self._cluster.served if self._may_write(namespace)]
+                stale, now = await work.stale(self._database, namespaces=writable, limit=BATCH), time.monotonic()
                 self._behind = {identity: self._behind.get(identity, now) for identity in stale}
                 for identity in stale:
                     if (written := self._written.get(identity)) is None or self._is_due(written):
@@ -108,6 +116,8 @@ class Projector:
             if summary is None or summary.state == "ended":
                 self._written.pop(identity, None)
             return
+        if not self._may_write(summary.namespace):
+            return
         status = investigation_statuses.build(summary, secrets=self._cluster.secrets, pages=self._pages)
         written = self._written.get(identity)
         if written is not None and written.phase == status.phase and not self._is_due(written):
@@ -115,17 +125,13 @@ class Projector:
         posted = written.events if written else set()
         where = {"namespace": summary.namespace, "name": summary.name, "uid": str(identity)}
         try:
-            outcome = await objects.apply_status(self._cluster, **where, status=status)
-            if identity in self._behind:
+            outcome = await self._apply(status, **where)
+            if outcome != "refused" and identity in self._behind:
                 self._behind[identity] = time.monotonic()
-            if outcome == "older":  # another replica was faster, and notes the revision that it wrote
+            if outcome in ("refused", "older"):  # older: another replica was faster, and notes the revision it wrote
                 return
             if outcome == "written":
-                # After a restart all events are posted again; the API server refuses those whose names it has.
-                for event in events_of(summary):
-                    if (key := f"{event.reason} {event.message}") not in posted:
-                        await events.post(self._cluster, event, **where)
-                        posted.add(key)
+                await self._post_events(summary, posted=posted, **where)
         except objects.RefusedError:
             # A defect of TARSy: the same status would be refused again. The next status may be accepted.
             log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
@@ -136,6 +142,37 @@ class Projector:
             self._written.pop(identity, None)
         else:
             self._written[identity] = _Written(phase=status.phase, at=time.monotonic(), events=posted)
+
+    async def _post_events(
+        self, summary: summaries.Summary, *, posted: set[str], namespace: str, name: str, uid: str
+    ) -> None:
+        """Post the events that are not in `posted`, and add them to it.
+
+        After a restart all events are posted again; the API server refuses those whose names it has.
+        """
+        for event in events_of(summary):
+            if (key := f"{event.reason} {event.message}") not in posted:
+                with suppress(objects.ForbiddenError):  # the missing right is a warning of its namespace
+                    await events.post(self._cluster, event, namespace=namespace, name=name, uid=uid)
+                posted.add(key)
+
+    def _may_write(self, namespace: str) -> bool:
+        """Return whether statuses of a namespace are written now: it is served, and no right was just missed there."""
+        return namespace in self._cluster.served and self._refused.get(namespace, 0.0) <= time.monotonic()
+
+    async def _apply(
+        self, status: investigations.Status, *, namespace: str, name: str, uid: str
+    ) -> Literal["written", "gone", "older", "refused"]:
+        """Write a status; "refused" if the right to it is missing. Then its namespace has a pause."""
+        try:
+            outcome = await objects.apply_status(self._cluster, namespace=namespace, name=name, uid=uid, status=status)
+        except objects.ForbiddenError as error:
+            if namespace not in self._refused:
+                log.warning("statuses wait: %s", error, extra={"action": "statuses_refused", "namespace": namespace})
+            self._refused[namespace] = time.monotonic() + REFUSED_SECONDS
+            return "refused"
+        self._refused.pop(namespace, None)
+        return outcome
 
     def _is_due(self, written: _Written) -> bool:
         interval = min(max(INTERVAL_MIN, len(self._written) / WRITES_A_SECOND), INTERVAL_MAX)

@@ -19,6 +19,10 @@ class RefusedError(Exception):
     """The API server refuses a request, and would refuse it again; the message is its own."""
 
 
+class ForbiddenError(client.ClusterDownError):
+    """The operator's account lacks the right to a request (403), as in a namespace without the RoleBinding."""
+
+
 async def request(
     cluster: client.Cluster,
     method: str,
@@ -61,7 +65,10 @@ async def get(cluster: client.Cluster, path: str, *, accept: str = "application/
 
 @asynccontextmanager
 async def errors() -> AsyncIterator[None]:
-    """Raise RefusedError for a request that the API server would refuse again, and ClusterDownError for all else."""
+    """Raise RefusedError for a request that the API server would refuse again, and ClusterDownError for all else.
+
+    A right that is missing is a ForbiddenError, which is a ClusterDownError: somebody may grant it.
+    """
     try:
         yield
     except kubernetes.ApiException as error:
@@ -70,7 +77,9 @@ async def errors() -> AsyncIterator[None]:
             message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
             raise client.ClusterDownError(message) from error
         message = f"the API server answers {error.status}: {status.get('message') or error.reason}"
-        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
+        if error.status == 403:
+            raise ForbiddenError(message) from error
+        if error.status is None or error.status >= 500 or error.status in (401, 408, 429):
             raise client.ClusterDownError(message) from error
         raise RefusedError(message) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,11 +68,16 @@ class Cluster:
         await self.api.close()
 
 
-async def connect(kubeconfig: Path | None, *, secrets: known_secrets.KnownSecrets | None = None) -> Cluster:
+async def connect(
+    kubeconfig: Path | None,
+    *,
+    served: Iterable[str] = (),
+    secrets: known_secrets.KnownSecrets | None = None,
+) -> Cluster:
     """Return a client for `kubeconfig`'s current context, or for the cluster that this process runs in.
 
-    None means the service account if there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config). Raises
-    ConfigError.
+    None means the service account if there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config). `served`
+    are the namespaces that are served beside its own. Raises ConfigError.
     """
     configuration = kubernetes.Configuration()
     inside = kubeconfig is None and (_SERVICE_ACCOUNT / "token").exists()
@@ -91,7 +97,7 @@ async def connect(kubeconfig: Path | None, *, secrets: known_secrets.KnownSecret
     return Cluster(
         api=api,
         configuration=configuration,
-        served=namespaces.Served.only(namespace),
+        served=namespaces.Served.of(namespace, served),
         secrets=secrets or known_secrets.KnownSecrets(),
     )
 

@@ -29,6 +29,8 @@ _LIST_ATTEMPTS = 3  # a list that is read too slowly begins again, because its p
 
 RefusedError = calls.RefusedError
 """The error of a request that the API server would refuse again."""
+ForbiddenError = calls.ForbiddenError
+"""The error of a request for which the operator lacks a right."""
 
 
 @dataclass(frozen=True, kw_only=True)

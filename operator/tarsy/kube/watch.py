@@ -6,6 +6,9 @@ reads the object and the store, and decides. Every replica watches.
 kopf begins with a list, without the ended investigations, and then watches all of them, by their metadata. (The list is
 not one of metadata: that has `null` for no items, which ends kopf.) A selector of kopf's own would also exclude ended
 investigations from the watch, and so the changes of their time to live.
+
+Each namespace has watches of its own, so a namespace in which the operator lacks a right holds up no other. One that
+does not exist is watched as well, and is served when it appears.
 """
 
 from __future__ import annotations
@@ -27,12 +30,15 @@ from typing import Any
 
 import aiohttp
 import kopf
+import yarl
 
 from tarsy.kube import client, discovery, objects
-from tarsy.resources import base, chains, investigations
+from tarsy.resources import base, chains, investigations, namespaces
 from tarsy.telemetry import component_states
 
 RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 5.0
+"""The pause between two requests of a watch that the API server refuses for lack of a right."""
 CUT_SECONDS = 10.0
 """Time without a watch that counts as an interruption.
 
@@ -58,22 +64,52 @@ class WatchError(Exception):
     """The watch has ended, or has not begun; the process must end as well."""
 
 
-class _OpenWatches:
-    """Which kinds are watched now, by the requests that kopf makes.
+@dataclass(frozen=True, kw_only=True)
+class _Watched:
+    """A kind in a namespace: the object of one watch."""
 
-    A watch is open from its answer to the next request for its kind, which kopf makes at once when the watch has ended.
-    kopf ends a silent watch after 70 s. Written in kopf's thread and read in the main thread, one number at a time.
+    namespace: str
+    plural: str
+
+    @classmethod
+    def by(cls, url: yarl.URL) -> _Watched:
+        """Return what a request of kopf is about, by the end of its path: `.../namespaces/NAMESPACE/PLURAL`."""
+        return cls(namespace=url.parts[-2] if len(url.parts) > 2 else "", plural=url.name)
+
+
+class _OpenWatches:
+    """Which kinds are watched now, in which namespaces, by the requests that kopf makes.
+
+    A watch is open from its answer to its next request, which kopf makes at once when the watch has ended. kopf ends a
+    silent watch after 70 s. A watch that is refused, outside of the operator's own namespace, counts neither as open
+    nor as cut. Written in kopf's thread and read in the main thread, one value at a time.
     """
 
-    def __init__(self, plurals: Iterable[str], *, opened: Callable[[], None]) -> None:
+    def __init__(self, served: namespaces.Served, plurals: Iterable[str], *, opened: Callable[[], None]) -> None:
+        self._own = served.own
         self._opened = opened
-        """Called in kopf's thread each time that the last closed watch opens."""
-        self._cut = dict.fromkeys(plurals, -math.inf)
-        """Plural name to monotonic seconds; `math.inf` while a watch is open."""
+        """Called in kopf's thread each time that no watch is left to be opened."""
+        keys = [_Watched(namespace=namespace, plural=plural) for plural in plurals for namespace in served]
+        self._cut = dict.fromkeys(keys, -math.inf)
+        """Monotonic seconds; `math.inf` while a watch is open."""
+        self._refused = dict.fromkeys(keys, False)
+
+    def __contains__(self, watched: _Watched) -> bool:
+        return watched in self._cut
 
     def cut_for(self) -> float:
-        """Return for how many seconds a kind has not been watched; 0 while all are."""
-        return max(0.0, time.monotonic() - min(self._cut.values()))
+        """Return for how many seconds a kind has not been watched in a namespace; 0 while all are."""
+        counted = [
+            cut for watched, cut in self._cut.items() if watched.namespace == self._own or not self._refused[watched]
+        ]
+        return max(0.0, time.monotonic() - min(counted))
+
+    def refuse(self, watched: _Watched) -> bool:
+        """Note that a watch is refused; return whether that is new."""
+        is_new = not self._refused[watched]
+        self._refused[watched] = True
+        self._report()
+        return is_new
 
     def tracing(self) -> aiohttp.TraceConfig:
         """Return the trace configuration for the HTTP session of kopf."""
@@ -83,36 +119,45 @@ class _OpenWatches:
         return trace
 
     async def _on_request(self, _session: object, _context: object, request: aiohttp.TraceRequestStartParams) -> None:
-        if self._cut.get(request.url.name) == math.inf:
-            self._cut[request.url.name] = time.monotonic()
+        watched = _Watched.by(request.url)
+        if self._cut.get(watched) == math.inf:
+            self._cut[watched] = time.monotonic()
 
     async def _answered(self, _session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
-        if request.url.name in self._cut and "watch" in request.url.query and request.response.ok:
-            self._cut[request.url.name] = math.inf
-            if all(cut == math.inf for cut in self._cut.values()):
-                self._opened()
+        watched = _Watched.by(request.url)
+        if watched in self._cut and "watch" in request.url.query and request.response.ok:
+            self._cut[watched] = math.inf
+            if self._refused[watched]:
+                self._refused[watched] = False
+                fields = {"kind": watched.plural, "namespace": watched.namespace}
+                log.info("the watch is no longer refused", extra={"action": "watch_granted", **fields})
+            self._report()
+
+    def _report(self) -> None:
+        if self.cut_for() == 0:
+            self._opened()
 
 
 class Watcher:
-    """Watches one namespace; the callbacks are called on the event loop that created the watcher."""
+    """Watches the served namespaces; the callbacks are called on the event loop that created the watcher."""
 
     def __init__(
         self,
         cluster: client.Cluster,
         *,
-        namespace: str,
         investigation_seen: Callable[[Seen], None],
         chain_seen: Callable[[Seen], None],
     ) -> None:
         self._cluster = cluster
-        self._namespace = namespace
         self._callbacks = {investigations.PLURAL: investigation_seen, chains.PLURAL: chain_seen}
         self._main = asyncio.get_running_loop()
         self.opened = asyncio.Event()
-        """Set when all kinds are watched for the first time."""
-        self.lists = 0
-        """How often the watch of investigations has begun with a list, which leaves out ended ones."""
-        self._open_watches = _OpenWatches(self._callbacks, opened=lambda: self._on_main(self.opened.set))
+        """Set when all kinds are watched for the first time, but for watches that are refused."""
+        self.lists = dict.fromkeys(cluster.served, 0)
+        """How often the watch of investigations has begun with a list, which leaves out ended ones, by namespace."""
+        self._open_watches = _OpenWatches(
+            cluster.served, self._callbacks, opened=lambda: self._on_main(self.opened.set)
+        )
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -167,7 +212,7 @@ class Watcher:
             self._standing.since -= timedelta(seconds=self.cut_for())
         yield component_states.ComponentState(
             kind="watch",
-            name=self._namespace,
+            name=self._cluster.served.own,
             state=self._standing.state,
             since=self._standing.since,
             detail=component_states.Watch(),
@@ -193,7 +238,7 @@ class Watcher:
         await kopf.operator(
             registry=self._registry(),
             settings=_settings(),
-            namespaces=[self._namespace],
+            namespaces=list(self._cluster.served),
             standalone=True,
             identity=_IDENTITY,
             stop_flag=self._stop,
@@ -201,18 +246,34 @@ class Watcher:
 
     async def _narrow(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send a request of kopf, narrowed to the metadata, or to the investigations that have not ended."""
-        kind, query = request.url.name, request.url.query
-        if kind not in self._callbacks:
+        watched, query = _Watched.by(request.url), request.url.query
+        if watched not in self._open_watches:
             return await send(request)
         if "watch" in query:
             request.headers["Accept"] = objects.METADATA
-            return await _once_served(request, send)
-        if kind != investigations.PLURAL:
-            return await _once_served(request, send)
+            return await self._once_granted(watched, request, send)
+        if watched.plural != investigations.PLURAL:
+            return await self._once_granted(watched, request, send)
         request.url = request.url.update_query(fieldSelector=investigations.UNFINISHED)
-        response = await _once_served(request, send)
+        response = await self._once_granted(watched, request, send)
         if response.ok and "continue" not in query:
-            self.lists += 1
+            self.lists[watched.namespace] += 1
+        return response
+
+    async def _once_granted(
+        self, watched: _Watched, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request for one of the two kinds, and repeat it while a right is missing (403).
+
+        kopf would ask each second, and log each answer.
+        """
+        while (response := await _once_served(request, send)).status == HTTPStatus.FORBIDDEN:
+            response.release()
+            if self._open_watches.refuse(watched):
+                fields = {"kind": watched.plural, "namespace": watched.namespace}
+                log.warning("the watch is refused: its right is missing", extra={"action": "watch_refused", **fields})
+            is_own = watched.namespace == self._cluster.served.own
+            await asyncio.sleep(RETRY_SECONDS if is_own else REFUSED_SECONDS)
         return response
 
     def _registry(self) -> kopf.OperatorRegistry:

@@ -46,9 +46,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
             conditions.check_again(namespace)
 
     context.in_force.follow(check_again)
-    watcher = watch.Watcher(
-        cluster, namespace=cluster.served.own, investigation_seen=reconciler.seen, chain_seen=conditions.seen
-    )
+    watcher = watch.Watcher(cluster, investigation_seen=reconciler.seen, chain_seen=conditions.seen)
     context.early.readiness.add(checks.Watch(watcher))
     context.process_reporter.add_source(watcher.facts)
     platform = context.in_force.platform
@@ -63,7 +61,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         reconciler=reconciler,
         owner=context.owner,
         dedup_window=lambda: context.in_force.platform.ingest.dedup_window,
-        watch_lists=lambda: watcher.lists,
+        watch_lists=watcher.lists.__getitem__,
         post_unserved=_unserved_events(context, cluster).post if context.options.deployment else None,
     )
     context.channels.listen({notify.STATUS: projection.hint})

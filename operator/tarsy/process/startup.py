@@ -62,7 +62,9 @@ async def answer(
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with start_errors():
-            cluster = await client.connect(process.kubeconfig, secrets=secrets)  # reads files, sends no request
+            cluster = await client.connect(  # reads files, sends no request
+                process.kubeconfig, served=in_force.platform.namespaces, secrets=secrets
+            )
         stack.push_async_callback(cluster.close)
     metrics_listener = scrapes.Scrapes()
     servers = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -17,9 +17,9 @@ class Served:
     """The namespace of requests that name none: for new alerts, and for lists."""
 
     @classmethod
-    def only(cls, namespace: str) -> Served:
-        """Serve the operator's own namespace, and no other."""
-        return cls(names=(namespace,), own=namespace, default=namespace)
+    def of(cls, own: str, others: Iterable[str] = ()) -> Served:
+        """Serve the operator's own namespace, and these others."""
+        return cls(names=tuple(dict.fromkeys((own, *others))), own=own, default=own)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)

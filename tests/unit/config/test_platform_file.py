@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from tarsy.config.load import builtin, loader
 from tarsy.config.model import platforms
-from tarsy.resources import chains
+from tarsy.resources import chains, namespaces
 
 DESIGN = """
 defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
@@ -67,7 +67,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agent: {}",
-            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api, web",  # noqa: E501
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api, web, namespaces",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
@@ -136,7 +136,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         (
             "[1]",
-            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api, web",  # noqa: E501
+            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api, web, namespaces",  # noqa: E501
         ),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
@@ -232,6 +232,22 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.k.summarization.summary_max_token_limit: Input should be greater than or equal to 50",
         ),
         (
+            "namespaces: [shop, payments, shop]",
+            "namespaces: 'shop' is listed twice: name each namespace once",
+        ),
+        (
+            "namespaces: [shop, Pay_ments]",
+            "namespaces.1: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",
+        ),
+        (
+            f"namespaces: [{'n' * 64}]",
+            "namespaces.0: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",
+        ),
+        (
+            f"namespaces: [{', '.join(f'team-{number}' for number in range(101))}]",
+            "namespaces: List should have at most 100 items after validation, not 101",
+        ),
+        (
             "llm_providers: {g: {type: google, model: m, max_tool_result_tokens: 9}}",
             "llm_providers.g.max_tool_result_tokens: Input should be greater than or equal to 256",
         ),
@@ -240,6 +256,13 @@ def test_the_designs_example_is_read(file: Path) -> None:
 def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:
     file.write_text(text)
     assert refused(file) == [problem]
+
+
+def test_a_hundred_namespaces_can_be_served(file: Path) -> None:
+    names = [f"team-{number}" for number in range(100)]
+    file.write_text(f"namespaces: [{', '.join(names)}]")
+    assert loader.platform_file(file).namespaces == names
+    assert namespaces.Served.of("tarsy", ["team-1", "tarsy"]).names == ("tarsy", "team-1"), "its own may be listed"
 
 
 def test_a_problem_behind_a_broken_element_of_a_list_has_its_own_place_and_line(file: Path) -> None:

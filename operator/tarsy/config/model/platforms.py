@@ -19,6 +19,7 @@ from tarsy.config.model.fields import (
     URL,
     AllowedNamespaces,
     Duration,
+    Namespace,
     Network,
     Origin,
     Part,
@@ -410,6 +411,12 @@ Kind: TypeAlias = Literal["agent", "LLM provider", "MCP server"]
 """The kinds of parts that chains refer to by name, as messages call them."""
 
 
+def _each_once(names: list[str]) -> list[str]:
+    if repeated := next((name for index, name in enumerate(names) if name in names[:index]), None):
+        raise ValueError(f"'{repeated}' is listed twice: name each namespace once")
+    return names
+
+
 class Platform(Part):
     """The platform file."""
 
@@ -423,6 +430,8 @@ class Platform(Part):
     runbooks: Runbooks = Runbooks()
     api: API = API()
     web: Web = Web()
+    namespaces: Annotated[list[Namespace], Field(max_length=100), AfterValidator(_each_once)] = []
+    """The namespaces that are served beside the operator's own. A change needs a restart."""
     _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)
 
     def restricted(

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader, reload, secret_files
-from tarsy.config.model import platforms
+from tarsy.config.model import fields, platforms
 from tarsy.config.redact import view
 from tarsy.llm import credentials
 from tarsy.resources import chains
@@ -28,8 +28,8 @@ LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change comes into force after two checks."""
 PROBLEMS_MAX = 20
 """The maximal number of problems that are reported; `tarsy config check` lists all."""
-STARTED_WITH = ("queue", "api", "web")
-"""Sections that change only at a restart: other processes rely on leases and slots, routes are built once."""
+STARTED_WITH = ("namespaces", "queue", "api", "web")
+"""Keys that change only at a restart: watches and routes are built once, other processes rely on leases and slots."""
 
 log = logging.getLogger(__name__)
 
@@ -212,9 +212,13 @@ def _restart_warning(keys: Sequence[str]) -> str:
 
 
 def _differing(current: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
-    """Yield the keys in which two platforms differ, of the sections that need a restart."""
-    for section in STARTED_WITH:
-        current_section, other_section = getattr(current, section), getattr(other, section)
-        for key in type(current_section).model_fields:
-            if getattr(current_section, key) != getattr(other_section, key):
-                yield f"{section}.{key}"
+    """Yield the keys in which two platforms differ, of those that need a restart; of a section, its keys."""
+    for name in STARTED_WITH:
+        current_value, other_value = getattr(current, name), getattr(other, name)
+        if not isinstance(current_value, fields.Part):
+            if current_value != other_value:
+                yield name
+            continue
+        for key in type(current_value).model_fields:
+            if getattr(current_value, key) != getattr(other_value, key):
+                yield f"{name}.{key}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
@@ -17,23 +18,29 @@ class Reference:
 
     id: UUID
     name: str
+    namespace_uid: str | None
+    """The uid of its namespace; None if it is from before TARSy stored it."""
 
 
-_OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
+_OPEN = text("SELECT id, name, namespace_uid FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
 _WITH_QUESTION = text("""
-  SELECT id, name FROM investigations JOIN work ON investigation = id
+  SELECT id, name, namespace_uid FROM investigations JOIN work ON investigation = id
   WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
 """)
 
 
 async def list_open(database: databases.Database, *, namespace: str) -> Sequence[Reference]:
     """Return the investigations of a namespace that have not ended."""
-    return [Reference(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
+    return [_reference(row) for row in await database.run(_OPEN, namespace=namespace)]
 
 
 async def list_with_question(database: databases.Database, *, namespace: str) -> Sequence[Reference]:
     """Return the ended investigations of a namespace that have an open question."""
-    return [Reference(id=row.id, name=row.name) for row in await database.run(_WITH_QUESTION, namespace=namespace)]
+    return [_reference(row) for row in await database.run(_WITH_QUESTION, namespace=namespace)]
+
+
+def _reference(row: Any) -> Reference:
+    return Reference(id=row.id, name=row.name, namespace_uid=row.namespace_uid)
 
 
 _ENDED = text("""

@@ -463,12 +463,19 @@ async def try_unreadable_again(database: databases.Database, *, build: str) -> N
     await database.run(_TRY_AGAIN, build=build)
 
 
-_STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
+_STALE = text("""
+  SELECT investigation FROM work JOIN investigations ON investigation = id
+  WHERE stale AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
+  ORDER BY work.queued_at LIMIT :limit
+""")
 
 
-async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
-    """Return investigations whose status in the cluster is out of date, the longest waiting first."""
-    return [row.investigation for row in await database.run(_STALE, limit=limit)]
+async def stale(database: databases.Database, *, namespaces: Sequence[str] | None = None, limit: int) -> Sequence[UUID]:
+    """Return investigations whose status in the cluster is out of date, the longest waiting first.
+
+    `namespaces` are theirs; None is all.
+    """
+    return [row.investigation for row in await database.run(_STALE, namespaces=namespaces, limit=limit)]
 
 
 _PROJECTED = text("UPDATE work SET stale = false WHERE investigation = :id AND revision = :revision")
