@@ -140,5 +140,13 @@ class TestAlerts:
             assert name in LABELS
 
 
+def test_log_lines_that_pages_look_for_are_logged() -> None:
+    source = "".join(path.read_text() for path in (tools.ROOT / "operator" / "tarsy").rglob("*.py"))
+    pages = "".join(path.read_text() for path in PAGES.glob("*.md"))
+    actions = {action for group in re.findall(r"grep -E '([a-z_|]+)'", pages) for action in group.split("|")}
+    assert len(actions) > 20
+    assert {action for action in actions if f'"{action}"' not in source} == set()
+
+
 def test_every_page_is_of_an_alert() -> None:
     assert {path.stem for path in PAGES.glob("*.md")} - {"README"} == {rule["alert"] for rule in RULES}
