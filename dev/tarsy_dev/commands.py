@@ -25,7 +25,7 @@ kubectl on `PATH`, is also `kubectl tarsy`.
 - **Identity**: the API gets the token of `--token-file`, `TARSY_TOKEN` or the kubeconfig, in this order. It accepts no
   `--as`.
 - **Investigations** are named by NAME, `@latest` or `--uid`. A name also finds an investigation whose object is gone,
-  until its transcript is purged.
+  until its transcript is deleted.
 - **Output**: data goes to stdout and everything else to stderr. There is no colour without a terminal, with `NO_COLOR`
   or with `TERM=dumb`. Control characters in alerts and answers are escaped (`\\x1b`).
 - **Ctrl-C** ends the command, not the investigation.

@@ -272,7 +272,7 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
     everybody = {"lists": may.list_in, "notifies": may.notify, "submits": may.submit, "oversees": may.see_setup}
     for name, asks in everybody.items():
         application.get(f"/{name}")(_telling(asks))
-    for name, right in {"reads": may.read, "changes": may.update, "purges": may.purge}.items():
+    for name, right in {"reads": may.read, "changes": may.update, "purges": may.delete}.items():
         application.get(f"/{name}/{{identity}}")(_telling(right))
     application.get("/accepts/{name}")(_telling(may.accept_tools))
     async with apis.served(parts, application=application) as session:

@@ -35,9 +35,12 @@ class API:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def send(self, method: str, path: str, *, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    async def send(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, body: Any = None
+    ) -> tuple[int, Any]:
         """Status, and the answer's JSON or the problem's detail."""
-        async with self._session.request(method, f"/api/v1/investigations/{path}", headers=headers) as response:
+        url = f"/api/v1/investigations/{path}" if path else "/api/v1/investigations"
+        async with self._session.request(method, url, headers=headers, json=body) as response:
             if response.status == 204:
                 assert await response.read() == b""
                 return 204, None
@@ -134,7 +137,7 @@ class World:
             database=self._database,
             reconciler=self._reconciler,
             owner=uuid.uuid4(),
-            dedup_window=lambda: queue.PLATFORM.ingest.dedup_window,
+            platform=lambda: queue.PLATFORM,
         )._expire()
 
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
@@ -192,11 +195,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     api: API, world: World, database: databases.Database, cluster: client.Cluster
 ) -> None:
     identity = await world.ended()
-    said = (await api.send("DELETE", str(identity)))[1]
-    assert said == "query.purge: this deletes the object and its transcript for good: confirm it with ?purge=true"
-    for not_said in ("", "?purge=false", "?purge=maybe"):
-        assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
-    assert (await api.send("DELETE", f"{identity}?purge=maybe"))[1] == "query.purge: give true or false"
+    assert await api.send("DELETE", f"{identity}?purge=maybe") == (422, "query.purge: give true or false")
     assert (await api.send("GET", str(identity)))[1]["final_analysis"] == "root cause"
     assert await world.uid() == str(identity)
 
@@ -213,6 +212,42 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     again = await queue.repeat(database, namespace=cluster.served.own, fingerprint=FINGERPRINT, starts_at=START)
     assert again == identity
     assert await work.stale(database, limit=9) == []
+
+
+async def test_a_deleted_investigation_is_restored_without_its_object_and_a_held_one_is_not_deleted(
+    api: API, world: World, cluster: client.Cluster
+) -> None:
+    identity = await world.ended()
+    unknown = (404, f"there is no investigation with id {identity}")
+    for _ in range(2):
+        assert await api.send("DELETE", str(identity)) == (204, None)
+    assert await world.uid() is None
+    for method, path in (("GET", ""), ("GET", "/timeline"), ("POST", "/cancel"), ("POST", "/chat")):
+        assert await api.send(method, f"{identity}{path}") == unknown
+    assert (await api.send("GET", ""))[1]["items"] == []
+    state: dict[str, str | None] = {"id": str(identity), "namespace": cluster.served.own, "name": "web-crash"}
+    state |= {"deleted_at": None, "hold": None}
+    for _ in range(2):
+        assert await api.send("POST", f"{identity}/restore") == (200, state)
+    assert (await api.send("GET", str(identity)))[1]["final_analysis"] == "root cause"
+    assert await world.uid() is None
+    assert (await api.send("POST", f"{identity}/chat", body={"question": "Why?"}))[0] == 410
+
+    hold = f"{identity}/hold"
+    for body, problem in (({}, "reason"), ({"reason": " "}, "reason"), ({"reason": "x", "until": "y"}, "until")):
+        status, detail = await api.send("POST", hold, body=body)
+        assert (status, problem in detail) == (422, True)
+    assert await api.send("POST", hold, body={"reason": "incident 4711"}) == (200, state | {"hold": "incident 4711"})
+    assert (await api.send("GET", str(identity)))[1]["hold"] == "incident 4711"
+    for query in ("", "?purge=true"):
+        status, detail = await api.send("DELETE", f"{identity}{query}")
+        assert (status, detail) == (409, "it is held: incident 4711 (DELETE .../hold ends the hold)")
+    assert await api.send("DELETE", hold) == (200, state)
+    assert await api.purge(identity) == (204, None)
+    for method, path in (("DELETE", ""), ("POST", "/restore"), ("DELETE", "/hold")):
+        assert await api.send(method, f"{identity}{path}") == unknown
+    actions = ["delete", "restore", "hold", "release", "purge"]
+    assert [action for action, *_ in await world.audited()] == actions
 
 
 async def test_only_what_has_ended_and_is_not_asked_about_is_purged(

@@ -78,7 +78,7 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
             database=database,
             reconciler=reconciler,
             owner=uuid.UUID(int=1),
-            dedup_window=lambda: timedelta(days=7),
+            platform=platforms.Platform,
         )
         running = asyncio.create_task(due.run())
         while sum(EXPIRED in message for message in caplog.messages) < 2:

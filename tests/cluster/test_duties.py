@@ -8,7 +8,6 @@ import functools
 import json
 import logging
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -41,7 +40,7 @@ class World:
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
-            dedup_window=lambda: timedelta(days=7),
+            platform=lambda: queue.PLATFORM,
         )
 
     def create(self, manifest: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ import json
 import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -45,7 +44,7 @@ class Controller:
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
-            dedup_window=lambda: timedelta(days=7),
+            platform=lambda: queue.PLATFORM,
             watch_lists=self.watcher.lists.__getitem__,
         )
 

@@ -16,7 +16,7 @@ from support import loglines, queue, stories
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.store.base import databases
-from tarsy.store.operations import open_investigations, retention
+from tarsy.store.operations import expiry, open_investigations
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, memory, messages, ports, timeline
@@ -474,7 +474,7 @@ async def test_the_time_to_live_counts_from_the_end_of_the_last_question(databas
     await queue.execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - interval '2 min'")
 
     async def expired() -> list[UUID]:
-        return [one.id for one in await retention.expired(database, namespace="tarsy", limit=10)]
+        return [one.id for one in await expiry.expired(database, namespace="tarsy", limit=10)]
 
     assert await expired() == [identity]
     assert await ask(database, identity) == 1

@@ -14,7 +14,7 @@ from support import queue, stories
 from tarsy.store import log
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, queueing
-from tarsy.store.operations import open_investigations, purge, retention
+from tarsy.store.operations import expiry, open_investigations, purge
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import changes, listing, log_entries, stage_rows, summaries, transcript_pages
 from tarsy.transcript import entries
@@ -118,14 +118,14 @@ async def test_purged_investigation_is_hidden_but_still_known(database: database
     assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
     assert await questions.cancel(database, identity, by=queue.CALLER) == "unknown"
     assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
-    assert await summaries.location(database, identity, purging=True) is not None
+    assert await summaries.location(database, identity, deleting=True) is not None
     assert await purge.purge(database, identity, by=queue.CALLER) is None, "its object may be left"
     await work.gone(database, identity)
-    assert await summaries.location(database, identity, purging=True) is None
+    assert await summaries.location(database, identity, deleting=True) is None
     assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
     assert await work.sweep(database) == 0
     assert await queue.claim(database) is None
-    assert await retention.expired(database, namespace="tarsy", limit=9) == []
+    assert await expiry.expired(database, namespace="tarsy", limit=9) == []
     assert await open_investigations.list_open(database, namespace="tarsy") == []
     assert await open_investigations.list_with_question(database, namespace="tarsy") == []
     assert await open_investigations.ended_uids(database, {str(identity): 1}) == {str(identity)}
@@ -187,12 +187,12 @@ async def test_object_left_by_a_purge_expires_at_once(
 ) -> None:
     identity, other = await ended(database), await queue.admit(database, queue.subject("another"))
     expired: dict[str, Any] = {"namespace": "tarsy", "limit": 9}
-    assert await retention.expired(database, **expired) == []
+    assert await expiry.expired(database, **expired) == []
     assert await purge.purge(database, identity, by=queue.CALLER) is None
-    left = retention.Expired(id=identity, name="web-crash", generation=None)
-    assert await retention.expired(database, **expired) == [left]
+    left = expiry.Expired(id=identity, name="web-crash", generation=None)
+    assert await expiry.expired(database, **expired) == [left]
     await work.gone(database, identity)
-    assert await retention.expired(database, **expired) == []
+    assert await expiry.expired(database, **expired) == []
     assert (await queue.summary(database, other)).phase == "Queued"
 
 

@@ -1,58 +1,364 @@
-"""When ended investigations may leave the cluster, on a real Postgres."""
+"""Deletion in two steps, holds, and what goes by itself; on a real Postgres."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
-from support import queue
+import sqlalchemy
+from support import queue, stories
+from tarsy import failpoints
 from tarsy.store.base import databases
-from tarsy.store.operations import retention
-from tarsy.store.queue import work
+from tarsy.store.intake import originals
+from tarsy.store.operations import deletion, expiry, purge, retention
+from tarsy.store.queue import questions, work
+from tarsy.store.reads import listing, summaries, transcript_pages
+from tarsy.transcript import entries
 
-WEEK = 7 * 24 * 3600
+DAY = timedelta(days=1)
+RULE = retention.Rule(
+    transcripts=90 * DAY,
+    purge=7 * DAY,
+    tool_results=30 * DAY,
+    audit=400 * DAY,
+    tool_pins=90 * DAY,
+    memory=7 * DAY,
+    window=7 * DAY,
+    servers=("k8s",),
+)
+TRANSCRIPT = ("entries", "tool_results", "executions", "stages", "runs")
+BY = queue.CALLER
+NOISE = "(SELECT string_agg(md5(CAST(n AS text)), '') FROM generate_series(1, CAST(:size AS integer)) AS n)"
+"""Text that cannot be compressed, of 32 characters for each of `:size`."""
+QUERY = listing.Query(namespace="tarsy", namespace_uid="")
 
 
-async def ended(database: databases.Database, *, ago: int, own: int | None = None, chains: int | None = None) -> UUID:
-    """An investigation that ended `ago` seconds ago, and its status shows it; with TTLs of its own and its chain's."""
-    identity = await queue.admit(
-        database,
-        queue.subject(ttlSecondsAfterFinished=own),
-        chain=queue.chain(ttlSecondsAfterFinished=chains),
+async def ended(database: databases.Database, name: str = "web-crash", *, days: float = 0, **chain: Any) -> UUID:
+    """An investigation that ended so many days ago, with one tool result that the log has in part."""
+    identity = await queue.admit(database, queue.subject(name), chain=queue.chain(**chain))
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(
+        stories.stage_started(),
+        stories.started(stage="analysis"),
+        asked := stories.asks("k8s.pods_log"),
+        stories.ran(asked, text="part", whole="the whole"),
+        stories.ended(),
+        stories.stage_ended("analysis"),
+        stories.run_ended(final_analysis="root cause"),
     )
-    await work.cancel(database, identity, why="user")
-    over = "UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"
-    await queue.execute(database, over, ago=ago)
-    await queue.execute(database, "UPDATE work SET stale = false")
+    await date_back(database, identity, days=days)
     return identity
 
 
-async def expired(database: databases.Database) -> list[UUID]:
-    return [one.id for one in await retention.expired(database, namespace="tarsy", limit=10)]
+async def date_back(database: databases.Database, identity: UUID, *, days: float) -> None:
+    await queue.execute(
+        database,
+        """
+        UPDATE investigations SET
+          admitted_at = admitted_at - make_interval(secs => :seconds),
+          ended_at = ended_at - make_interval(secs => :seconds),
+          deleted_at = deleted_at - make_interval(secs => :seconds),
+          restored_at = restored_at - make_interval(secs => :seconds)
+        WHERE id = :id
+        """,
+        id=identity,
+        seconds=days * 86_400.0,
+    )
 
 
-@pytest.mark.parametrize(
-    ("own", "chains", "ttl"),
-    [(None, None, WEEK), (None, 60, 60), (30, 60, 30), (90, 60, 90), (0, 60, 0)],
-)
-async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
-    database: databases.Database, own: int | None, chains: int | None, ttl: int
-) -> None:
-    if ttl:
-        await ended(database, ago=ttl - 10, own=own, chains=chains)
-        assert await expired(database) == []
-    assert await ended(database, ago=ttl + 1, own=own, chains=chains) in await expired(database)
+async def work_off(database: databases.Database, rule: retention.Rule = RULE) -> dict[str, int]:
+    """Everything that is due; its numbers by kind."""
+    counts: dict[str, int] = {}
+    async for batch in retention.batches(database, rule):
+        counts[batch.kind] = counts.get(batch.kind, 0) + batch.count
+    return counts
 
 
-async def test_investigation_expires_only_after_its_status_shows_its_end(database: databases.Database) -> None:
-    identity = await ended(database, ago=61, own=60)
-    await queue.execute(database, "UPDATE work SET stale = true")
-    assert await expired(database) == []
-    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
-    assert await expired(database) == [identity]
+async def state(database: databases.Database, identity: UUID) -> str:
+    query = "SELECT deleted_at IS NOT NULL, purged_at IS NOT NULL FROM investigations WHERE id = :id"
+    found = await queue.rows(database, query, id=identity)
+    return {(False, False): "visible", (True, False): "deleted", (True, True): "purged"}[found[0]] if found else "gone"
 
 
-async def test_deleted_object_does_not_expire_again(database: databases.Database) -> None:
-    identity = await ended(database, ago=61, own=60)
+async def left(database: databases.Database, identity: UUID) -> set[str]:
+    """The tables that have rows of its transcript."""
+    query = "SELECT 1 FROM {} WHERE investigation = :id"
+    return {table for table in TRANSCRIPT if await queue.rows(database, query.format(table), id=identity)}
+
+
+async def actions(database: databases.Database, identity: UUID) -> list[str]:
+    query = "SELECT action FROM audit WHERE investigation = :id ORDER BY at"
+    return [action for (action,) in await queue.rows(database, query, id=identity)]
+
+
+async def test_deleted_investigation_is_hidden_restored_and_purged(database: databases.Database) -> None:
+    identity = await ended(database)
+    views = ("messages", "llm_interactions", "mcp_interactions")
+    assert await queue.rows(database, "SELECT DISTINCT 1 FROM messages")
+    for _ in range(2):
+        assert await deletion.delete(database, identity, by=BY) is None
+    assert await summaries.load(database, identity) is None
+    assert await summaries.location(database, identity) is None
+    assert (await listing.page(database, QUERY, limit=9)).items == []
+    assert [await queue.rows(database, f"SELECT 1 FROM {view}") for view in views] == [[], [], []]  # noqa: S608
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=BY) == "unknown"
+    assert await work.stale(database, limit=9) == []
+    (left_object,) = await expiry.expired(database, namespace="tarsy", limit=9)
+    assert left_object == expiry.Expired(id=identity, name="web-crash", generation=None)
     await work.gone(database, identity)
-    assert await expired(database) == []
+
+    revision = "SELECT revision, changed FROM work"
+    before = await queue.rows(database, revision)
+    for _ in range(2):
+        assert await deletion.restore(database, identity, by=BY) is None
+    restored = await summaries.load(database, identity)
+    assert restored is not None
+    assert restored.final_analysis == "root cause"
+    assert len((await listing.page(database, QUERY, limit=9)).items) == 1
+    after = await queue.rows(database, revision)
+    assert after[0][0] == before[0][0] + 1
+    assert after[0][1] > before[0][1], "live lists learn of it"
+    assert await work.stale(database, limit=9) == [], "it has no object"
+    assert await queue.rows(database, "SELECT DISTINCT 1 FROM mcp_interactions")
+
+    assert await deletion.delete(database, identity, by=BY) is None
+    assert await purge.purge(database, identity, by=BY) is None
+    assert await left(database, identity) == set()
+    for undo in (deletion.delete, deletion.restore, deletion.release):
+        assert await undo(database, identity, by=BY) == "unknown"
+    assert await deletion.hold(database, identity, "late", by=BY) == "unknown"
+    assert await actions(database, identity) == ["delete", "restore", "delete", "purge"]
+
+
+async def test_open_investigation_and_open_question_are_not_deleted(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    assert await deletion.delete(database, identity, by=BY) == "running"
+    writing = await queue.opened(database, await queue.claimed(database))
+    assert await deletion.delete(database, identity, by=BY) == "running"
+    await writing.commit(stories.run_ended())
+    await date_back(database, identity, days=91)
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=BY) == 1
+    assert await deletion.delete(database, identity, by=BY) == "asked"
+    assert await work_off(database) == {}
+    answering = await queue.opened(database, await queue.claimed(database))
+    await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered"))
+    assert await work_off(database) == {}, "its time begins with the end of the last question"
+    query = "UPDATE runs SET ended_at = ended_at - interval '91 days' WHERE number = 1"
+    await queue.execute(database, query)
+    assert (await work_off(database))["transcripts"] == 1
+    assert await deletion.delete(database, UUID(int=5), by=BY) == "unknown"
+
+
+async def test_deleted_investigation_stands_for_its_alert_until_it_is_purged(database: databases.Database) -> None:
+    alert: dict[str, Any] = {"fingerprint": "6eb8c03418906421", "startsAt": "2026-11-21T00:00:00Z"}
+    identity = await queue.admit(database, await queue.received(database, queue.subject(**alert)))
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(stories.run_ended())
+    assert await deletion.delete(database, identity, by=BY) is None
+    await work.gone(database, identity)
+    await queue.execute(database, "UPDATE investigations SET ended_at = ended_at - interval '1 day'")
+    new = {
+        "namespace": "tarsy",
+        "fingerprint": alert["fingerprint"],
+        "starts_at": queue.subject(**alert).spec.starts_at,
+    }
+    assert await queue.repeat(database, **new) == identity
+    assert await queue.rows(database, "SELECT duplicates FROM investigations") == [(1,)]
+    assert await work.stale(database, limit=9) == [], "no status shows it"
+
+
+async def test_transcripts_go_90_days_after_the_end_and_are_purged_a_week_later(database: databases.Database) -> None:
+    young = await ended(database, days=89.9)
+    old = await ended(database, days=90.1)
+    assert (await retention.due(database, RULE))["transcripts"] == 1
+    counts = await work_off(database)
+    assert (counts["transcripts"], "purges" in counts) == (1, False)
+    assert [await state(database, one) for one in (young, old)] == ["visible", "deleted"]
+    await date_back(database, old, days=6.9)
+    assert "purges" not in await work_off(database)
+    await date_back(database, old, days=0.2)
+    assert (await retention.due(database, RULE))["purges"] == 1
+    assert (await work_off(database))["purges"] == 1
+    assert await state(database, old) == "purged", "its object is not known to be gone"
+    assert await left(database, old) == set()
+    assert await work_off(database) == {}
+    await work.gone(database, old)
+    assert (await retention.due(database, RULE))["investigations"] == 1
+    assert await work_off(database) == {"investigations": 1}
+    assert await state(database, old) == "gone"
+    assert await queue.rows(database, "SELECT investigation FROM work") == [(young,)]
+    assert set((await retention.due(database, RULE)).values()) == {0}
+
+
+@pytest.mark.parametrize(("own", "default", "days", "goes"), [
+    (10, 90, 11, True),
+    (10, 90, 9, False),
+    (100, 90, 99, False),
+    (100, 90, 101, True),
+    (0, 90, 3000, False),
+    (None, 0, 3000, False),
+    (10, 0, 11, True),
+    (None, 5, 6, True),
+])  # fmt: skip
+async def test_period_of_the_chain_counts_and_0_keeps_for_ever(
+    database: databases.Database, own: int | None, default: int, days: float, *, goes: bool
+) -> None:
+    other = await ended(database, days=days, transcriptRetentionDays=3001)
+    identity = await ended(database, days=days, transcriptRetentionDays=own)
+    rule = replace(RULE, transcripts=default * DAY)
+    assert (await retention.due(database, rule))["transcripts"] == int(goes)
+    await work_off(database, rule)
+    assert await state(database, identity) == ("deleted" if goes else "visible")
+    assert await state(database, other) == "visible", "its chain keeps it for 3,001 days"
+
+
+async def test_restored_transcript_gets_the_whole_period_again(database: databases.Database) -> None:
+    identity = await ended(database, days=91)
+    await work_off(database)
+    assert await deletion.restore(database, identity, by=BY) is None
+    await work_off(database)
+    assert await state(database, identity) == "visible"
+    await date_back(database, identity, days=91)
+    await work_off(database)
+    assert await state(database, identity) == "deleted"
+
+
+async def test_hold_keeps_from_all_of_it_until_it_ends(database: databases.Database) -> None:
+    held, deleted = await ended(database, days=500), await ended(database, days=500)
+    assert await deletion.hold(database, held, "incident 4711", by=BY) is None
+    assert await deletion.hold(database, held, "incident 4711", by=BY) is None
+    assert await deletion.delete(database, deleted, by=BY) is None
+    assert await deletion.hold(database, deleted, "incident 4711", by=BY) is None
+    await date_back(database, deleted, days=98)
+    await queue.execute(database, "UPDATE audit SET at = at - interval '401 days'")
+    refused = deletion.Held("incident 4711")
+    assert await deletion.delete(database, held, by=BY) == refused
+    assert await purge.purge(database, held, by=BY) == refused
+    assert await purge.purge(database, deleted, by=BY) == refused
+    assert await work_off(database) == {}
+    assert set((await retention.due(database, RULE)).values()) == {0}
+    assert await left(database, held) == await left(database, deleted) == set(TRANSCRIPT)
+    summary = await summaries.load(database, held)
+    assert summary is not None
+    assert summary.hold == "incident 4711"
+    assert await purge.delete_batch(database, [held, deleted]) == 0, "not even if it was chosen before"
+
+    for one in (held, deleted):
+        assert await deletion.release(database, one, by=BY) is None
+    counts = await work_off(database)
+    assert (counts["transcripts"], counts["purges"], counts["audit"]) == (1, 1, 3)
+    details = await queue.rows(database, "SELECT CAST(detail AS text) FROM audit WHERE action = 'release'")
+    assert details == [('{"reason": "incident 4711"}',)] * 2
+
+
+async def test_full_tool_results_go_first_and_nothing_else(database: databases.Database) -> None:
+    young, old = await ended(database, days=29.9), await ended(database, days=30.1)
+    assert (await retention.due(database, RULE))["tool_results"] == 1
+    assert (await work_off(database)).keys() == {"tool_results"}
+    assert await left(database, young) == set(TRANSCRIPT)
+    assert await left(database, old) == set(TRANSCRIPT) - {"tool_results"}
+    call = await transcript_pages.call(database, old, kind="tool", number=1)
+    assert call is not None
+    assert await work_off(database) == {}
+    assert await work_off(database, replace(RULE, tool_results=timedelta())) == {}
+
+
+async def test_purge_deletes_500_rows_or_32_mib_at_a_time_and_goes_on_where_it_was_cut_off(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and bytes are counted as each statement leaves them."""
+    identity = await ended(database)
+    added = """
+      INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+      SELECT :id, 1000 + number, 1, 'Answered', 1, 0, '', '', '{}' FROM generate_series(1, 1100) AS number
+    """
+    await queue.execute(database, added, id=identity)
+    before = [(count,) for (count,) in await queue.rows(database, "SELECT count(*) FROM entries")]
+    monkeypatch.setattr(failpoints, "_points", failpoints.parse("purge.batch.after=raise@2"))
+    failpoints._hits.clear()
+    with pytest.raises(failpoints.TriggeredError):
+        await purge.purge(database, identity, by=BY)
+    assert await queue.rows(database, "SELECT count(*) FROM entries") == [(before[0][0] - 1000,)]
+    assert await summaries.load(database, identity) is None
+    monkeypatch.setattr(failpoints, "_points", {})
+    await queue.execute(database, f"UPDATE tool_results SET whole = {NOISE}", size=300_000)  # noqa: S608
+    copies = """
+      INSERT INTO tool_results SELECT investigation, execution, call_id || number, whole
+      FROM tool_results, generate_series(1, 7) AS number
+    """
+    await queue.execute(database, copies)
+    counts = []
+    while count := await purge.delete_batch(database, [identity]):
+        (rows,) = await queue.rows(database, "SELECT count(*) FROM tool_results")
+        counts.append((count, *rows))
+    assert counts[0] == (before[0][0] - 1000, 8), "the entries that were left"
+    assert counts[1:3] == [(4, 4), (4, 0)], "9.6 MB each: the fourth begins below 32 MiB"
+    assert await left(database, identity) == set()
+    assert await actions(database, identity) == ["purge"]
+
+
+async def test_mark_of_purges_is_limited_by_bytes_too(database: databases.Database) -> None:
+    for _ in range(3):
+        await ended(database, days=98)
+    await work_off(database)
+    await queue.execute(database, "UPDATE investigations SET deleted_at = deleted_at - interval '8 days'")
+    await queue.execute(database, f"UPDATE investigations SET alert_data = {NOISE}", size=1_100_000)  # noqa: S608
+    sizes = [batch.count async for batch in retention.batches(database, RULE) if batch.kind == "purges"]
+    assert sizes == [1, 1, 1], "35 MB each"
+
+
+async def test_batches_pass_over_what_others_have_locked(database: databases.Database) -> None:
+    locked, free = await ended(database, days=91), await ended(database, days=91)
+    async with database.begin() as connection:
+        await connection.execute(
+            sqlalchemy.text("SELECT 1 FROM work WHERE investigation = :id FOR UPDATE"), {"id": locked}
+        )
+        await work_off(database)
+        assert [await state(database, one) for one in (locked, free)] == ["visible", "deleted"]
+    await work_off(database)
+    assert await state(database, locked) == "deleted"
+
+
+async def test_row_of_a_purged_investigation_stays_while_its_alert_is_remembered(database: databases.Database) -> None:
+    alert: dict[str, Any] = {"fingerprint": "6eb8c03418906421", "startsAt": "2026-11-21T00:00:00Z"}
+    identity = await queue.admit(database, await queue.received(database, queue.subject(**alert)))
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    assert await purge.purge(database, identity, by=BY) is None
+    await work.gone(database, identity)
+    assert await work_off(database) == {}
+    await date_back(database, identity, days=8)
+    assert await work_off(database) == {}, "the identity is younger"
+    await queue.execute(database, "UPDATE identities SET first_seen = first_seen - interval '8 days'")
+    assert await work_off(database) == {"investigations": 1}
+    for table in ("investigations", "work", "identities", "receipts"):
+        assert await queue.rows(database, f"SELECT 1 FROM {table}") == [], table  # noqa: S608
+
+
+async def test_audit_and_pins_go_by_periods_of_their_own(database: databases.Database) -> None:
+    identity = await ended(database)
+    assert await deletion.hold(database, identity, "a", by=BY) is None
+    assert await deletion.release(database, identity, by=BY) is None
+    await queue.execute(database, "UPDATE audit SET at = at - interval '401 days' WHERE action = 'hold'")
+    pins = "INSERT INTO tool_pins (server, tool, hash, seen_at) VALUES (:server, 'a', 'b', now() - interval '91 days')"
+    for server in ("k8s", "gone"):
+        await queue.execute(database, pins, server=server)
+    assert (await retention.due(database, RULE))["tool_pins"] == 1
+    assert await work_off(database) == {"audit": 1, "tool_pins": 1}
+    assert await actions(database, identity) == ["release"]
+    assert await queue.rows(database, "SELECT server, seen_at > now() - interval '1 hour' FROM tool_pins") == [
+        ("k8s", True)
+    ]
+    forever = replace(RULE, audit=timedelta(), tool_pins=timedelta(), servers=())
+    await queue.execute(database, "UPDATE audit SET at = at - interval '4000 days'")
+    await queue.execute(database, "UPDATE tool_pins SET seen_at = seen_at - interval '4000 days'")
+    assert await work_off(database, forever) == {}
+
+
+async def test_retry_of_a_deleted_investigation_copies_nothing(database: databases.Database) -> None:
+    identity = await ended(database)
+    assert await originals.load(database, identity) is not None
+    assert await deletion.delete(database, identity, by=BY) is None
+    assert await originals.load(database, identity) is None

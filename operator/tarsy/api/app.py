@@ -17,7 +17,7 @@ from starlette import types
 from tarsy import errors
 from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
-from tarsy.api.investigations import actions, exports, lists, questions, reads, traces
+from tarsy.api.investigations import actions, deletions, exports, lists, questions, reads, traces
 from tarsy.api.system import mcp_servers, overview, session_codes
 from tarsy.auth import permissions, rights
 from tarsy.config.check import chain_index
@@ -108,6 +108,7 @@ class Services:
     question_intake: questions.Questions
     investigation_lists: lists.Lists
     investigation_actions: actions.Actions
+    deletions: deletions.Deletions
     overview: overview.Overview
     mcp_servers: mcp_servers.McpServers
     responder: answers.Responder
@@ -244,7 +245,10 @@ def _services(parts: Parts) -> Services:
             bodies=held_bodies,
         ),
         investigation_lists=lists.Lists(parts.database),
-        investigation_actions=actions.Actions(cluster=parts.cluster, database=parts.database),
+        investigation_actions=actions.Actions(database=parts.database),
+        deletions=deletions.Deletions(
+            cluster=parts.cluster, database=parts.database, mask=parts.mask, bodies=held_bodies
+        ),
         overview=overview.Overview(
             cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index
         ),
@@ -269,6 +273,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield exports.routes(database, access, responder, mask=mask)
     yield questions.routes(services.question_intake, access)
     yield actions.routes(services.investigation_actions, access)
+    yield deletions.routes(services.deletions, access)
     yield overview.routes(services.overview, access)
     yield mcp_servers.routes(services.mcp_servers, access)
     yield session_codes.routes(access, has_pages=parts.platform().web.enabled)

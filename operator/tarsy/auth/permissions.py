@@ -1,11 +1,11 @@
 """Permissions: each route depends on a method here, which returns the caller and the object of the request.
 
 Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
-`get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` purges; `list`
-of the operator's chains shows the setup of TARSy. MCP servers are no objects, and have a right of their own: `update`
-of `mcpservers` in the operator's namespace. A transcript belongs to the namespace that its object was in, and to no
-later one of that name. Once that namespace is gone, the transcript cannot be read, and only a user with `delete` on
-investigations in all namespaces can purge it.
+`get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` deletes,
+restores, holds and purges; `list` of the operator's chains shows the setup of TARSy. MCP servers are no objects, and
+have a right of their own: `update` of `mcpservers` in the operator's namespace. A transcript belongs to the namespace
+that its object was in, and to no later one of that name. Once that namespace is gone, the transcript cannot be read,
+and only a user with `delete` on investigations in all namespaces can purge it.
 
 Ids cannot be probed: a caller without the right gets the same answer as for an unknown id.
 
@@ -199,10 +199,10 @@ class Access:
         await self._ensure(await self._reader(request), _on_investigations("create", target.namespace))
         return target
 
-    async def purge(
+    async def delete(
         self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Delete = None
     ) -> Target:
-        """Return the investigation, if the caller may purge it.
+        """Return the investigation, even a deleted one, if the caller may delete, restore, hold and purge it.
 
         Without its namespace that needs the right in all namespaces.
         """
@@ -272,7 +272,7 @@ class Access:
     async def _target(self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb) -> Target:
         identity = await self._reader(request)
         try:
-            location = await summaries.location(self._database, UUID(investigation_id), purging=verb == "delete")
+            location = await summaries.location(self._database, UUID(investigation_id), deleting=verb == "delete")
         except ValueError:
             location = None
         except errors.TemporaryError as error:

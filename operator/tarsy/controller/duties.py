@@ -1,4 +1,4 @@
-"""Duties that one replica does for all: the resync of store and cluster, and the deletion of expired objects.
+"""Duties that one replica does for all: resync of store and cluster, deletion of expired objects, retention.
 
 Every replica sweeps, so that a cancelled run ends soon after its worker has died, even if that process was the leader.
 
@@ -24,16 +24,16 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.controller import database_gauges, investigations
+from tarsy.config.model import platforms
+from tarsy.controller import database_gauges, investigations, retention
 from tarsy.kube import client, discovery, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader, passed_over
 from tarsy.store.intake import queueing, receipts, unserved
-from tarsy.store.operations import open_investigations, retention
+from tarsy.store.operations import expiry, open_investigations
 from tarsy.store.queue import work
 from tarsy.telemetry import metrics
 
@@ -61,11 +61,13 @@ class Duties:
         database: databases.Database,
         reconciler: investigations.Reconciler,
         owner: UUID,
-        dedup_window: Callable[[], timedelta],
+        platform: Callable[[], platforms.Platform],
         watch_lists: Callable[[str], int] = lambda _: 0,
         post_unserved: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch_lists` returns how often this process's watch of a namespace began anew (`watch.Watcher.lists`).
+        """`platform` returns the platform file in force.
+
+        `watch_lists` returns how often this process's watch of a namespace began anew (`watch.Watcher.lists`).
 
         `post_unserved` is called in each pass (`unserved_events.UnservedEvents.post`).
         """
@@ -74,7 +76,7 @@ class Duties:
         self._database = database
         self._reconciler = reconciler
         self._owner = owner
-        self._dedup_window = dedup_window
+        self._platform = platform
         self._watch_lists = watch_lists
         self._complete_after: dict[str, int] = {}
         """The value of `watch_lists` at the last resync that listed all investigations of a namespace."""
@@ -83,6 +85,7 @@ class Duties:
         self._leads_until = 0.0
         """The monotonic time until which this process holds the leader's lease."""
         self._gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: self._leads_until)
+        self._retention = retention.Retention(database, platform=platform, leads_until=lambda: self._leads_until)
 
     async def run(self) -> None:
         """Do the duties until cancelled."""
@@ -90,6 +93,7 @@ class Duties:
             group.create_task(self._sweep())
             group.create_task(self._lead())
             group.create_task(self._gauges.run())
+            group.create_task(self._retention.run())
 
     async def _sweep(self) -> None:
         while True:
@@ -110,7 +114,7 @@ class Duties:
                 with _waiting():
                     if await self._leads():
                         await queueing.drop_unused_large(self._database)
-                        await receipts.drop_expired(self._database, window=self._dedup_window())
+                        await receipts.drop_expired(self._database, window=self._platform().ingest.dedup_window)
                         await unserved.drop_old(self._database)
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
@@ -148,7 +152,7 @@ class Duties:
                 await self._expire_in(namespace)
 
     async def _expire_in(self, namespace: str) -> None:
-        for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
+        for expired in await expiry.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
             outcome = await objects.delete_investigation(
                 self._cluster,
                 namespace=namespace,

@@ -112,7 +112,7 @@ class Hub:
         return True
 
     def _end(self, feed: investigation_feed.InvestigationFeed, task: asyncio.Task[None]) -> None:
-        """End the subscriptions of a feed whose task has ended: the investigation was purged, or there is a defect."""
+        """End the subscriptions of a feed whose task has ended: the investigation was deleted, or there is a defect."""
         self._forget(feed)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, investigation_feed.GoneError):

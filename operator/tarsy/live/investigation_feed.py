@@ -29,7 +29,7 @@ _CATCH_UP_BYTES = 128 * 1024
 """The maximal bytes of a page of a catch-up; its first entry is not counted."""
 _RECENT = 20
 """Entries at the end of the log that are read before the feed starts, to learn which texts have ended."""
-_PURGED = "the investigation was purged"
+_DELETED = "the investigation was deleted"
 
 log = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ class InvestigationFeed:
             self._source.database, self.investigation, after=after, upto=upto, limit=limit, size=size
         )
         if page is None:
-            raise GoneError(_PURGED)
+            raise GoneError(_DELETED)
         return page
 
     async def _events(self, page: log_entries.LogPage, *, after: int) -> list[events_from_log.EntryEvents]:
@@ -317,7 +317,7 @@ class InvestigationFeed:
         """Return the event of the investigation's status, or None if the status has not changed."""
         summary = await summaries.load(self._source.database, self.investigation)
         if summary is None:
-            raise GoneError(_PURGED)
+            raise GoneError(_DELETED)
         self.revision = summary.revision
         body = events_from_log.status_body(summary)
         if self._status and {**self._status.body, "revision": 0} == {**body, "revision": 0}:

@@ -60,7 +60,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         database=context.database,
         reconciler=reconciler,
         owner=context.owner,
-        dedup_window=lambda: context.in_force.platform.ingest.dedup_window,
+        platform=lambda: context.in_force.platform,
         watch_lists=watcher.lists.__getitem__,
         post_unserved=_unserved_events(context, cluster).post if context.options.deployment else None,
     )

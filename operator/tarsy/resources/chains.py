@@ -258,6 +258,17 @@ class Spec(base.Model):
         base.Seconds | None,
         Field(description="The time to live of ended investigations in the cluster; 7 days if missing."),
     ] = None
+    transcript_retention_days: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=3650,
+            description=(
+                "The days from the end of an investigation to the deletion of its transcript; 0 keeps it for ever. "
+                "If missing, the platform file's retention.transcripts counts."
+            ),
+        ),
+    ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
     fallback_providers: Annotated[
         Fallbacks | None,

@@ -14,9 +14,9 @@ from tarsy.config import resolve
 from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, messages, nesting, react
 
-CHAIN_VERSION = 4
+CHAIN_VERSION = 5
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys((1, 2, 3, 4), chains.Spec.model_validate)
+CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys((1, 2, 3, 4, 5), chains.Spec.model_validate)
 """The decoder of each stored version; its errors are ValueErrors.
 
 Each newer version only adds optional fields and strategies, so a chain of an older version is valid in it.

@@ -98,6 +98,8 @@ class Facts(rows.Row):
     """The number of agents of each stage."""
     stages: list[StageSummary]
     """The stages that have started, or were skipped."""
+    hold: str | None
+    """The reason that keeps it from deletion; null without one."""
     revision: int
     """Rises with every change; `status.sequence` in the cluster."""
     attempts: int

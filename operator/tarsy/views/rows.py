@@ -15,7 +15,7 @@ from tarsy.views import base
 
 
 class Previous(base.View):
-    """An earlier investigation of the same alert, which failed or was purged, and which this one follows."""
+    """An earlier investigation of the same alert, which failed, and which this one follows."""
 
     id: UUID
     name: str

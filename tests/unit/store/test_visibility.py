@@ -35,7 +35,13 @@ BUILT = [
 
 OWN = ("store/base/visibility.py", "store/base/tables.py", "store/base/migrations/")
 NAMED_IN = {
-    "purged_at": (*OWN, "store/operations/purge.py", "store/operations/retention.py", "store/intake/episodes.py"),
+    "purged_at": (*OWN, "store/operations/", "store/intake/episodes.py"),
+    "deleted_at": (
+        *OWN,
+        "store/operations/",
+        "api/compat/sessions.py",  # always null: a deleted one is not found
+        "api/investigations/deletions.py",  # answers with it
+    ),
     "gone_at": (
         *OWN,
         "store/operations/",

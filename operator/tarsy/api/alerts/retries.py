@@ -111,7 +111,7 @@ async def _create(
         await alert_intake.ensure_free_slot()
         original = await originals.load(alert_intake.database, target.id)
         if original is None:
-            raise retries.NotRetriableError("its transcript was purged: create a new investigation")
+            raise retries.NotRetriableError("its transcript was deleted: create a new investigation")
         if original.namespace != alert_intake.namespace:
             message = (
                 f"it is of namespace {original.namespace}; this installation creates investigations in another one"

@@ -377,6 +377,25 @@ class Ingest(Part):
     """The time for which an alert episode is remembered, also after its investigation is deleted."""
 
 
+class Retention(Part):
+    """The periods after which the database loses what is old; 0s keeps it for ever."""
+
+    transcripts: Annotated[Time, within("0s", "3650d")] = Field(default="90d", validate_default=True)
+    """The time from the end of an investigation, of its last question or its restoration, to its deletion. A chain's
+    `transcriptRetentionDays` counts instead. What is deleted is hidden, and can be restored until it is purged."""
+    purge: Annotated[Time, within("0s", "365d")] = Field(default="7d", validate_default=True)
+    """The time from the deletion of an investigation to its purge, which cannot be undone; 0s purges at once."""
+    tool_results: Annotated[Time, within("0s", "3650d")] = Field(default="30d", validate_default=True)
+    """The time from the same end to the deletion of the full texts of tool results that were cut for the model. 0s
+    keeps them as long as the transcript."""
+    audit: Annotated[Time, within("0s", "3650d")] = Field(default="400d", validate_default=True)
+    """The time for which rows of the audit are kept."""
+    tool_pins: Annotated[Time, within("0s", "3650d")] = Field(default="90d", validate_default=True)
+    """The time for which the pinned tools of an MCP server are remembered after it has left the platform file."""
+    dry_run: bool = False
+    """True deletes nothing by these periods, and logs each hour how much would be deleted."""
+
+
 class API(Part):
     """The callers of the API, and their limits."""
 
@@ -427,6 +446,7 @@ class Platform(Part):
     limits: Limits = Limits()
     queue: Queue = Queue()
     ingest: Ingest = Ingest()
+    retention: Retention = Retention()
     runbooks: Runbooks = Runbooks()
     api: API = API()
     web: Web = Web()

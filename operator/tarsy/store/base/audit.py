@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-Action = Literal["create", "retry", "cancel", "chat", "chat/cancel", "purge"]
+Action = Literal["create", "retry", "cancel", "chat", "chat/cancel", "delete", "restore", "hold", "release", "purge"]
 Setup = Literal["accept"]
 """The changes of TARSy's own setup."""
 
@@ -30,17 +30,22 @@ class Caller:
 
 
 _WRITE = text("""
-  INSERT INTO audit (who, address, action, investigation, namespace, name)
-  SELECT :who, :address, :action, id, namespace, name FROM investigations WHERE id = :id
+  INSERT INTO audit (who, address, action, investigation, namespace, name, detail)
+  SELECT :who, :address, :action, id, namespace, name, CAST(:detail AS json) FROM investigations WHERE id = :id
 """)
 
 
 async def write(
-    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, action: Action, *, by: Caller
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    investigation: UUID,
+    action: Action,
+    *,
+    by: Caller,
+    detail: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the row of a change that `by` requested, in the transaction of the change."""
     values = {"id": investigation, "action": action, "who": by.who, "address": by.address}
-    await connection.execute(_WRITE, values)
+    await connection.execute(_WRITE, {**values, "detail": json.dumps(dict(detail or {}))})
 
 
 _WRITE_SETUP = text("""

@@ -97,14 +97,25 @@ investigations = Table(
     Column("retry_of", Uuid),
     _text("retry_stage", nullable=True),
     Column("copied_entries", BigInteger, nullable=False, server_default="0"),
+    _moment("deleted_at"),
+    _moment("restored_at"),
+    _moment("emptied_at"),
+    _moment("results_deleted_at"),
+    _text("hold", nullable=True),
+    Column("transcript_retention_days", Integer),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
 """The alerts and their chains, fixed at admission except generation, ttl_seconds, alert_status and duplicates.
 
 - `ended_at` and `ending` are those of run 0.
-- `gone_at` is the time when the object was found to be gone, `purged_at` the time of the purge. The row of a purged
-  investigation stays, so that its alert is not investigated again.
+- `gone_at` is the time when the object was found to be gone.
+- `deleted_at` is the time since which the transcript is hidden, `restored_at` the end of the last such time,
+  `purged_at` the time since which it cannot be restored, `emptied_at` the time when the last of its rows was deleted.
+  The row of a purged investigation stays for a while, so that its alert is not investigated again
+  (`operations.retention`).
+- `results_deleted_at` is the time when the full texts of its tool results were deleted before the transcript.
+- `hold` is the reason that keeps it from all deletion. `transcript_retention_days` is the chain's, fixed at admission.
 - `words` are the words that a search matches; `target` is the subject of the alert, on one line.
 - `labels` are those that identify the alert, `alert_summary` is the first line of its annotation `summary`, and
   `agent_names` has a list of names for each stage of the chain. Rows of earlier builds lack them.
@@ -128,7 +139,7 @@ Index(
     investigations.c.ended_at,
     postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
 )
-_VISIBLE = investigations.c.purged_at.is_(None)
+_VISIBLE = investigations.c.purged_at.is_(None) & investigations.c.deleted_at.is_(None)
 Index(
     "investigations_listed",
     investigations.c.namespace,
@@ -142,6 +153,37 @@ Index(
     investigations.c.ending,
     investigations.c.namespace_uid,
     postgresql_where=_VISIBLE,
+)
+Index(
+    "investigations_kept",
+    investigations.c.transcript_retention_days,
+    investigations.c.ended_at,
+    postgresql_where=investigations.c.ended_at.is_not(None) & _VISIBLE & investigations.c.hold.is_(None),
+)
+Index(
+    "investigations_deleted",
+    investigations.c.deleted_at,
+    postgresql_where=investigations.c.deleted_at.is_not(None)
+    & investigations.c.purged_at.is_(None)
+    & investigations.c.hold.is_(None),
+)
+Index(
+    "investigations_purged",
+    investigations.c.purged_at,
+    postgresql_where=investigations.c.purged_at.is_not(None) & investigations.c.emptied_at.is_(None),
+)
+Index(
+    "investigations_emptied",
+    investigations.c.ended_at,
+    postgresql_where=investigations.c.emptied_at.is_not(None) & investigations.c.gone_at.is_not(None),
+)
+Index(
+    "investigations_with_results",
+    investigations.c.ended_at,
+    postgresql_where=investigations.c.ended_at.is_not(None)
+    & investigations.c.purged_at.is_(None)
+    & investigations.c.results_deleted_at.is_(None)
+    & investigations.c.hold.is_(None),
 )
 Index(
     "investigations_words",
@@ -307,7 +349,7 @@ tool_results = Table(
 )
 """The full text, masked, of each tool result that the log has in part.
 
-It is written with the entry, and is not read when the log is loaded.
+It is written with the entry, and is not read when the log is loaded. It may be deleted before its transcript.
 """
 
 identities = Table(
@@ -320,6 +362,7 @@ identities = Table(
     _moment("first_seen", default=True),
 )
 """The alert episodes that were admitted; they outlive their objects."""
+Index("identities_investigation", identities.c.investigation)
 
 receipts = Table(
     "receipts",
@@ -345,6 +388,7 @@ object with them is a copy.
 """
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
+Index("receipts_investigation", receipts.c.investigation)
 
 large_alerts = Table(
     "large_alerts",
@@ -412,6 +456,7 @@ Append-only; the rows stay when a transcript is purged. A row without an investi
 described by `detail`.
 """
 Index("audit_investigation", audit.c.investigation)
+Index("audit_at", audit.c.at)
 
 catalogue = Table(
     "catalogue",
@@ -437,10 +482,11 @@ tool_pins = Table(
     _text("hash"),
     _moment("pinned_at", default=True),
     _text("confirmed_by", default=""),
+    _moment("seen_at", default=True),
 )
 """The pins of MCP servers' tools: the hash of each description when it was first seen, or when an admin accepted it.
 
-Rows stay when their tool or server is removed.
+Rows stay when their tool is removed; `seen_at` is the last day on which the platform file had the server.
 """
 
 unserved = Table(

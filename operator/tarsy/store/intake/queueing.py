@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
 from tarsy.resources import naming
-from tarsy.store.base import databases, notify, tables
+from tarsy.store.base import databases, notify, tables, visibility
 from tarsy.transcript import admission, entries, record
 
 _ADMIT = text("""
@@ -43,7 +43,7 @@ _ADMIT = text("""
       alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
       on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous,
-      labels, alert_summary, generator_url, external_url, agent_names
+      labels, alert_summary, generator_url, external_url, agent_names, transcript_retention_days
     )
     SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
       :alert_type, coalesce(data, ''), :severity, :runbook_url,
@@ -53,14 +53,15 @@ _ADMIT = text("""
       CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
       (SELECT previous FROM receipt),
       CAST(:labels AS json), coalesce((SELECT summary FROM taken), :alert_summary), :generator_url, :external_url,
-      agent_names
+      agent_names, transcript_retention_days
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
         CAST(:chain_version AS integer) AS chain_version, CAST(:chain AS json) AS chain,
         CAST(:stage_names AS text[]) AS stage_names, CAST(:stage_agents AS integer[]) AS stage_agents,
         CAST(:agent_names AS json) AS agent_names,
-        CAST(:on_resolved AS text) AS on_resolved, CAST(:chain_ttl_seconds AS bigint) AS chain_ttl_seconds
+        CAST(:on_resolved AS text) AS on_resolved, CAST(:chain_ttl_seconds AS bigint) AS chain_ttl_seconds,
+        CAST(:transcript_retention_days AS integer) AS transcript_retention_days
     ) AS snapshot ON reason IS NULL
     LEFT JOIN stands ON true
     ON CONFLICT (id) DO NOTHING
@@ -165,10 +166,10 @@ async def admit(
     return added
 
 
-# The lock keeps a purge away until the copy is committed. It is a statement of its own, because one that waits for the
-# lock does not see what the purge has committed.
+# The lock keeps a deletion away until the copy is committed. It is a statement of its own, because one that waits for
+# the lock does not see what the deletion has committed.
 _HOLD_ORIGINAL = text("SELECT FROM work WHERE investigation = :original FOR NO KEY UPDATE")
-_ORIGINAL = text("""
+_ORIGINAL = text(f"""
   WITH receipt AS (
     SELECT FROM receipts
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
@@ -179,8 +180,8 @@ _ORIGINAL = text("""
     cardinality(CAST(:stages AS text[])) = (
       SELECT count(*) FROM stages
       WHERE investigation = :original AND run = 0 AND name = ANY(CAST(:stages AS text[])) AND ended_at IS NOT NULL
-    ) AS is_complete
-""")
+    ) AND EXISTS (SELECT FROM investigations WHERE id = :original AND {visibility.VISIBLE}) AS is_complete
+""")  # noqa: S608 - our own text
 _COPY = text("""
   WITH added AS (
     SELECT investigation, log_seq FROM work WHERE investigation = :id AND state = 'queued'
@@ -253,7 +254,7 @@ async def _admit_retry(
         if not original.is_proven:
             chain = admission.Refusal(reason="RetryNotProven", message=UNPROVEN)
         elif not original.is_complete:
-            message = "spec.retryOf: the transcript of the investigation was purged: create a new one"
+            message = "spec.retryOf: the transcript of the investigation was deleted: create a new one"
             chain = admission.Refusal(reason="NotRetriable", message=message)
         values |= {"action": "retry", "detail": json.dumps(detail), **_chain(chain)}
         added = (await connection.execute(_ADMIT, values)).first() is not None
@@ -271,6 +272,7 @@ _CHAIN_VALUES = (
         "agent_names",
         "on_resolved",
         "chain_ttl_seconds",
+        "transcript_retention_days",
         "refused_reason",
         "refused_message",
         "refused_body",
@@ -300,6 +302,7 @@ def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, An
         "agent_names": json.dumps([[member.name for member in stage.members] for stage in spec.stages]),
         "on_resolved": spec.on_resolved,
         "chain_ttl_seconds": spec.ttl_seconds_after_finished,
+        "transcript_retention_days": spec.transcript_retention_days,
     }
 
 

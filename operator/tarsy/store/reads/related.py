@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from tarsy.store.base import visibility
+
 
 @dataclass(frozen=True, kw_only=True)
 class Previous:
@@ -35,17 +37,22 @@ class RetriedBy:
     name: str
 
 
-SELECT_RELATED = """
-    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
-    known.retry_of, (SELECT name FROM investigations AS original WHERE original.id = known.retry_of) AS retry_of_name,
+SELECT_RELATED = f"""
+    known.previous, (
+      SELECT name FROM investigations AS former WHERE former.id = known.previous AND {visibility.VISIBLE}
+    ) AS previous_name,
+    known.retry_of, (
+      SELECT name FROM investigations AS original WHERE original.id = known.retry_of AND {visibility.VISIBLE}
+    ) AS retry_of_name,
     known.retry_stage,
     CAST((SELECT json_build_object('id', id, 'name', name) FROM investigations AS again
-      WHERE again.retry_of = known.id ORDER BY admitted_at DESC LIMIT 1) AS text) AS retried_by"""
+      WHERE again.retry_of = known.id AND {visibility.VISIBLE} ORDER BY admitted_at DESC LIMIT 1) AS text)
+      AS retried_by"""  # noqa: S608 - our own texts
 """The columns of `from_row`; `known` is the row of the investigation."""
 
 
 def from_row(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the related investigations; None for one that there is not, or whose row is gone."""
+    """Return the fields of the related investigations; None for one that there is not, or that is deleted."""
     previous_name, original_name = facts["previous_name"], facts["retry_of_name"]
     again = json.loads(facts["retried_by"] or "null")
     return {

@@ -118,6 +118,8 @@ class Summary:
     retried_by: related.RetriedBy | None = None
     target: str = ""
     """The subject of the alert, on one line."""
+    hold: str | None = None
+    """The reason that keeps it from deletion; None without one."""
     retrying: tuple[str, ...] = ()
     """A sentence for each request to a provider that is retried."""
     passed_over_since: datetime | None = None
@@ -177,16 +179,16 @@ class Location:
 
 _WHEREABOUTS = text(f"""
   SELECT namespace, namespace_uid, name FROM investigations
-  WHERE id = :id AND ({visibility.VISIBLE} OR (:purging AND gone_at IS NULL))
+  WHERE id = :id AND ({visibility.VISIBLE} OR (:deleting AND (emptied_at IS NULL OR gone_at IS NULL)))
 """)  # noqa: S608 - our own text
 
 
-async def location(database: databases.Database, investigation: UUID, *, purging: bool = False) -> Location | None:
-    """Return namespace and name; None if there is no such investigation, or its transcript was purged.
+async def location(database: databases.Database, investigation: UUID, *, deleting: bool = False) -> Location | None:
+    """Return namespace and name; None if there is no such investigation, or its transcript was deleted.
 
-    With `purging`, a purged one is returned while its object is not known to be gone.
+    With `deleting`, a deleted one is returned, and a purged one until the purge is complete and its object gone.
     """
-    rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
+    rows = await database.run(_WHEREABOUTS, id=investigation, deleting=deleting)
     return Location(**rows[0]) if rows else None
 
 
@@ -209,7 +211,7 @@ SELECT_SUMMARIES = f"""
     known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status, known.target, CAST(known.labels AS text) AS labels,
-    known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
+    known.alert_summary, CAST(known.agent_names AS text) AS agent_names, known.hold,
 {related.SELECT_RELATED},
     CASE WHEN runs.ended_at IS NULL THEN (
       SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
