@@ -238,6 +238,7 @@ def here(container: images.Container, port: int) -> images.Container:
     """The same, reached on 127.0.0.1 only; the MCP server looks for its cluster by a name that only a cluster knows."""
     moved = {
         "--listen=0.0.0.0:8080": f"--listen=127.0.0.1:{port}",
+        "--metrics-listen=0.0.0.0:9464": "--metrics-listen=127.0.0.1:0",
         "--bind-address=0.0.0.0": "--bind-address=127.0.0.1",
     }
     moved |= {"--port=8080": f"--port={port}", "--cluster-provider=in-cluster": f"--kubeconfig={images.ACCOUNT}/config"}
