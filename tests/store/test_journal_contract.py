@@ -43,6 +43,7 @@ SNAPSHOT = record.Snapshot(
     alert_type="kubernetes",
     alert_data=ALERT,
     chain_name="pod-crash",
+    chain_namespace="tarsy",
     chain=CHAIN,
 )
 TOOLS = (
