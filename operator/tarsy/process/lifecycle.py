@@ -26,7 +26,7 @@ from tarsy.process.context import Context
 from tarsy.process.runtime import masking, platform_file
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.fleet import reporter
-from tarsy.telemetry import component_states, metrics
+from tarsy.telemetry import component_states, logs, metrics
 from tarsy.transcript import record
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ async def operator(process: settings.Settings, secrets: known_secrets.KnownSecre
 
 async def _run(process: settings.Settings, watched: reload.Watch, process_masking: masking.Masking) -> None:
     process_masking.adopt(watched.loaded.platform)
+    logs.set_levels(watched.loaded.platform.logs.levels)
     async with AsyncExitStack() as stack:
         # Only workers need keys and packages, so only they check them.
         judge = functools.partial(registry.unusable, environment=os.environ)
@@ -77,6 +78,7 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
         in_force.prepare(process_masking.prepare)
         _log_unusable(in_force)
         in_force.follow(functools.partial(_log_unusable, in_force))
+        in_force.follow(lambda: logs.set_levels(in_force.platform.logs.levels))
         owner = uuid.uuid4()
         context = Context(
             options=process,

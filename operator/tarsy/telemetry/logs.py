@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 Format = Literal["text", "json"]
 
@@ -150,6 +150,20 @@ def configure(*, level: str = "INFO", form: Format = "text", mask: Mask = str) -
     for noisy in (*QUOTING, "alembic", "kopf", "uvicorn"):  # at INFO and DEBUG kopf logs whole objects
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves our signals alone
+
+
+def set_levels(levels: Mapping[Any, str]) -> None:
+    """Set the least level of each package or module below `tarsy` in `levels`; all others follow `configure`."""
+    for name in _leveled - levels.keys():
+        logging.getLogger(f"tarsy.{name}").setLevel(logging.NOTSET)
+    for name, level in levels.items():
+        logging.getLogger(f"tarsy.{name}").setLevel(level.upper())
+    _leveled.clear()
+    _leveled.update(levels)
+
+
+_leveled: set[str] = set()
+"""The packages and modules with a level of their own."""
 
 
 def _is_quoting(record: logging.LogRecord) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from support import queue
@@ -185,3 +187,8 @@ async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are
     (fact,) = now.facts()
     assert isinstance(fact.detail, component_states.Configuration)
     assert fact.detail.problems == ()
+
+
+def test_every_room_whose_level_can_be_set_is_a_part_of_the_program() -> None:
+    for room in get_args(platforms.Room):
+        assert importlib.util.find_spec(f"tarsy.{room}"), room

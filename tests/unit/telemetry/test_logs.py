@@ -217,3 +217,22 @@ async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words
     assert "cnry" not in told
     assert "ValidationError" in told
     assert " in fail" in told
+
+
+def test_a_part_has_a_level_of_its_own_until_it_is_taken_away(capsys: pytest.CaptureFixture[str]) -> None:
+    def logged() -> list[str]:
+        for name in ("tools.servers", "live.hubs"):
+            for level in (logging.DEBUG, logging.INFO, logging.ERROR):
+                logging.getLogger(f"tarsy.{name}").log(level, "%s at %s", name, level)
+        lines = capsys.readouterr().err.splitlines()
+        return [f"{name} {level}" for line in lines for name, level in re.findall(r"(\w+)\.\w+ at (\d+)", line)]
+
+    logs.configure(level="INFO")
+    usual = ["tools 20", "tools 40", "live 20", "live 40"]
+    assert logged() == usual
+    logs.set_levels({"tools": "debug", "live": "warning"})
+    assert logged() == ["tools 10", "tools 20", "tools 40", "live 40"]
+    logs.set_levels({"tools": "error"})
+    assert logged() == ["tools 40", "live 20", "live 40"]
+    logs.set_levels({})
+    assert logged() == usual

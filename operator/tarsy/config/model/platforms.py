@@ -426,6 +426,39 @@ ServerName = Annotated[str, Field(pattern=SERVER_NAME)]
 be `a__b.c`."""
 
 
+Room = Literal[
+    "agent",
+    "api",
+    "auth",
+    "config",
+    "controller",
+    "engine",
+    "ingest",
+    "kube",
+    "live",
+    "llm",
+    "masking",
+    "probes",
+    "process",
+    "serve",
+    "store",
+    "tools",
+    "transcript",
+    "transport",
+    "views",
+    "web",
+    "worker",
+]
+"""The parts of the program whose log levels can be set: the packages and modules below `tarsy`."""
+
+
+class Logs(Part):
+    """The levels of the log."""
+
+    levels: dict[Room, Literal["debug", "info", "warning", "error"]] = {}
+    """The least level that is logged of a part of the program; others have that of `--log-level`."""
+
+
 Kind: TypeAlias = Literal["agent", "LLM provider", "MCP server"]
 """The kinds of parts that chains refer to by name, as messages call them."""
 
@@ -450,6 +483,7 @@ class Platform(Part):
     runbooks: Runbooks = Runbooks()
     api: API = API()
     web: Web = Web()
+    logs: Logs = Logs()
     namespaces: Annotated[list[Namespace], Field(max_length=100), AfterValidator(_each_once)] = []
     """The namespaces that are served beside the operator's own. A change needs a restart."""
     _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)
