@@ -487,6 +487,9 @@ class RBAC(Part):
 
     create: bool = True
     """Whether roles and bindings are made."""
+    cluster_wide: bool = False
+    """Whether the operator's rights are ClusterRoles that hold in all namespaces, instead of a Role in each served one:
+    for served namespaces that are made later. Only those that are listed are served either way."""
     aggregate: bool = False
     """Whether the view, edit and admin roles for the two kinds are added to the cluster's own. Who creates a chain
     borrows the rights of its tools."""
@@ -550,6 +553,9 @@ class Values(Part):
     """How the API and the pages are reached from outside."""
     web: Web = Web()
     """The pages for browsers, which the API serves."""
+    namespaces: Annotated[list[forms.Namespace], Field(max_length=100)] = []
+    """The namespaces that are served beside the release's own, which have to exist unless `rbac.clusterWide`;
+    `namespaces` of `platform` goes before. A change of it needs a restart."""
     database: Database = Database()
     """The database."""
     webhook: Webhook = Webhook()

@@ -8,15 +8,18 @@ import functools
 import json
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support import manifests, queue, stories
+from support import accounts, manifests, queue, stories
 from tarsy.config.check import chain_index
+from tarsy.config.model import platforms
 from tarsy.controller import duties, investigations
-from tarsy.kube import client
+from tarsy.kube import calls, client, objects, rights
 from tarsy.resources import investigations as kind
+from tarsy.resources import namespaces
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader
 from tarsy.store.queue import questions
@@ -27,11 +30,17 @@ from tarsy_dev.controlplane import ControlPlane
 class World:
     """Objects of the test's namespace, and the duties that keep the store in step with them."""
 
-    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        cluster: client.Cluster,
+        database: databases.Database,
+        platform: platforms.Platform = queue.PLATFORM,
+    ) -> None:
         self._plane = plane
         self._namespace = cluster.served.own
         self._database = database
-        index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+        index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )
@@ -40,7 +49,7 @@ class World:
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
-            platform=lambda: queue.PLATFORM,
+            platform=lambda: platform,
         )
 
     def create(self, manifest: dict[str, Any]) -> str:
@@ -123,6 +132,67 @@ async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_i
         await world.duties.resync()
     assert [record.__dict__["action"] for record in caplog.records] == ["resync_alarm"]
     assert [await world.ending(uid) for uid in uids.values()] == [None] * len(uids)
+
+
+async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_and_no_others(
+    world: World, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    other = f"{cluster.served.own}-other"
+    plane.create_namespace(other)
+    admin = await client.connect(plane.kubeconfig(namespace=cluster.served.own), served=[other])
+    only = queue.PLATFORM.llm_providers["only"].model_copy(update={"allowed_namespaces": ["*"]})
+    served = World(plane, admin, database, queue.PLATFORM.model_copy(update={"llm_providers": {"only": only}}))
+    kept = world.investigate("kept")
+    uids = {}
+    for number in range(duties.HARMLESS_ABSENCES + 2):
+        manifest = manifests.investigation(f"crash-{number}", namespace=other)
+        uids[number] = str((await objects.create_investigation(admin, manifest)).investigation.metadata.uid)
+    reconciling = asyncio.create_task(served.reconciler.run())
+    await served.duties.resync()
+    for uid in (kept, *uids.values()):
+        await served.until(uid, None)
+    # The control plane has no controller that would end a namespace and what is in it.
+    plane.kubectl("delete", "inv", "--all", namespace=other)
+    plane.kubectl("delete", "namespace", other, "--wait=false", namespace=other)
+    body = await calls.get(admin, f"/api/v1/namespaces/{other}")
+    body["spec"]["finalizers"] = []
+    await calls.request(admin, "PUT", f"/api/v1/namespaces/{other}/finalize", body=body)
+    plane.create_namespace(other)
+    await served.duties.resync()
+    assert {await served.ending(uid) for uid in uids.values()} == {"Cancelled"}, "however many they are"
+    assert await served.ending(kept) is None
+    again = await objects.create_investigation(admin, manifests.investigation("again", namespace=other))
+    await served.duties.resync()
+    await served.until(str(again.investigation.metadata.uid), None)
+    reconciling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reconciling
+    await admin.close()
+
+
+async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
+    plane: ControlPlane, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, others = admin.served.own, [f"{admin.served.own}-first", f"{admin.served.own}-last"]
+    for name in others:
+        plane.create_namespace(name)
+    token = await accounts.create(admin, "operator")
+    await accounts.empower(admin, "operator", rights.ALL)
+    cluster = await client.connect(plane.kubeconfig(namespace=own, user="operator", token=token))
+    names = (others[0], own, others[1])
+    world = World(plane, replace(cluster, served=namespaces.Served(names=names, own=own, default=own)), database)
+    world.create(manifests.chain())
+    reconciling = asyncio.create_task(world.reconciler.run())
+    uid = world.investigate("here")
+    for _ in range(3):
+        await world.duties.resync()
+    await world.until(uid, None)
+    refused = [one.__dict__["namespace"] for one in caplog.records if one.__dict__.get("action") == "duty_refused"]
+    assert refused == others, "each once"
+    reconciling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reconciling
+    await cluster.close()
 
 
 async def test_a_database_of_another_cluster_is_left_alone(

@@ -154,6 +154,7 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
     async with watching(cluster) as seen:
         await asyncio.wait_for(seen.watcher.opened.wait(), 60)
         assert not seen.watcher.is_cut()
+        assert {fact.name: fact.state for fact in seen.watcher.facts()} == {own: "open", other: "refused"}
         here = create(plane, own, "here")
         await seen.of(here["metadata"]["uid"])
         there = create(plane, other, "there")
@@ -161,6 +162,9 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
         await accounts.grant(elsewhere, f"system:serviceaccount:{own}:watcher", may=may)
         assert (await seen.of(there["metadata"]["uid"])).namespace == other, "served once the right is there"
         await seen.open(now=True)
+        async with asyncio.timeout(60):
+            while [fact.state for fact in seen.watcher.facts()] != ["open"]:  # noqa: ASYNC110 - set in another thread
+                await asyncio.sleep(0.01)
         await elsewhere.close()
     refusals = [record.__dict__ for record in caplog.records if record.__dict__.get("action") == "watch_refused"]
     assert sorted((one["namespace"], one["kind"]) for one in refusals) == [

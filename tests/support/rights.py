@@ -44,7 +44,15 @@ class Use:
 def granted(manifests: Iterable[Manifest], *, account: str, namespace: str) -> set[Right]:
     """What these roles and bindings let a ServiceAccount of that namespace do; rights to URLs are left out."""
     made = list(manifests)
-    roles = {(one["kind"], one["metadata"]["name"]): one for one in made if one["kind"] in ("Role", "ClusterRole")}
+    roles = {
+        (
+            one["kind"],
+            one["metadata"].get("namespace", "") if one["kind"] == "Role" else "",
+            one["metadata"]["name"],
+        ): one
+        for one in made
+        if one["kind"] in ("Role", "ClusterRole")
+    }
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
     found: set[Right] = set()
     for binding in made:
@@ -52,7 +60,8 @@ def granted(manifests: Iterable[Manifest], *, account: str, namespace: str) -> s
             continue
         reference = binding["roleRef"]
         where = "" if binding["kind"] == "ClusterRoleBinding" else binding["metadata"].get("namespace", namespace)
-        found |= set(_of(roles[reference["kind"], reference["name"]], namespace=where))
+        home = binding["metadata"].get("namespace", "") if reference["kind"] == "Role" else ""
+        found |= set(_of(roles[reference["kind"], home, reference["name"]], namespace=where))
     return found
 
 

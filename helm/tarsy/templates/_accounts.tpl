@@ -8,3 +8,33 @@
 {{- define "tarsy.clusterName" -}}
 {{ .Release.Namespace }}:{{ include "tarsy.fullname" . }}
 {{- end }}
+
+{{/* The namespaces that are served beside the release's own, as JSON. */}}
+{{- define "tarsy.otherNamespaces" -}}
+{{ without (.Values.platform.namespaces | default .Values.namespaces | default list | uniq) .Release.Namespace | toJson }}
+{{- end }}
+
+{{/* What a part does in each namespace that is served. Takes the part. */}}
+{{- define "tarsy.servedRules" -}}
+{{- if eq . "controller" -}}
+- apiGroups: [tarsy.dev]
+  resources: [alertinvestigations]
+  verbs: [get, list, watch, delete]
+- apiGroups: [tarsy.dev]
+  resources: [agentchains]
+  verbs: [list, watch]
+- apiGroups: [tarsy.dev]
+  resources: [alertinvestigations/status, agentchains/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- else -}}
+- apiGroups: [tarsy.dev]
+  resources: [alertinvestigations]
+  verbs: [create, get, delete]
+- apiGroups: [tarsy.dev]
+  resources: [agentchains]
+  verbs: [list]
+{{- end }}
+{{- end }}

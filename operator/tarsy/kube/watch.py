@@ -111,6 +111,10 @@ class _OpenWatches:
         self._report()
         return is_new
 
+    def refused(self) -> set[str]:
+        """Return the namespaces, but for the operator's own, in which a watch is refused."""
+        return {watched.namespace for watched, refused in self._refused.items() if refused} - {self._own}
+
     def tracing(self) -> aiohttp.TraceConfig:
         """Return the trace configuration for the HTTP session of kopf."""
         trace = aiohttp.TraceConfig()
@@ -164,6 +168,8 @@ class Watcher:
         self._stop: asyncio.Event | None = None
         self._stopping = False
         self._standing = component_states.StateTracker("opening")
+        self._refusals: dict[str, component_states.StateTracker] = {}
+        """The states of the namespaces in which a watch is refused."""
 
     async def run(self) -> None:
         """Watch until cancelled. Raises WatchError when kopf ends by itself."""
@@ -204,7 +210,7 @@ class Watcher:
         return self.cut_for() >= CUT_SECONDS
 
     def facts(self) -> Iterator[component_states.ComponentState]:
-        """Yield the state of the watch: opening, open or cut."""
+        """Yield the state of the watch (opening, open or cut), and the namespaces in which it is refused."""
         if not self.is_cut():
             self._standing.change("open")
         elif self._standing.state == "open":
@@ -217,6 +223,18 @@ class Watcher:
             since=self._standing.since,
             detail=component_states.Watch(),
         )
+        self._refusals = {
+            namespace: self._refusals.get(namespace) or component_states.StateTracker("refused")
+            for namespace in sorted(self._open_watches.refused())
+        }
+        for namespace, refusal in self._refusals.items():
+            yield component_states.ComponentState(
+                kind="watch",
+                name=namespace,
+                state=refusal.state,
+                since=refusal.since,
+                detail=component_states.Watch(),
+            )
 
     def _on_main(self, call: Callable[[], None]) -> None:
         # Empty, because the default would copy this thread's context variables into the main loop's tasks.

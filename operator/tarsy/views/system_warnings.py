@@ -38,7 +38,7 @@ Kind: TypeAlias = Literal[
     "watch",
     "worker",
 ]
-_WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", "answering", "usable")
+_WORST = ("unreachable", "unusable", "failing", "cut", "refused", "connecting", "opening", "answering", "usable")
 """States, the worst first; unlisted states are the best of their kind. `usable` has not been called yet."""
 
 
@@ -140,8 +140,19 @@ def process_warnings(facts: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
             failure_text = ", ".join(filter(None, (failure.kind, failure.code)))
             message = f"{fact.host}: the last call to it failed ({failure_text})"
             yield warning("provider", fact.name, message, since=fact.since)
-    for fact in by_kind.get("watch", []):
-        if fact.state != "open":
+    yield from _watch_warnings(by_kind.get("watch", []))
+
+
+def _watch_warnings(watches: Iterable[catalogue.AnyReport]) -> Iterator[Warning]:
+    """Yield the watches that are not open, and the namespaces in which a watch is refused."""
+    for fact in watches:
+        if fact.state == "refused":
+            message = (
+                f"{fact.host}: the operator lacks the right to watch this namespace, and serves nothing in it: "
+                "list it in the chart's `namespaces`, or give its account the rights that the chart gives in one"
+            )
+            yield warning("watch", fact.name, message, since=fact.since)
+        elif fact.state != "open":
             message = f"{fact.host}: the watch of the cluster is {fact.state}: changes there are noticed later"
             yield warning("watch", fact.name, message, since=fact.since)
 

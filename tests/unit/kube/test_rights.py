@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from support import charts, rights
 from tarsy.config.load import settings
 from tarsy.kube import rights as needed
@@ -39,6 +42,49 @@ def test_each_account_of_the_operator_has_what_its_role_needs_and_nothing_else()
     for role in ROLES:
         assert granted(f"tarsy-{role}", mode="split") == wanted(role, deployment=f"tarsy-{role}")
     assert granted("tarsy-worker", mode="split") == set()
+
+
+def in_served(namespace: str) -> set[rights.Right]:
+    """What the operator needs in another namespace that it serves."""
+    named = rights.Right(verb="get", group="", resource="namespaces", name=namespace)
+    of_its_own = {"namespaces", "deployments"}
+    return {named} | {
+        replace(right, namespace=namespace)
+        for right in wanted(*ROLES, deployment="tarsy")
+        if right.namespace and right.resource not in of_its_own
+    }
+
+
+def test_served_namespaces_get_the_rights_of_a_served_one_each_and_no_other_does() -> None:
+    found = granted("tarsy", namespaces=["shop", NAMESPACE, "payments"])
+    assert found == wanted(*ROLES, deployment="tarsy") | in_served("shop") | in_served("payments")
+    assert granted("tarsy", platform={"namespaces": ["shop"]}) == wanted(*ROLES, deployment="tarsy") | in_served("shop")
+    for role in ROLES:
+        own = wanted(role, deployment=f"tarsy-{role}")
+        more = granted(f"tarsy-{role}", mode="split", namespaces=["shop"]) - own
+        assert {right.namespace or right.name for right in more} == (set() if role == "worker" else {"shop"})
+
+
+def test_rights_in_all_namespaces_by_choice_are_those_of_a_served_one() -> None:
+    found = granted("tarsy", namespaces=["shop"], rbac={"clusterWide": True})
+    more = {replace(right, namespace="") for right in in_served("shop")}
+    assert found == wanted(*ROLES, deployment="tarsy") | more
+    made = charts.render({"namespaces": ["shop"], "rbac": {"clusterWide": True}}, namespace=NAMESPACE)
+    assert all(one["metadata"].get("namespace") != "shop" for one in made), "it need not exist"
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [
+        ({}, None),
+        ({"namespaces": ["shop"]}, ["shop"]),
+        ({"namespaces": ["shop"], "platform": {"namespaces": ["payments"]}}, ["payments"]),
+    ],
+)
+def test_the_platform_file_lists_what_the_roles_are_made_for(values: dict[str, Any], written: object) -> None:
+    made = charts.render(values, name="tarsy", namespace=NAMESPACE)
+    file = yaml.safe_load(charts.one(made, "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"])
+    assert file.get("namespaces") == written
 
 
 def test_no_role_reads_secrets_or_changes_what_is_not_ours() -> None:
