@@ -180,7 +180,8 @@ _ORIGINAL = text(f"""
     cardinality(CAST(:stages AS text[])) = (
       SELECT count(*) FROM stages
       WHERE investigation = :original AND run = 0 AND name = ANY(CAST(:stages AS text[])) AND ended_at IS NOT NULL
-    ) AND EXISTS (SELECT FROM investigations WHERE id = :original AND {visibility.VISIBLE}) AS is_complete
+        AND EXISTS (SELECT FROM investigations WHERE id = :original AND {visibility.VISIBLE})
+    ) AS is_complete
 """)  # noqa: S608 - our own text
 _COPY = text("""
   WITH added AS (
