@@ -454,6 +454,15 @@ class DNS(Part):
     """as a policy's `to`: the cluster's DNS pods, and the address of NodeLocal DNSCache; anywhere, if empty."""
 
 
+class Collector(Part):
+    """The collector of traces."""
+
+    ports: list[forms.Port] = [4318]
+    """On these ports,"""
+    to: list[forms.Anything] = []
+    """as a policy's `to`; anywhere, if empty."""
+
+
 class NetworkPolicy(Part):
     """Who may speak to whom. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
 
@@ -465,6 +474,8 @@ class NetworkPolicy(Part):
     """Where names are asked for."""
     egress: Egress = Egress()
     """Models and MCP servers outside."""
+    collector: Collector = Collector()
+    """The collector of traces, if `platform.traces.endpoint` is set."""
     api_server: APIServer = APIServer()
     """The API server."""
     database: DatabaseServer = DatabaseServer()

@@ -15,6 +15,24 @@
 {{- end }}
 {{- end }}
 
+{{/* Egress to the collector of traces, if there is one. */}}
+{{- define "tarsy.egressCollector" -}}
+{{- if dig "traces" "endpoint" "" (.Values.platform | default dict) -}}
+{{- with .Values.networkPolicy.collector -}}
+{{- if .ports -}}
+- ports:
+  {{- range .ports }}
+  - {port: {{ . }}, protocol: TCP}
+  {{- end }}
+  {{- with .to }}
+  to:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Egress to the ports and addresses of a part of the values; anywhere, if it has no addresses. */}}
 {{- define "tarsy.egressTo" -}}
 - ports:

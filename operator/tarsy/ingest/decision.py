@@ -75,6 +75,7 @@ def decide(
         alert_summary=messages.storable(subject.summary_of_data(alert_data or "")),
         generator_url=source.generator_url and mask(source.generator_url),
         external_url=source.external_url and mask(source.external_url),
+        traceparent=spec.traceparent,
         target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
         retry=retry,
         chain=chain,

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -188,6 +189,7 @@ def draft_from_alert(
         runbook_url=_short(alert.annotations.get("runbook_url", ""), 2048, mask) or None,
         source=source,
         labels=_labels(alert.labels, mask),
+        traceparent=_traceparent(alert.annotations.get("traceparent") or alert.labels.get("traceparent")),
         summary=subject.summary_line(alert.annotations.get("summary"), mask=mask),
         object_labels=_object_labels(alert.labels, mask),
     )
@@ -214,6 +216,7 @@ def draft_from_posted(
         severity=mask(alert.severity or "")[:63] or None,
         runbook_url=_short(alert.runbook_url, 2048, mask) or None,
         mcp=alert.mcp,
+        traceparent=_traceparent(alert.data.get("traceparent") if isinstance(alert.data, dict) else None),
         source=investigations.Source(type="api"),
         summary=subject.summary_of_document(alert.data, mask=mask),
         object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
@@ -257,6 +260,11 @@ def draft_of_retry(
         summary=original.alert_summary,
         object_labels=_object_labels({**alertname, "severity": original.severity or ""}, str),
     )
+
+
+def _traceparent(value: object) -> str | None:
+    """Return the span that an alert names; None if it is not valid, which only loses the link."""
+    return value if isinstance(value, str) and re.fullmatch(investigations.TRACEPARENT, value) else None
 
 
 _SHARED = ("receiver", "groupLabels", "externalURL")

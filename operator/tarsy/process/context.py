@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from tarsy.config.load import settings
-from tarsy.process import startup
+from tarsy.process import startup, traces
 from tarsy.process.runtime import masking, platform_file
 from tarsy.store.base import databases, hints
 from tarsy.store.fleet import reporter
@@ -27,6 +27,8 @@ class Context:
     own_namespace: str
     """The operator's; "" if a process without the roles controller and api does not know it."""
     stack: AsyncExitStack
+    traces: traces.Traces | None
+    """None if no traces are sent."""
     owner: uuid.UUID
     """The random id of this process for leases; the name of a pod may be used again."""
     process_reporter: reporter.Reporter

@@ -21,7 +21,7 @@ from tarsy.config.redact import secret_values
 from tarsy.kube import client
 from tarsy.llm import registry
 from tarsy.masking import known_secrets
-from tarsy.process import api, controller, garbage_collection, sampled_metrics, startup, supervision, worker
+from tarsy.process import api, controller, garbage_collection, sampled_metrics, startup, supervision, traces, worker
 from tarsy.process.context import Context
 from tarsy.process.runtime import masking, platform_file
 from tarsy.store.base import databases, hints, notify
@@ -89,6 +89,7 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             early=early,
             own_namespace=_own_namespace(process, early.cluster),
             stack=stack,
+            traces=await traces.begin(in_force, database=database, stack=stack),
             owner=owner,
             process_reporter=_reporter(process, in_force, process_masking, database=database, owner=owner),
         )
@@ -111,7 +112,7 @@ def _own_namespace(process: settings.Settings, cluster: client.Cluster | None) -
 async def _serve(context: Context, *, token: str | None) -> None:
     """Build the roles, and run all parts until cancelled."""
     process, cluster, database = context.options, context.early.cluster, context.database
-    ground: list[supervision.Part] = []
+    ground: list[supervision.Part] = [context.traces.run] if context.traces else []
     roles: list[supervision.Part] = [
         functools.partial(supervision.stand_for, server) for server in context.early.servers
     ]
@@ -119,7 +120,8 @@ async def _serve(context: Context, *, token: str | None) -> None:
     controlling = controller.build(context, cluster) if cluster and process.serves("controller") else None
     if process.serves("worker"):
         working = worker.build(context, watching=controlling.watching if controlling else None)
-        ground, has_clients = working.ground, working.has_clients
+        ground += working.ground
+        has_clients = working.has_clients
         roles += working.roles
     if controlling:
         roles += controlling.roles

@@ -76,6 +76,7 @@ def build(context: Context, *, watching: asyncio.Event | None) -> Worker:
             max_attempts=queue.max_attempts,
             own_namespace=context.own_namespace,
             moved=text_sender.announce_commit,
+            follow=context.traces.follow if context.traces else lambda _: None,
         )
         claims = claimer.Claimer(
             supervisor,

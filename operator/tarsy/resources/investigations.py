@@ -43,6 +43,9 @@ HEADLINE_MAX = 120
 AUTHOR_MAX = 253
 """The maximum length of an author's name, in characters."""
 
+TRACEPARENT = "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
+"""A span by W3C Trace Context, section 3.2, "Traceparent Header", in its only version so far."""
+
 OpenPhase = Literal["Queued", "Running", "Suspended", "Cancelling"]
 EndedPhase = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 Phase = Literal[OpenPhase, EndedPhase]
@@ -242,6 +245,15 @@ class Spec(base.Model):
         str | None, Field(max_length=2048, description="The URL of the runbook that the agents get.")
     ] = None
     mcp: Annotated[MCP | None, Field(description="Narrows the tools of the chain's agents.")] = None
+    traceparent: Annotated[
+        str | None,
+        Field(
+            max_length=55,
+            pattern=TRACEPARENT,
+            description="The span of another system, by W3C Trace Context, to which the investigation's trace is "
+            "linked.",
+        ),
+    ] = None
     source: Annotated[Source | None, Field(description="The source of the alert.")] = None
     retry_of: Annotated[
         RetryOf | None,

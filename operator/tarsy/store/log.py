@@ -261,7 +261,7 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
         arrays = ", ".join(f"CAST(:{part}_{column} AS {kind}[])" for column, kind in columns.items())
         rows = f"unnest({arrays}) AS added({', '.join(columns)})"
         texts.append(f"\n  {part} AS ({statement.format(rows=rows)}\n  )")
-    return text(f"WITH {','.join(texts)} SELECT investigation FROM fenced")  # noqa: S608 - our own texts
+    return text(f"WITH {','.join(texts)} SELECT investigation, at FROM fenced")  # noqa: S608 - our own texts
 
 
 def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> _Changes:

@@ -106,6 +106,8 @@ class Admission:
     """The first line of its annotation `summary`; "" if the alert data is in the store, which has it too."""
     generator_url: str | None = None
     external_url: str | None = None
+    traceparent: str | None = None
+    """The span of another system that the alert carries."""
     retry: Retry | None = None
     chain: AdmittedChain | Refusal
     """The chain that it runs, or the reason of its refusal."""

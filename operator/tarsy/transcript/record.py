@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from tarsy.config import resolve
@@ -44,6 +45,14 @@ class Snapshot:
     chain_namespace: str = ""
     """"" is the investigation's."""
     chain: chains.Spec
+    admitted_at: datetime | None = field(default=None, compare=False)
+    """The time of the admission; None in tests without one."""
+    traceparent: str = ""
+    """The span that the alert names (`telemetry.spans.link_from_traceparent`); "" if it names none."""
+    retry_of: str = ""
+    """The uid of the ended investigation that this one runs again; "" if it is no retry."""
+    copied_entries: int = 0
+    """The entries up to this number are copies from that one."""
 
 
 @dataclass(frozen=True, kw_only=True)

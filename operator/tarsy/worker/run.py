@@ -54,6 +54,8 @@ class Supervisor:
     """The operator's; "" if this process does not know it."""
     moved: Callable[[UUID], None] = lambda _: None
     """Called after each commit to an investigation's log."""
+    follow: Callable[[work.Claim], journals.Follower | None] = lambda _: None
+    """Returns what reads the log of a claim as it is written."""
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
@@ -95,6 +97,7 @@ class Supervisor:
             ensure_lease=held.ensure_lease,
             suspended=lambda: held.suspend,
             moved=self.moved,
+            follower=self.follow(held.claim),
         )
         try:
             await self._work(held, journal)

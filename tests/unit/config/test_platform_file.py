@@ -67,7 +67,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agent: {}",
-            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, namespaces",  # noqa: E501
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, traces, namespaces",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
@@ -136,7 +136,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         (
             "[1]",
-            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, namespaces",  # noqa: E501
+            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, traces, namespaces",  # noqa: E501
         ),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",

@@ -514,6 +514,19 @@ class TestNetwork:
         (postgres,) = (one for one in found if self.selects(one, "postgres"))
         assert postgres["spec"]["egress"] == []
 
+    def test_the_collector_of_traces_is_reached_by_what_sends_them_once_it_is_named(self) -> None:
+        to = [{"ipBlock": {"cidr": "10.9.0.1/32"}}]
+        policy = {"networkPolicy": {"collector": {"to": to}, "apiServer": {"cidrs": ["10.0.0.1/32"]}}}
+        named = {"platform": {"traces": {"endpoint": "http://collector.observability.svc:4318"}}}
+        for given, reached in ((named, True), ({}, False)):
+            for kind, sending in ((SPLIT, ("api", "controller", "worker")), ({}, ("operator",))):
+                found = charts.render(kind | TRIAL | policy | given)
+                for component in sending:
+                    assert self.reaches(found, component, address="10.9.0.1", port=4318) is reached
+                    assert not self.reaches(found, component, address="10.9.0.2", port=4318)
+                for component in ("mcp", "migrate", "test"):
+                    assert not self.reaches(found, component, address="10.9.0.1", port=4318)
+
     def test_names_are_asked_of_the_clusters_servers_alone(self) -> None:
         every = ("api", "controller", "worker", "mcp", "migrate", "test")
         found = charts.render(SPLIT | TRIAL)

@@ -18,7 +18,7 @@ from tarsy_dev import tools
 FOUNDING = tools.ROOT / "tests/founding"
 CHAINS = tools.ROOT / "manifests/chains"
 REFERENCE = tools.ROOT / "config/reference.yaml"
-VARIABLES = mutations.ENVIRONMENT | {"GOOGLE_CLOUD_PROJECT": "p", "LOGS_API_KEY": "k"}
+VARIABLES = mutations.ENVIRONMENT | {"GOOGLE_CLOUD_PROJECT": "p", "LOGS_API_KEY": "k", "LANGFUSE_AUTH": "a"}
 
 
 HEAVY = {"asyncio", "json", "logging", "ssl", "socket", "urllib.request"}

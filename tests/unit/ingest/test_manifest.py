@@ -286,6 +286,25 @@ def test_a_json_alert_however_deep_takes_no_more_room_than_it_came_in(payload: d
     assert len(kept) < 2 * len(json.dumps(payload["alerts"][0]))
 
 
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("carrier", ["annotations", "labels"])
+@pytest.mark.parametrize("value", [SPAN, SPAN.upper(), f"{SPAN}\n", f"01{SPAN[2:]}-more", "x" * 3000, ""])
+def test_the_span_that_an_alert_carries_is_kept_if_it_is_one(payload: dict[str, Any], carrier: str, value: str) -> None:
+    payload["alerts"][0][carrier]["traceparent"] = value
+    spec = build(payload)["spec"]
+    assert spec.get("traceparent") == (SPAN if value == SPAN else None)
+    investigations.Spec.model_validate(spec)
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"), [({"traceparent": SPAN}, SPAN), ({"traceparent": [SPAN]}, None), (SPAN, None), ([SPAN], None)]
+)
+def test_the_span_in_the_data_of_a_posted_alert_is_kept(data: Any, kept: str | None) -> None:
+    assert posted(data).manifest["spec"].get("traceparent") == kept
+
+
 def test_empty_data_is_refused() -> None:
     with pytest.raises(pydantic.ValidationError):
         posted("")

@@ -413,6 +413,25 @@ class API(Part):
     """A setting without effect, which the next release refuses: an ingress limits connections by address."""
 
 
+class Traces(Part):
+    """The traces of investigations for an OpenTelemetry collector (OTLP over HTTP, protobuf)."""
+
+    endpoint: URL | None = None
+    """The address of the collector, without `/v1/traces`; None is OTEL_EXPORTER_OTLP_ENDPOINT, and without that no
+    traces are sent."""
+    headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
+    """The headers of each request to `endpoint`. Give secrets by `{{.VAR}}` and do not write them here."""
+    contents: bool = False
+    """True sends prompts, answers, arguments and results along, masked as they are stored. Everyone who may read the
+    traces can then read them."""
+
+    @model_validator(mode="after")
+    def _has_address_for_headers(self) -> Self:
+        if self.headers and self.endpoint is None:
+            raise ValueError("headers: of no use without endpoint; OTEL_EXPORTER_OTLP_HEADERS are the environment's")
+        return self
+
+
 class Web(Part):
     """The pages."""
 
@@ -484,6 +503,7 @@ class Platform(Part):
     api: API = API()
     web: Web = Web()
     logs: Logs = Logs()
+    traces: Traces = Traces()
     namespaces: Annotated[list[Namespace], Field(max_length=100), AfterValidator(_each_once)] = []
     """The namespaces that are served beside the operator's own. A change needs a restart."""
     _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)

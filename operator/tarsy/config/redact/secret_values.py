@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarsy.config.load import secret_files, settings
+from tarsy.config.load import secret_files, settings, traces
 from tarsy.config.model import platforms
 from tarsy.masking import masker, secret_names
 
@@ -48,6 +48,7 @@ def pepper(environment: Mapping[str, str]) -> str:
 def _of_environment(environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the secrets in variables, and in files that variables name."""
     yield from _of_variables(environment)
+    yield from _of_headers(dict(traces.header_values(environment)))
     for name, value in environment.items():
         held = name.removesuffix(settings.FILE)
         if name == _CREDENTIALS or (held != name and (held == settings.DATABASE_URL or _is_secret_name(held))):

@@ -28,8 +28,9 @@ LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change comes into force after two checks."""
 PROBLEMS_MAX = 20
 """The maximal number of problems that are reported; `tarsy config check` lists all."""
-STARTED_WITH = ("namespaces", "queue", "api", "web")
-"""Keys that change only at a restart: watches and routes are built once, other processes rely on leases and slots."""
+STARTED_WITH = ("namespaces", "queue", "api", "web", "traces")
+"""Keys that change only at a restart: watches, routes and the connection to the collector are built once, other
+processes rely on leases and slots."""
 
 log = logging.getLogger(__name__)
 

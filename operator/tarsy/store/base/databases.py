@@ -13,9 +13,10 @@ import functools
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 import asyncpg
 import sqlalchemy
@@ -132,6 +133,8 @@ class Database:
         """
         self.url = url
         self.channels = channels
+        self.run_ended: Callable[[UUID], None] = lambda _: None
+        """Called with the id of an investigation after one of its runs was ended here without its journal."""
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._engine = sqlalchemy_asyncio.create_async_engine(

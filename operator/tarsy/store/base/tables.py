@@ -103,6 +103,7 @@ investigations = Table(
     _moment("results_deleted_at"),
     _text("hold", nullable=True),
     Column("transcript_retention_days", Integer),
+    _text("traceparent", nullable=True),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
@@ -124,6 +125,7 @@ investigations = Table(
 - `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may no longer exist.
 - `retry_of` is the ended investigation that this one runs again (`ingest.retries`), `retry_stage` the first stage that
   does; null for all. The entries up to number `copied_entries` are those before it: copies, which cost nothing.
+- `traceparent` names the span of another system that the alert carries; null if it carries none.
 """
 Index(
     "investigations_fingerprint",

@@ -154,6 +154,7 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
             message = _message([row.problem for row in reasons], patience=patience)
             await work.end(connection, overdue.investigation, "Failed", reason=reasons[0].reason, message=message)
             ended += 1
+        database.run_ended(overdue.investigation)
         await notify.send(database, (notify.STATUS, str(overdue.investigation)))
     return ended
 

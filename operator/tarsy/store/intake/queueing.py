@@ -43,7 +43,7 @@ _ADMIT = text("""
       alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
       on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous,
-      labels, alert_summary, generator_url, external_url, agent_names, transcript_retention_days
+      labels, alert_summary, generator_url, external_url, agent_names, transcript_retention_days, traceparent
     )
     SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
       :alert_type, coalesce(data, ''), :severity, :runbook_url,
@@ -53,7 +53,7 @@ _ADMIT = text("""
       CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
       (SELECT previous FROM receipt),
       CAST(:labels AS json), coalesce((SELECT summary FROM taken), :alert_summary), :generator_url, :external_url,
-      agent_names, transcript_retention_days
+      agent_names, transcript_retention_days, :traceparent
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
@@ -150,6 +150,7 @@ async def admit(
         "alert_summary": decided.alert_summary,
         "generator_url": decided.generator_url,
         "external_url": decided.external_url,
+        "traceparent": decided.traceparent,
         "version": entries.VERSIONS["RunEnded"],
         "selected_version": entries.VERSIONS["ToolsSelected"],
         "selected_body": entries.encode(entries.ToolsSelected(mcp=decided.mcp)).body if decided.mcp else None,

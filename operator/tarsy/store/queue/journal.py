@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Protocol
 from uuid import UUID
 
 from sqlalchemy import text
@@ -28,6 +29,18 @@ RETRY_SECONDS = 0.5
 logger = logging.getLogger(__name__)
 
 
+class Follower(Protocol):
+    """Reads the entries of a journal's log, each once and in order: those of earlier claims, then each commit."""
+
+    def loaded(self, snapshot: record.Snapshot, log: Sequence[entries.Logged]) -> None:
+        """Read the log of the earlier claims."""
+        ...
+
+    def committed(self, first: int, at: datetime, added: Sequence[entries.Entry]) -> None:
+        """Read entries that were committed together; `first` is the number of the first one."""
+        ...
+
+
 class PgJournal:
     """The journal of one claimed investigation."""
 
@@ -41,6 +54,7 @@ class PgJournal:
         ensure_lease: Callable[[], Awaitable[None]],
         suspended: Callable[[], bool],
         moved: Callable[[UUID], None],
+        follower: Follower | None,
     ) -> None:
         """`claimed` is the monotonic time of the claim; see `open`."""
         self.record = so_far
@@ -53,6 +67,7 @@ class PgJournal:
         self._suspended = suspended
         self._moved = moved
         self._commit_metrics = commit_metrics.CommitMetrics(so_far, run=claim.run, waited=claim.waited)
+        self._follower = follower
 
     @classmethod
     async def open(
@@ -63,6 +78,7 @@ class PgJournal:
         ensure_lease: Callable[[], Awaitable[None]],
         suspended: Callable[[], bool],
         moved: Callable[[UUID], None] = lambda _: None,
+        follower: Follower | None = None,
     ) -> PgJournal:
         """Load the record of the earlier claims; retry while the database is unavailable.
 
@@ -72,11 +88,15 @@ class PgJournal:
         claimed = time.monotonic()
         while True:
             try:
-                so_far = await load(database, claim)
+                snapshot = await _snapshot(database, claim.investigation)
+                log_so_far = await log_entries.load(database, claim.investigation) if claim.log_seq else []
             except databases.StoreDownError as error:
                 logger.warning("a record cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
             else:
+                so_far = _fold(snapshot, log_so_far, claim)
+                if follower:
+                    follower.loaded(snapshot, log_so_far)
                 return cls(
                     database,
                     claim=claim,
@@ -85,6 +105,7 @@ class PgJournal:
                     ensure_lease=ensure_lease,
                     suspended=suspended,
                     moved=moved,
+                    follower=follower,
                 )
 
     def clock(self) -> float:
@@ -123,7 +144,7 @@ class PgJournal:
         failpoints.hit("journal.commit.before")
         while True:
             try:
-                await self._try_to_write(batch)
+                at = await self._try_to_write(batch)
             except databases.StoreDownError as error:
                 logger.warning("a commit waits: %s", error, extra={"action": "commit_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
@@ -133,8 +154,11 @@ class PgJournal:
         self._commit_metrics.observe([prepared.entry for prepared in batch], clock=self.clock())
         self._moved(self._claim.investigation)
         failpoints.hit("journal.commit.after")
+        if self._follower:
+            self._follower.committed(self._log_seq - len(batch) + 1, at, [prepared.entry for prepared in batch])
 
-    async def _try_to_write(self, batch: Sequence[log.Prepared]) -> None:
+    async def _try_to_write(self, batch: Sequence[log.Prepared]) -> datetime:
+        """Write a batch, and return the time of its commit."""
         statement, values = log.append_statement(
             batch,
             investigation=self._claim.investigation,
@@ -143,26 +167,44 @@ class PgJournal:
             where=self._run_and_stage,
         )
         written = await self._database.run(statement, **values)
-        if not written and await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
-            raise ports.LeaseLostError(f"another worker holds investigation {self._claim.investigation} now")
+        if not written:
+            if await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
+                raise ports.LeaseLostError(f"another worker holds investigation {self._claim.investigation} now")
+            written = await self._database.run(_COMMITTED, id=self._claim.investigation, seq=self._log_seq + 1)
+        at: datetime = written[0].at
+        return at
 
     def _run_and_stage(self, execution: str) -> tuple[int, str]:
         started = self.record.executions[execution].started
         return started.run, started.stage
 
 
+_COMMITTED = text("SELECT at FROM entries WHERE investigation = :id AND seq = :seq")
+
 _FACTS = text("""
   SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_namespace, chain_version,
-    copied_entries, CAST(chain AS text) AS chain
+    copied_entries, admitted_at, traceparent, retry_of, CAST(chain AS text) AS chain
   FROM investigations WHERE id = :id
 """)
 
 
-async def load(database: databases.Database, claim: work.Claim) -> record.Record:
+async def read(database: databases.Database, investigation: UUID) -> tuple[record.Snapshot, list[entries.Logged]]:
+    """Return an admitted investigation and its whole log. Raises UnreadableError if its chain cannot be read."""
+    return await _snapshot(database, investigation), await log_entries.load(database, investigation)
+
+
+_ATTEMPTS = text("SELECT attempts FROM runs WHERE investigation = :id AND number = :run")
+
+
+async def was_interrupted(database: databases.Database, investigation: UUID, run: int) -> bool:
+    """Return whether a worker of this run has ended without releasing its claim."""
+    rows = await database.run(_ATTEMPTS, id=investigation, run=run)
+    return bool(rows) and rows[0].attempts > 0
+
+
+def _fold(snapshot: record.Snapshot, rows: Sequence[entries.Logged], claim: work.Claim) -> record.Record:
     """Return the record of the claimed investigation. Raises UnreadableError if this program cannot read the log."""
-    (facts,) = await database.run(_FACTS, id=claim.investigation)
-    rows = await log_entries.load(database, claim.investigation) if claim.log_seq else []
-    so_far = record.Record(snapshot=_snapshot(facts))
+    so_far = record.Record(snapshot=snapshot)
     if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
         raise snapshots.UnreadableError(f"the log does not have exactly the entries 1 to {claim.log_seq}")
     for row in rows:
@@ -176,14 +218,15 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
             registry.apply(so_far, row.entry)
         except (nesting.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
-        if row.seq == facts.copied_entries:
+        if row.seq == snapshot.copied_entries:
             so_far.forget_retries()
     if claim.run not in so_far.runs:
         raise snapshots.UnreadableError(f"the log does not have the question of run {claim.run}")
     return so_far
 
 
-def _snapshot(facts: Any) -> record.Snapshot:
+async def _snapshot(database: databases.Database, investigation: UUID) -> record.Snapshot:
+    (facts,) = await database.run(_FACTS, id=investigation)
     return record.Snapshot(
         id=str(facts.id),
         namespace=facts.namespace,
@@ -195,4 +238,8 @@ def _snapshot(facts: Any) -> record.Snapshot:
         chain_name=facts.chain_name,
         chain_namespace=facts.chain_namespace or "",
         chain=snapshots.chain_of(facts.chain, version=facts.chain_version),
+        admitted_at=facts.admitted_at,
+        traceparent=facts.traceparent or "",
+        retry_of=str(facts.retry_of or ""),
+        copied_entries=facts.copied_entries,
     )

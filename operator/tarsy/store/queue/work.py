@@ -254,6 +254,7 @@ async def cancel(
     """
     async with database.begin() as connection:
         cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
+    _tell_end(database, investigation, cancelled)
     if cancelled:
         await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
     return cancelled
@@ -272,8 +273,14 @@ async def gone(database: databases.Database, investigation: UUID) -> None:
         await connection.execute(_LOCK, {"id": investigation})
         cancelled = await _cancel(connection, investigation, why="deleted", run=None)
         await connection.execute(_GONE, {"id": investigation})
+    _tell_end(database, investigation, cancelled)
     if cancelled:
         await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
+
+
+def _tell_end(database: databases.Database, investigation: UUID, cancelled: Cancelled | None) -> None:
+    if cancelled == "Cancelled":  # otherwise its worker ends it
+        database.run_ended(investigation)
 
 
 async def _cancel(
@@ -330,6 +337,8 @@ async def sweep(database: databases.Database) -> int:
             else:
                 await _end_cancelled(connection, stranded.investigation, held.cancel)
                 ended += 1
+        if held.cancel is not None:
+            database.run_ended(stranded.investigation)
         await notify.send(database, (notify.STATUS, str(stranded.investigation)))
     return ended
 
@@ -357,12 +366,15 @@ async def _end_cancelled(
 async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
     """End the claimed run as Failed, without reading its log, because that may crash its workers."""
     async with database.begin() as connection:
-        held = await connection.execute(
+        rows = await connection.execute(
             text("SELECT 1 FROM work WHERE investigation = :id AND token = :token FOR NO KEY UPDATE"),
             {"id": claim.investigation, "token": claim.token},
         )
-        if held.first() is not None:
+        held = rows.first()
+        if held is not None:
             await end(connection, claim.investigation, "Failed", reason=reason, message=message)
+    if held is not None:
+        database.run_ended(claim.investigation)
     await notify.send(database, (notify.STATUS, str(claim.investigation)))
 
 
@@ -449,6 +461,8 @@ async def release(
         )
         if (why := released.scalar_one_or_none()) is not None:
             await _end_cancelled(connection, claim.investigation, why)
+    if why is not None:
+        database.run_ended(claim.investigation)
     await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
 
 

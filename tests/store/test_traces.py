@@ -1,0 +1,288 @@
+"""Traces of investigations on a real database, as a collector has them: one piece, whatever kills the workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pytest
+from support import collectors, queue, stories
+from tarsy.process import traces
+from tarsy.resources import chains
+from tarsy.store.base import databases
+from tarsy.store.queue import journal as journals
+from tarsy.store.queue import work
+from tarsy.telemetry import span_exporter, spans
+from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.worker import leases, run
+
+STAGE = "analysis"
+CHAIN = queue.chain(
+    stages=[{"name": STAGE, "agent": "KubernetesAgent"}, {"name": "second", "agent": "KubernetesAgent"}],
+    executiveSummary={"enabled": False},
+)
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@dataclass
+class Process:
+    """A process with its traces; `kill` loses what it has not sent."""
+
+    database: databases.Database
+    traces: traces.Traces
+    exporter: span_exporter.SpanExporter
+
+    async def work(self, model: ports.Model, *, toolbox: memory.DictToolbox | None = None) -> work.Claim:
+        """Claim what comes next and run it."""
+        claim = await queue.claimed(self.database)
+        lease_manager = leases.LeaseManager(self.database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        tools = toolbox or memory.DictToolbox({})
+        supervisor = run.Supervisor(
+            database=self.database,
+            runtime=ports.Runtime(platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: tools),
+            lease_manager=lease_manager,
+            max_attempts=5,
+            own_namespace="tarsy",
+            follow=self.traces.follow,
+        )
+        await supervisor.run(lease_manager.hold(claim, sent=time.monotonic()))
+        return claim
+
+    async def journal(self) -> journals.PgJournal:
+        """Claim what comes next; its journal, for a test that is the worker itself."""
+        claim = await queue.claimed(self.database)
+        return await journals.PgJournal.open(
+            self.database,
+            claim=claim,
+            ensure_lease=_sure,
+            suspended=lambda: False,
+            follower=self.traces.follow(claim),
+        )
+
+    async def kill(self) -> None:
+        """End it with what waits to be sent; its leases pass."""
+        self.exporter._queue.clear()
+        await queue.let_leases_pass(self.database)
+
+
+async def _sure() -> None:
+    pass
+
+
+@asynccontextmanager
+async def process(
+    database: databases.Database, collector: collectors.Collector, *, contents: bool = False
+) -> AsyncIterator[Process]:
+    """A process that sends its traces when it stops."""
+    exporter = span_exporter.SpanExporter(spans.Destination(url=f"{collector.url}/v1/traces"))
+    own = traces.Traces(database=database, exporter=exporter, platform=lambda: queue.PLATFORM, contents=contents)
+    database.run_ended = own.run_ended
+    yield Process(database, own, exporter)
+    while not own._ended.empty():
+        await own._send_end(own._ended.get_nowait())
+    await exporter.close()
+
+
+async def admitted(database: databases.Database, chain: chains.AgentChain = CHAIN) -> UUID:
+    return await queue.admit(database, queue.subject(traceparent=TRACEPARENT), chain=chain)
+
+
+def asking(*tools: str) -> memory.ScriptedModel:
+    calls = tuple(messages.ToolCall(id="", name=name, arguments="{}") for name in tools)
+    return memory.ScriptedModel(
+        messages.Message(role="assistant", calls=calls), messages.Message(role="assistant", text="the disk is full")
+    )
+
+
+def one_piece(received: list[collectors.Received], identity: UUID, *, run: int = 0) -> dict[str, collectors.Received]:
+    """The spans by their ids, once each, after a look at what any backend needs: one trace, one root, no orphans."""
+    by_id: dict[str, collectors.Received] = {}
+    for span in received:
+        assert by_id.setdefault(span.span_id, span) == span, "a span that is sent again is the same"
+    assert {span.trace_id for span in received} == {spans.trace_id(str(identity), run).hex()}
+    assert collectors.orphans(received) == []
+    assert [span.span_id for span in by_id.values() if not span.parent_id] == [spans.span_id(str(identity), run).hex()]
+    return by_id
+
+
+async def test_an_investigation_is_one_trace_and_each_span_is_sent_once(database: databases.Database) -> None:
+    identity = await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector) as worker:
+            await worker.work(asking("k8s.get"), toolbox=memory.DictToolbox({"k8s.get": "lines"}))
+        by_id = one_piece(collector.spans, identity)
+        assert len(by_id) == len(collector.spans)
+        names = sorted(span.name for span in by_id.values())
+        assert names == [
+            *["chat scripted"] * 4,
+            *["execute_tool k8s.get"] * 2,
+            *["invoke_agent KubernetesAgent"] * 2,
+            "invoke_workflow pod-crash",
+            "stage analysis",
+            "stage second",
+        ]
+        root = by_id[spans.span_id(str(identity), 0).hex()]
+        assert root.links == (("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "alert"),)
+        (times,) = await queue.rows(database, "SELECT started_at, ended_at FROM runs")
+        assert root.end == round(times[1].timestamp() * 10**6) * 1000
+
+
+@pytest.mark.parametrize("sent_before_the_kill", [True, False])
+async def test_an_investigation_that_was_killed_twice_is_one_piece(
+    database: databases.Database, *, sent_before_the_kill: bool
+) -> None:
+    """Each kill comes after commits that end something; the process had sent its spans, or had not."""
+    identity = await admitted(database)
+    asked = stories.asks("k8s.pods_log")
+    async with collectors.collector() as collector:
+        async with process(database, collector) as first:
+            journal = await first.journal()
+            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE), asked)
+            await journal.commit(stories.ran(asked))
+            if not sent_before_the_kill:
+                await first.kill()
+        await queue.let_leases_pass(database)
+        async with process(database, collector) as second:
+            journal = await second.journal()
+            await journal.commit(stories.answers(turn=1), stories.ended(), stories.stage_ended(STAGE))
+            if not sent_before_the_kill:
+                await second.kill()
+        await queue.let_leases_pass(database)
+        async with process(database, collector) as third:
+            claim = await third.work(memory.ScriptedModel())
+        assert claim.attempts == 3
+        by_id = one_piece(collector.spans, identity)
+        summary = await queue.summary(database, identity)
+        assert summary.ending == "Completed"
+        log = await queue.log(database, identity)
+        ends = sum(isinstance(row.entry, (entries.StageEnded, entries.RunEnded, entries.ExecutionEnded)) for row in log)
+        calls = sum(isinstance(row.entry, entries.Answered) for row in log)
+        tools = sum(len(row.entry.runs) for row in log if isinstance(row.entry, entries.ToolsAnswered))
+        assert len(by_id) == ends + calls + tools
+        roots = [span for span in collector.spans if not span.parent_id]
+        assert len(roots) == 1, "it ends once"
+
+
+async def test_after_a_release_nothing_is_sent_twice(database: databases.Database) -> None:
+    identity = await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector) as first:
+            claim = await queue.claimed(database)
+            journal = await journals.PgJournal.open(
+                database,
+                claim=claim,
+                ensure_lease=_sure,
+                suspended=lambda: False,
+                follower=first.traces.follow(claim),
+            )
+            own = record.execution_id(str(identity), run=0, stage=STAGE, kind="agent", index=0)
+            asked = stories.asks("k8s.get", execution=own)
+            await journal.commit(stories.stage_started(STAGE), stories.started(own, stage=STAGE), asked)
+            await work.release(database, claim)
+        async with process(database, collector) as second:
+            await second.work(memory.ScriptedModel())
+        assert len(one_piece(collector.spans, identity)) == len(collector.spans)
+
+
+async def test_a_run_that_ends_without_a_worker_has_its_root(database: databases.Database) -> None:
+    identity = await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector):
+            assert await work.cancel(database, identity, why="user") == "Cancelled"
+        (root,) = one_piece(collector.spans, identity).values()
+        assert root.attributes["tarsy.outcome"] == "Cancelled"
+        assert not root.failed
+
+
+async def test_a_run_whose_worker_was_killed_is_told_whole_by_the_sweep_that_ends_it(
+    database: databases.Database,
+) -> None:
+    identity = await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector) as first:
+            journal = await first.journal()
+            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE), stories.asks("k8s.get"))
+            assert await work.cancel(database, identity, why="user") == "Cancelling"
+            await first.kill()
+        async with process(database, collector):
+            assert await work.sweep(database) == 1
+        names = sorted(span.name for span in one_piece(collector.spans, identity).values())
+        assert names == [
+            "chat gemini-2.5-flash",
+            "invoke_agent KubernetesAgent",
+            "invoke_workflow pod-crash",
+            "stage analysis",
+        ]
+
+
+async def test_given_up_runs_end_their_trace(database: databases.Database) -> None:
+    identity = await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector) as controller:
+            claim = await queue.claimed(database)
+            await work.give_up(database, claim, reason="AttemptsExhausted", message="it kills its workers")
+            await work.give_up(database, replace(claim, token=UUID(int=0)), reason="X", message="")
+            assert controller.exporter.lost == 0
+        (root,) = one_piece(collector.spans, identity).values()
+        assert (root.failed, root.attributes["error.type"]) == (True, "AttemptsExhausted")
+
+
+async def test_a_lost_reply_gives_a_span_the_time_of_its_commit(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = await admitted(database)
+    run_statement = database.run
+    losses = iter([True, False])
+
+    async def lossy(statement: object, **values: object) -> object:
+        written = await run_statement(statement, **values)  # type: ignore[arg-type]
+        if "entries_seq" in values and next(losses, False):
+            raise databases.StoreDownError("the reply is lost")
+        return written
+
+    async with collectors.collector() as collector:
+        async with process(database, collector) as worker:
+            journal = await worker.journal()
+            monkeypatch.setattr(database, "run", lossy)
+            monkeypatch.setattr(journals, "RETRY_SECONDS", 0.0)
+            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE), stories.answers())
+            monkeypatch.undo()
+        (chat,) = collector.spans
+    (row,) = await queue.rows(database, "SELECT at FROM entries WHERE kind = 'Answered'")
+    assert chat.end == round(row[0].timestamp() * 10**6) * 1000
+    assert identity
+
+
+async def test_500_tool_calls_are_500_spans(database: databases.Database) -> None:
+    await admitted(database)
+    async with collectors.collector() as collector:
+        async with process(database, collector) as worker:
+            journal = await worker.journal()
+            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE))
+            for turn in range(50):
+                asked = stories.asks(*["k8s.get"] * 10, turn=turn)
+                await journal.commit(asked)
+                await journal.commit(stories.ran(asked))
+            assert worker.exporter.lost == 0
+        tools = [span for span in collector.spans if span.name == "execute_tool k8s.get"]
+        assert len({span.span_id for span in tools}) == len(tools) == 500
+
+
+_OFF = """
+import sys
+import tarsy.process.lifecycle
+from tarsy.config.load import traces
+from tarsy.config.model import platforms
+assert traces.destination(platforms.Traces(), {}) is None
+print(sorted(name for name in sys.modules if name.startswith(("opentelemetry.proto", "google.protobuf"))))
+"""
+
+
+def test_a_process_without_traces_imports_neither_otlp_nor_protobuf() -> None:
+    found = subprocess.run([sys.executable, "-c", _OFF], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
