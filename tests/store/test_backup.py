@@ -1,0 +1,101 @@
+"""What docs/operations.md says of backups, rights and another cluster, done with Postgres's own programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+from support import queue, stories
+from tarsy.store.base import databases, schema
+from tarsy.store.fleet import leader
+from tarsy.store.queue import journal
+from tarsy.transcript import memory, ports
+from tarsy.worker import leases, run
+from tarsy_dev import postgres as launcher
+
+
+def program(name: str, *args: str) -> None:
+    """Run one of Postgres's programs."""
+    path = launcher.find_programs() / "bin" / name
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
+    subprocess.run([path, *args], check=True, env=environment, capture_output=True)
+
+
+@pytest.fixture
+def other_url(postgres: launcher.Server) -> str:
+    """Another, empty database."""
+    return postgres.create_database("restored")
+
+
+async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
+    database: databases.Database, other_url: str, postgres: launcher.Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    running, ended = await queue.admit(database), await queue.admit(database)
+    one = await queue.opened(database, await queue.claimed(database))
+    await one.commit(stories.stage_started("collect"), stories.started(stage="collect"), stories.asks("k8s.get"))
+    dump = tmp_path_factory.mktemp("dump") / "tarsy.dump"
+    program("pg_dump", "--format=custom", f"--file={dump}", database.url)
+    program("pg_restore", "--no-owner", "--exit-on-error", f"--dbname={other_url}", str(dump))
+    restored = databases.Database(other_url)
+    try:
+        assert await schema.missing(restored) == ""
+        for identity in (running, ended):
+            snapshot, log = await journal.read(restored, identity)
+            assert (snapshot, log) == await journal.read(database, identity)
+        await queue.let_leases_pass(restored)
+        manager = leases.LeaseManager(restored.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        supervisor = run.Supervisor(
+            database=restored,
+            runtime=ports.Runtime(
+                platform=queue.PLATFORM,
+                model=lambda _: memory.ScriptedModel(),
+                toolbox=lambda *_: memory.DictToolbox({}),
+            ),
+            lease_manager=manager,
+            max_attempts=5,
+            own_namespace="tarsy",
+        )
+        claims = {}
+        while (claim := await queue.claim(restored)) is not None:
+            claims[claim.investigation] = claim
+            await supervisor.run(manager.hold(claim, sent=time.monotonic()))
+        assert set(claims) == {running, ended}
+        assert {claim.attempts for claim in claims.values()} == {1, 2}
+    finally:
+        await restored.close()
+        postgres.drop_database("restored")
+
+
+async def test_a_database_of_another_cluster_is_told_apart_until_an_admin_says_so(
+    database: databases.Database,
+) -> None:
+    assert await leader.remember_cluster(database, "first")
+    assert not await leader.remember_cluster(database, "second")
+    await queue.execute(database, "DELETE FROM clusters")
+    assert await leader.remember_cluster(database, "second")
+
+
+async def test_the_operators_user_needs_the_rights_to_rows_and_no_others(
+    database: databases.Database, postgres: launcher.Server, migrated: str
+) -> None:
+    postgres.execute(
+        "CREATE ROLE tarsy_app LOGIN PASSWORD 'app';"
+        "GRANT USAGE ON SCHEMA public TO tarsy_app;"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO tarsy_app;"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO tarsy_app;",
+        database=migrated,
+    )
+    host = database.url.rpartition("@")[2]
+    own = databases.Database(f"postgresql://tarsy_app:app@{host}")
+    try:
+        assert await schema.missing(own) == ""
+        await queue.admit(own)
+        held = await queue.opened(own, await queue.claimed(own))
+        await held.commit(stories.stage_started("collect"), stories.started(stage="collect"), stories.answers())
+        with pytest.raises(databases.NotOpenError):
+            await queue.execute(own, "CREATE TABLE made (a int)")
+    finally:
+        await own.close()
+        postgres.execute("DROP OWNED BY tarsy_app; DROP ROLE tarsy_app", database=migrated)
