@@ -90,6 +90,7 @@ async def test_what_is_broken_around_processes_is_told_by_its_alert_and_nothing_
     operator: Operator, unreachable: str, tmp_path: Path
 ) -> None:
     """A queue without workers, workers that died, a cluster and a database that are away, no controller."""
+    operator.configure(mcp_servers={"kubernetes-server": None})  # its program is not on every machine's PATH
     controller = await operator.start(role="controller")
     before = await scraped(controller, "tarsy_table_bytes")
     await operator.apply(manifests.chain(), manifests.investigation())

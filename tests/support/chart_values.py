@@ -42,6 +42,7 @@ _SAMPLES: dict[str, list[Any]] = {
     "extraVolumes": [[], [{"name": "more", "emptyDir": {}}]],
     "global": [{}, {"a": 1}],
     "ingressFrom": [[], [{"namespaceSelector": {}}]],
+    "scrapeFrom": [[], [{"namespaceSelector": {}}]],
     "metrics": [[_CPU]],
     "platform": [{}, {"queue": {"slots": 100_000_000}}, {"mcp_servers": {"kubernetes-server": None}}],
     "podSecurityContext": [{}, {"runAsUser": 1_000_680_000, "fsGroup": None}, {"supplementalGroups": [1]}],
