@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +15,8 @@ import pytest
 import sqlalchemy
 from support import queue, stories
 from tarsy import failpoints
+from tarsy.config.model import platforms
+from tarsy.controller import retention as retention_duty
 from tarsy.store.base import databases
 from tarsy.store.intake import originals
 from tarsy.store.operations import deletion, expiry, purge, retention
@@ -362,3 +368,76 @@ async def test_retry_of_a_deleted_investigation_copies_nothing(database: databas
     assert await originals.load(database, identity) is not None
     assert await deletion.delete(database, identity, by=BY) is None
     assert await originals.load(database, identity) is None
+
+
+class Lease:
+    """The lease of the duties, and how often the duty has looked at it."""
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+        self.looks = 0
+
+    def until(self) -> float:
+        self.looks += 1
+        return time.monotonic() + 60 if self.held else 0.0
+
+
+@contextlib.asynccontextmanager
+async def on_duty(
+    database: databases.Database, platform: platforms.Platform, lease: Lease
+) -> AsyncIterator[asyncio.Task[None]]:
+    """The duty, which runs in the background."""
+    duty = retention_duty.Retention(database, platform=lambda: platform, leads_until=lease.until)
+    running = asyncio.create_task(duty.run())
+    try:
+        yield running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.timeout(30)
+async def test_duty_deletes_only_while_it_has_the_lease(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_duty, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(retention_duty, "EVERY_SECONDS", 0.0)
+    identity = await ended(database, days=91)
+    lease = Lease(held=False)
+    async with on_duty(database, platforms.Platform(), lease) as running:
+
+        async def pass_by() -> None:
+            """Wait for two looks: a pass under way has ended at the second one."""
+            before = lease.looks
+            while lease.looks < before + 2:
+                assert not running.done()
+                await asyncio.sleep(0)
+
+        await pass_by()
+        assert await state(database, identity) == "visible"
+        lease.held = True
+        while await state(database, identity) == "visible":
+            assert not running.done()
+        lease.held = False
+        await pass_by()
+        later = await ended(database, "later", days=91)
+        await pass_by()
+        assert await state(database, later) == "visible"
+
+
+@pytest.mark.timeout(30)
+async def test_dry_run_logs_what_is_due_and_deletes_nothing(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(retention_duty, "LOOK_SECONDS", 0.0)
+    identity = await ended(database, days=91)
+    dry = platforms.Platform(retention=platforms.Retention(dry_run=True))
+    async with on_duty(database, dry, Lease(held=True)) as running:
+        while "retention would delete" not in caplog.text:
+            assert not running.done()
+            await asyncio.sleep(0)
+    assert "retention would delete: transcripts 1, tool_results 1" in caplog.text
+    assert await state(database, identity) == "visible"
+    assert await left(database, identity) == set(TRANSCRIPT)

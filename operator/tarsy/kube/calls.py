@@ -67,7 +67,7 @@ async def get(cluster: client.Cluster, path: str, *, accept: str = "application/
 async def errors() -> AsyncIterator[None]:
     """Raise RefusedError for a request that the API server would refuse again, and ClusterDownError for all else.
 
-    A right that is missing is a ForbiddenError, which is a ClusterDownError: somebody may grant it.
+    A right that is missing is a ForbiddenError, which is a ClusterDownError: it may be granted later.
     """
     try:
         yield

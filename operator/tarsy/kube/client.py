@@ -97,7 +97,7 @@ async def connect(
     return Cluster(
         api=api,
         configuration=configuration,
-        served=namespaces.Served.of(namespace, served),
+        served=namespaces.Served.from_names(namespace, served),
         secrets=secrets or known_secrets.KnownSecrets(),
     )
 

@@ -17,7 +17,7 @@ class Served:
     """The namespace of requests that name none: for new alerts, and for lists."""
 
     @classmethod
-    def of(cls, own: str, others: Iterable[str] = ()) -> Served:
+    def from_names(cls, own: str, others: Iterable[str] = ()) -> Served:
         """Serve the operator's own namespace, and these others."""
         return cls(names=tuple(dict.fromkeys((own, *others))), own=own, default=own)
 

@@ -79,7 +79,7 @@ class Destination:
     """Seconds for one request."""
     compress: bool = False
     resource: Mapping[str, str] = field(default_factory=lambda: {"service.name": "tarsy"})
-    """What the spans are of: attributes of each request."""
+    """Attributes of the process that sends the spans; each request has them."""
     version: str = ""
     """The version of this program."""
     tls: Any = None

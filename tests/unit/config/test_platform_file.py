@@ -262,7 +262,9 @@ def test_a_hundred_namespaces_can_be_served(file: Path) -> None:
     names = [f"team-{number}" for number in range(100)]
     file.write_text(f"namespaces: [{', '.join(names)}]")
     assert loader.platform_file(file).namespaces == names
-    assert namespaces.Served.of("tarsy", ["team-1", "tarsy"]).names == ("tarsy", "team-1"), "its own may be listed"
+    assert namespaces.Served.from_names("tarsy", ["team-1", "tarsy"]).names == ("tarsy", "team-1"), (
+        "its own may be listed"
+    )
 
 
 def test_a_problem_behind_a_broken_element_of_a_list_has_its_own_place_and_line(file: Path) -> None:
