@@ -10,8 +10,9 @@ BIN := .venv/bin
 DEV := $(BIN)/python -m tarsy_dev
 PYTEST := $(BIN)/python -m pytest
 SOURCES := operator dev bench tests
-# Two files at once, on a core each; either has a control plane, a Postgres and a nursery of operators of its own.
-TWICE := -n 2 --dist loadfile
+# Three files at once on two cores, because tests wait for servers a quarter of their time. Each worker has a control
+# plane, a Postgres and a nursery of operators of its own.
+PARALLEL := -n 3 --dist loadfile
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
 	test-kind test-node nightly bench demo local local-down node node-down clean
@@ -55,26 +56,26 @@ lock: setup  ## Resolve the dependencies anew and lock them with hashes
 	lock --group tools --output-file requirements/tools.txt
 
 test:  ## All tests that fit into minutes: unit, store, world, cluster, end to end
-	@echo "All tests but the slow ones: 7 minutes on two idle cores. They need no cluster, no containers and no keys: they"
+	@echo "All tests but the slow ones: 8 minutes on two idle cores. They need no cluster, no containers and no keys: they"
 	@echo "start Kubernetes, Postgres and a scripted model on 127.0.0.1. What they need and this machine lacks is fetched or"
 	@echo "built first, once: Python packages (2 minutes), the control plane with Go (6 to 13), kubernetes-mcp-server."
 	@$(MAKE) --no-print-directory assets
-	$(PYTEST) $(TWICE) tests
+	$(PYTEST) $(PARALLEL) tests
 
 test-unit: setup  ## The tests that need nothing but Python
 	$(PYTEST) tests/unit
 
 test-store: setup  ## The tests on a real Postgres
-	$(PYTEST) $(TWICE) tests/store
+	$(PYTEST) $(PARALLEL) tests/store
 
 test-world: assets  ## The tests of the loopback world itself, with the real SDKs
 	$(PYTEST) tests/world
 
 test-cluster: assets  ## The tests on a real API server
-	$(PYTEST) $(TWICE) tests/cluster
+	$(PYTEST) $(PARALLEL) tests/cluster
 
 test-e2e: assets  ## The operator as a process, on real parts
-	$(PYTEST) $(TWICE) tests/e2e
+	$(PYTEST) $(PARALLEL) tests/e2e
 
 nightly: NODE_TESTS := node
 nightly: test-node  ## All tests on a real node: `make test-node` and those that take longer
@@ -88,7 +89,7 @@ bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how
 	$(BIN)/python -m bench
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random, all states of the pages
-	$(PYTEST) $(TWICE) tests/web -m slow
+	$(PYTEST) $(PARALLEL) tests/web -m slow
 	$(PYTEST) tests -m slow --ignore tests/web
 
 test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine

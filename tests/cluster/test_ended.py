@@ -128,7 +128,8 @@ async def ending(database: databases.Database, uid: str) -> str | None:
     return found.ending if found else "unknown"
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1000, 5000])
 async def test_neither_a_start_nor_an_idle_pass_looks_at_each(
     plane: ControlPlane,
     cluster: client.Cluster,

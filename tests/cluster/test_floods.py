@@ -156,6 +156,7 @@ async def test_statements_per_alert_are_few(api: API, monkeypatch: pytest.Monkey
     assert await counted(status="resolved") == 10 * 2
 
 
+@pytest.mark.slow
 async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_in_a_line(
     api: API, watchdog: Watchdog, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,6 +112,7 @@ async def test_every_kind_of_end_is_read(world: World) -> None:
     assert all(json.loads(line)["id"] for line in lines)
 
 
+@pytest.mark.slow
 async def test_the_end_decides_the_exit_code(world: World) -> None:
     run = world.run
     assert (await run.run("wait", "running", "--timeout", "0s")).code == 6

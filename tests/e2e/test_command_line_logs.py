@@ -48,6 +48,7 @@ def run(
     )
 
 
+@pytest.mark.slow
 async def test_logs_are_the_same_while_it_runs_and_afterwards(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:

@@ -42,6 +42,7 @@ async def test_metrics_are_there_before_the_database_is(operator: Operator) -> N
     assert scrapes.total(text, "tarsy_investigations") is None
 
 
+@pytest.mark.slow
 async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alerts_names(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

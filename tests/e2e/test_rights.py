@@ -85,6 +85,7 @@ async def test_one_process_needs_each_right_of_its_account_and_no_other(operator
     assert operator.accounts.refused() == set()
 
 
+@pytest.mark.slow
 async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
     operator: Operator, llm: model.Server
 ) -> None:

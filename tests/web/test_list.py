@@ -123,6 +123,7 @@ async def test_filters_live_in_the_address_and_empty_fields_leave_it(
     await browsers.look(page, "list-no-match")
 
 
+@pytest.mark.slow
 async def test_hostile_texts_are_shown_as_text(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
 from support import investigated, queue, stories
@@ -60,6 +61,7 @@ def second_stage() -> list[entries.Entry]:
     ]
 
 
+@pytest.mark.slow
 async def test_pictures_show_a_list_and_an_investigation(page: playwright.Page, world: World) -> None:
     for name, alert, pod, severity, text in (
         ("latency", "HighLatency", "api-7", "warning", "Pod api-7 answers late"),

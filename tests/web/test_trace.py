@@ -355,6 +355,7 @@ async def test_running_trace_gets_its_new_rows(page: playwright.Page, database: 
     await playwright.expect(page.get_by_role("link", name="Model 1")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_page_of_a_hostile_call(page: playwright.Page, database: databases.Database) -> None:
     name = f"k8s.{HOSTILE}" + "x" * 1000
     asked = stories.asks(name, text=HOSTILE)

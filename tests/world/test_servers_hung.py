@@ -73,6 +73,7 @@ async def until_it_is_away(box: toolbox.PoolToolbox) -> str:
     return told
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_time(tmp_path: Path) -> None:
     async with running(program(tmp_path), {"tool_call": "600ms", "server_calls": 2}) as servers:
         server = servers.tools.servers["one"]
@@ -103,6 +104,7 @@ async def test_calls_that_take_too_long_cost_a_server_that_answers_others_nothin
         assert len(pids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 async def test_a_program_that_stays_silent_is_not_ended_while_it_works_for_somebody(tmp_path: Path) -> None:
     async with running(program(tmp_path)) as servers:
         server = servers.tools.servers["one"]
