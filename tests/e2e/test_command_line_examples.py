@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import accounts, command_line, manifests
@@ -23,11 +23,30 @@ EXIT_CODES = {
     "tarsy tools accept kubernetes-server --tool pods_get": 1,
 }
 """Those that end otherwise than with 0; the platform file of the tests has servers that are not there."""
+AWAY = "MCP server kubernetes-server"
 LEFT_OUT = {
     "tarsy operator --config platform.yaml --listen 127.0.0.1:8080": "it does not end; tests/e2e starts many",
     "tarsy check --wait=5m": "it waits for five minutes",
     "tarsy chat @latest": "it is a conversation in a terminal",
 }
+
+
+async def told_away(run: command_line.CommandLine, names: set[str]) -> dict[str, Any]:
+    """Wait until `tarsy check` passes `names` and tells of the server that is not there; return what it tells.
+
+    A process tells of a server when it has tried to connect to it, and judges its chains, some time after its start.
+    """
+    passed: set[str] = set()
+    failed: set[str] = set()
+    found: dict[str, dict[str, Any]] = {}
+    async with asyncio.timeout(60):
+        while not (names <= passed and AWAY in failed):
+            checked = await run.run("check", "-o", "json")
+            found = {item["name"]: item for item in json.loads(checked.out)["items"]}
+            passed = {name for name, item in found.items() if item["passed"]}
+            failed = found.keys() - passed
+            assert checked.code == (1 if failed else 0)
+    return found[AWAY]
 
 
 @pytest.fixture
@@ -79,6 +98,7 @@ async def test_the_examples_of_the_help_work(operator: Operator, run: command_li
     (folder / "tarsy.yaml").write_text((tools.ROOT / "tests/founding/tarsy.yaml").read_text())
     (folder / "alert.yaml").write_text(json.dumps(manifests.investigation("from-file")))
     await operator.kubectl("apply", "-f", "-", input=chain)
+    await told_away(run, set())
     wrong = {}
     for name, command in commands.commands():
         for example in commands.examples(command):
@@ -99,15 +119,7 @@ async def test_the_examples_of_the_help_work(operator: Operator, run: command_li
 @pytest.mark.slow
 async def test_a_check_says_what_to_do(operator: Operator, run: command_line.CommandLine, tmp_path: Path) -> None:
     names = {"cluster", "CRDs", "rights", "API", "database", "workers", "chains", "webhook", "MCP server tools"}
-    passed: set[str] = set()
-    async with asyncio.timeout(60):
-        while not names <= passed:  # the operator connects to its servers, and judges its chains, after its start
-            checked = await run.run("check", "-o", "json")
-            assert checked.code == 1
-            found = {item["name"]: item for item in json.loads(checked.out)["items"]}
-            passed = {name for name, item in found.items() if item["passed"]}
-    away = found["MCP server kubernetes-server"]
-    assert not away["passed"]
+    away = await told_away(run, names)
     assert "mcp_servers.kubernetes-server of the platform file" in away["remedy"]
     lines = (await run.run("check")).out
     assert "  To do: start it, or correct mcp_servers.kubernetes-server of the platform file" in lines
