@@ -92,7 +92,10 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             return GiveUp(text)
         case [messages.Failure(kind="timeout", text=text), messages.Failure(kind="timeout")]:
             return GiveUp(f"two timeouts in a row: {text}")
-        case [*_, messages.Failure(kind="rejected", text=text)] if _are_rejected(own[-REJECTED_IN_A_ROW:]):
+    match own[-REJECTED_IN_A_ROW:]:
+        case [*_, messages.Failure(text=text)] as failures if len(failures) == REJECTED_IN_A_ROW and all(
+            isinstance(failure, messages.Failure) and failure.kind == "rejected" for failure in failures
+        ):
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
     match turns[-1:]:
         case [messages.Message() as answer] if answer.calls:
@@ -252,8 +255,3 @@ def _arguments(call: messages.ToolCall) -> str:
         return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _are_rejected(last: list[messages.Message | messages.Failure]) -> bool:
-    rejections = [failure for failure in last if isinstance(failure, messages.Failure) and failure.kind == "rejected"]
-    return len(rejections) == REJECTED_IN_A_ROW

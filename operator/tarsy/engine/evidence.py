@@ -97,7 +97,12 @@ def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
     """Yield the references in analyses to tool calls that did not happen, or that the agent could not see."""
     seen: set[str] = set()
     for stage in run.stages.values():
-        own = {execution.started.execution: _calls(execution) for execution in stage.agents}
+        own = {
+            execution.started.execution: {
+                entry.call_id for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"
+            }
+            for execution in stage.agents
+        }
         for execution in stage.agents:
             yield from _unknown(execution, seen | own[execution.started.execution])
         seen = seen.union(*own.values())
@@ -150,8 +155,3 @@ def _gap(tool: str, reason: str) -> entries.Gap:
 def _executions(run: record.Run) -> Iterator[record.Execution]:
     for stage in run.stages.values():
         yield from stage.agents
-
-
-def _calls(execution: record.Execution) -> set[str]:
-    """Return the ids of its calls that have results."""
-    return {entry.call_id for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"}

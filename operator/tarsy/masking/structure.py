@@ -110,18 +110,17 @@ def _printed(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
 
 
 def _encoded(doc: bytes, budget: budgets.Budget) -> list[edits.Edit]:
-    """Return the edits of whole Secrets in base64."""
+    """Return the edits of whole Secrets in base64, which may have been cut."""
+
+    def is_secret(text: bytes) -> bool:
+        text = text.translate(None, edits.SPACE + b"=")
+        return _KIND.search(base64.b64decode(text[: len(text) // 4 * 4])) is not None
+
     return [
         edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), markers.marker("secret"))
         for match in budget.metered(_ENCODED.finditer(doc), cost=_MATCH_COST)
-        if _KIND.search(_decoded(match[1])) is not None
+        if is_secret(match[1])
     ]
-
-
-def _decoded(text: bytes) -> bytes:
-    """Decode base64 that may have been cut."""
-    text = text.translate(None, edits.SPACE + b"=")
-    return base64.b64decode(text[: len(text) // 4 * 4])
 
 
 FINDERS: dict[Callable[[bytes, budgets.Budget], list[edits.Edit]], bytes] = {

@@ -122,7 +122,7 @@ class Readiness:
             if self._state == "stopping" or time.monotonic() - self._checked_at < valid_for:
                 return False
             parts = [*itertools.chain.from_iterable(await asyncio.gather(*(check() for check in self._checks)))]
-            missing = tuple(f"{part.name} ({self._affected_roles(part)})" for part in parts)
+            missing = tuple(f"{part.name} ({', '.join(sorted({*part.needed_by} & {*self._roles}))})" for part in parts)
             if missing and missing != self._missing:
                 log.warning("not ready: %s", "; ".join(part.reason for part in parts), extra={"action": "not_ready"})
             elif missing != self._missing and self._state == "working":
@@ -130,9 +130,6 @@ class Readiness:
             self._missing = missing
             self._checked_at = time.monotonic()
             return True
-
-    def _affected_roles(self, missing: checks.Missing) -> str:
-        return ", ".join(role for role in sorted(missing.needed_by) if role in self._roles)
 
 
 class State(BaseModel):

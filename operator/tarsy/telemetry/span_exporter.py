@@ -65,6 +65,12 @@ class SpanExporter:
         self.lost = 0
         """The spans that were dropped, or that the collector rejected."""
         self._destination = destination
+        self._headers = {
+            **destination.headers,
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"tarsy/{destination.version}",
+            **({"Content-Encoding": "gzip"} if destination.compress else {}),
+        }
         self._resolver = resolver
         self._queue: deque[spans.Span] = deque()
         self._characters = 0
@@ -160,7 +166,7 @@ class SpanExporter:
             async with session.post(
                 self._destination.url,
                 data=body,
-                headers=self._headers(),
+                headers=self._headers,
                 allow_redirects=False,  # its headers are for this address
                 proxy=self._destination.proxy,
             ) as response:
@@ -198,11 +204,6 @@ class SpanExporter:
                 timeout=aiohttp.ClientTimeout(total=self._destination.timeout),
             )
         return self._session, self._encode
-
-    def _headers(self) -> dict[str, str]:
-        encoding = {"Content-Encoding": "gzip"} if self._destination.compress else {}
-        own = {"Content-Type": "application/x-protobuf", "User-Agent": f"tarsy/{self._destination.version}"}
-        return {**self._destination.headers, **own, **encoding}
 
     def _lose(self, count: int, reason: str) -> None:
         """Count lost spans, and log them at most once in `REPORT_SECONDS`."""

@@ -170,10 +170,11 @@ class LogSpans:
             attributes[genai.INPUT_MESSAGES] = _messages([sent for sent in started.messages if sent.role != "system"])
             if execution.answer and entry.outcome == "Completed":
                 attributes[genai.OUTPUT_MESSAGES] = _messages([execution.answer], finish_reason="stop")
+        stage = ("stage", started.stage) if started.stage else ()
         return self._span(
             started.run,
             _names(started),
-            parent=_parent(started),
+            parent=("execution", started.parent) if started.parent else stage,
             name=f"invoke_agent {name}",
             start=execution.at,
             end=at,
@@ -302,12 +303,6 @@ def _link_to_run(investigation: str, *, reason: str) -> spans.Link:
 
 def _names(started: entries.ExecutionStarted) -> Sequence[str]:
     return ("execution", started.execution)
-
-
-def _parent(started: entries.ExecutionStarted) -> Sequence[str]:
-    if started.parent:
-        return ("execution", started.parent)
-    return ("stage", started.stage) if started.stage else ()
 
 
 def _sent(entry: entries.OfExecution) -> Sequence[messages.Message]:

@@ -182,7 +182,7 @@ def layout(investigation: investigations.Investigation, events: Iterable[timelin
     chat = investigation.chain.root.get("chat") if investigation.chain else None
     return Layout(
         investigation=investigation,
-        lines=[line for key in list(lines) if not _is_question(key) for line in lines.pop(key)],
+        lines=[line for key in list(lines) if key == "run-0" or not key.startswith("run-") for line in lines.pop(key)],
         stages=[
             _stage(investigation, number, name, summaries.get(name), cards[0, name], agents.get(name, []))
             for number, name in enumerate(investigation.stage_names, 1)
@@ -297,10 +297,6 @@ def _lines(investigation: investigations.Investigation, events: Iterable[timelin
 
 def _scope(event: timelines.Event, execution_ids: set[str]) -> str:
     return event.execution if event.execution in execution_ids else event.id.partition(".")[0]
-
-
-def _is_question(scope: str) -> bool:
-    return scope.startswith("run-") and scope != "run-0"
 
 
 def _into(execution: executions.Execution, stages: set[str]) -> str:

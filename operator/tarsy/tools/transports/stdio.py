@@ -72,7 +72,9 @@ class Stdio(wire.Wire):
             finally:
                 child.end_input()
                 if await _ends_by_itself(transport, child) and has_ended:
-                    self.problem = self.problem or _exit_text(transport.get_returncode())
+                    status = transport.get_returncode() or 0
+                    end = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+                    self.problem = self.problem or f"its program {end}"
         finally:
             _kill(transport.get_pid(), signal.SIGKILL)  # the rest of its process group
             transport.close()
@@ -192,12 +194,6 @@ async def _is_within_values(line: bytes) -> bool:
         if start:
             await asyncio.sleep(0)
     return True
-
-
-def _exit_text(status: int | None) -> str:
-    if status is not None and status < 0:
-        return f"its program was ended by signal {-status}"
-    return f"its program ended with status {status}"
 
 
 async def _ends_by_itself(transport: asyncio.SubprocessTransport, child: _Child) -> bool:
