@@ -39,7 +39,7 @@ async def identity(database: databases.Database, cluster: client.Cluster) -> UUI
     journal = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks(f"k8s.{HOSTILE}", text=LARGE, thinking=HOSTILE)
     await journal.commit(stories.stage_started(), stories.started(), asked)
-    await journal.commit(stories.ran(asked, text=LARGE, failed=True))
+    await journal.commit(stories.ran(asked, text=LARGE, failed=True, whole=LARGE * 2))
     return identity
 
 
@@ -67,6 +67,19 @@ async def test_hostile_texts_are_shown_as_text_and_cut(
         assert len(html) < 20 * traces.TEXT_MAX, path
         for raw in ("<script>alert", "<img src=//evil", "\x1b", "\u202e", 'href="javascript:', " style="):
             assert raw not in html, (path, raw)
+
+
+async def test_pages_tell_that_a_full_text_was_deleted(
+    api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster, database: databases.Database
+) -> None:
+    reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})
+    sentence = f"The full text, {2 * len(LARGE):,} characters, was deleted on 2099-08-01 10:00 UTC"
+    for deleted in (False, True):
+        for path in ("", "/trace/tool/1"):
+            async with api.get(f"/investigations/{identity}{path}", headers=apis.bearer(reader)) as response:
+                assert (sentence in await response.text()) == deleted, path
+        await queue.execute(database, "DELETE FROM tool_results")
+        await queue.execute(database, "UPDATE investigations SET results_deleted_at = '2099-08-01 10:00+00'")
 
 
 async def test_problems_of_a_trace_are_pages(api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster) -> None:

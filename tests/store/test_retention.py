@@ -13,15 +13,18 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import queue, stories
+from support import exports, queue, stories
 from tarsy import failpoints
+from tarsy.api.investigations import exports as api_exports
+from tarsy.api.investigations import traces
+from tarsy.cli.client import transcripts
 from tarsy.config.model import platforms
 from tarsy.controller import retention as retention_duty
 from tarsy.store.base import databases
 from tarsy.store.intake import originals
 from tarsy.store.operations import deletion, expiry, purge, retention
 from tarsy.store.queue import questions, work
-from tarsy.store.reads import listing, summaries, transcript_pages
+from tarsy.store.reads import listing, summaries
 from tarsy.transcript import entries
 
 DAY = timedelta(days=1)
@@ -266,10 +269,68 @@ async def test_full_tool_results_go_first_and_nothing_else(database: databases.D
     assert (await work_off(database)).keys() == {"tool_results"}
     assert await left(database, young) == set(TRANSCRIPT)
     assert await left(database, old) == set(TRANSCRIPT) - {"tool_results"}
-    call = await transcript_pages.call(database, old, kind="tool", number=1)
-    assert call is not None
     assert await work_off(database) == {}
     assert await work_off(database, replace(RULE, tool_results=timedelta())) == {}
+
+
+async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(database: databases.Database) -> None:
+    """With the time and the rule; not of a result that the log has in full, nor of one that was stored later."""
+    identity = await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    asked = stories.asks("k8s.pods_log", "k8s.pods_list")
+    due = entries.SummaryDue(provider="other", tokens=50, reads=1_000)
+    await writing.commit(
+        stories.started(stage=""),
+        asked,
+        stories.ran(asked, 0, text="a part", whole="the whole", summary=due),
+        stories.ran(asked, 1, text="web-0"),
+        stories.summarised("0.0", text="all is well"),
+        stories.ended(),
+        stories.run_ended(),
+    )
+    before = await exports.whole(database, identity)
+    deleted = [call.full_result_deleted for call in before.mcp_interactions]
+    assert deleted == [None, None]
+    await date_back(database, identity, days=31)
+    await queue.execute(database, "UPDATE entries SET at = at - interval '31 days'")
+    assert (await work_off(database)).keys() == {"tool_results"}
+    ((at,),) = await queue.rows(database, "SELECT results_deleted_at FROM investigations")
+    message = f"The full text, 9 characters, was deleted on {at:%Y-%m-%d %H:%M} UTC by retention.tool_results."
+
+    exported = await exports.whole(database, identity)
+    called = await traces.read_tool_call(database, identity, number=1)
+    lines = (await traces.read(database, identity, after=0, limit=9)).calls
+    told = {
+        "calls": [call.full_result_deleted for call in exported.mcp_interactions],
+        "messages": [message.full_result_deleted for message in exported.messages if message.role == "tool"],
+        "trace": [line.full_result_deleted for line in lines if line.type == "tool"],
+        "call": [called.full_result_deleted, None],
+    }
+    expected = {"rule": "retention.tool_results", "at": at, "length": 9, "message": message}
+    for place, (first, second) in told.items():
+        assert first is not None, place
+        assert (first.model_dump(), second) == (expected, None), place
+    assert (called.cut, called.whole, called.result, called.summary) == (True, None, "a part", "all is well")
+    events = [event for event in exported.timeline if event.type == "tool_result"]
+    assert [event.metadata.get("full_result_deleted") for event in events] == [message, None]
+    assert [transcripts.event_text(event.model_dump(mode="json")) for event in events] == [
+        f"k8s.pods_log answers: a part\n({message})",
+        "k8s.pods_list answers: web-0",
+    ]
+    asked_for_summary = await traces.read_model_call(database, identity, number=2)
+    assert (asked_for_summary.request, asked_for_summary.problem) == (None, message), "it was made of the full text"
+    details = await summaries.details(database, identity)
+    assert details
+    markdown = b"".join([part async for part in api_exports.as_markdown(database, details)]).decode()
+    assert markdown.count(message) == 1
+
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=BY) == 1
+    answering = await queue.opened(database, await queue.claimed(database))
+    asked = stories.asks("k8s.pods_log", execution="two")
+    begun = replace(stories.started("two", stage=""), run=1, kind="chat")
+    await answering.commit(begun, asked, stories.ran(asked, text="a part", whole="new"))
+    later = await exports.whole(database, identity)
+    assert [call.full_result_deleted is None for call in later.mcp_interactions] == [False, True, True]
 
 
 async def test_purge_deletes_500_rows_or_32_mib_at_a_time_and_goes_on_where_it_was_cut_off(

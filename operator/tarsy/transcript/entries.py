@@ -402,6 +402,8 @@ class Logged:
     stage: str
     execution: str
     entry: Entry | Unreadable
+    results_deleted_at: datetime | None = None
+    """The time when the full texts of its tool results were deleted (`full_results`); None if they are stored."""
 
 
 _COLUMNS = ("run", "stage", "execution", "final_analysis")

@@ -203,7 +203,8 @@ class Document:
         name = ".".join(filter(None, (call.server_name, call.tool_name)))
         title = f"#### Tool call {call.n}: {escape.span(name)} ({escape.span(call.tool_call_id)})"
         result = _bounded("Result", call.result, f"{self._path}/trace/tool/{call.n}")
-        return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
+        deleted = f"{call.full_result_deleted.message}\n\n" if call.full_result_deleted else ""
+        return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}{deleted}"
 
 
 def _facts(details: summaries.Details) -> list[tuple[str, str]]:

@@ -15,6 +15,7 @@ from tarsy.views import base
 _TEXT: dict[str, JsonValue] = {"type": "string"}
 _METADATA: dict[str, JsonValue] = {
     **dict.fromkeys(("provider", "model", "server_name", "tool_name", "arguments", "source"), _TEXT),
+    "full_result_deleted": _TEXT,
     "in_doubt": {"type": "boolean"},
 }
 """The metadata that several types of events have."""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tarsy.agent import requests
 from tarsy.store.reads import trace_index, transcript_pages
-from tarsy.transcript import entries, ports, record, tool_names
+from tarsy.transcript import entries, full_results, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, transcripts
 
@@ -56,6 +56,8 @@ class Line(base.View):
     """The provider's name for the failure, such as an HTTP status; "" if it has none."""
     failed_attempts: int
     """The number of its requests that failed."""
+    full_result_deleted: transcripts.FullResultDeleted | None = None
+    """The log has a part of a tool call's result, and its full text was deleted; else null."""
     created_at: datetime
     """The time of its commit."""
 
@@ -129,7 +131,7 @@ class Called(transcripts.ToolCall):
     cut: bool
     """The model is shown less than the whole result; a line in `result` marks the part that is left out."""
     whole: str | None
-    """The whole of a result that was cut, masked; null if `result` is complete, or the whole was not stored."""
+    """The whole of a result that was cut, masked; null if `result` is complete, or `full_result_deleted` is set."""
     summary: str | None
     """The summary that the model read instead of the result; null if it read the result."""
     asked_by: int
@@ -298,12 +300,26 @@ def _request(
     try:
         execution = _execution(before)
         if isinstance(entry, entries.ToolSummarised):
+            if entry.call_id in execution.cut and full_result is None:
+                return None, _deleted(before, entry.call_id).message
             request = requests.asked_for_summary(execution, entry, investigation=investigation, full_result=full_result)
             return _visible_request(request, final=False, mask=mask), ""
         ask, request = requests.request_of(execution, entry)
     except (LookupError, StopIteration) as error:
         return None, f"the log before it does not add up: {type(error).__name__} {error}"
     return _visible_request(request, final=ask.final, mask=mask), ""
+
+
+def _deleted(before: Sequence[entries.Logged], call_id: str) -> full_results.Deleted:
+    """Return the deletion of the full text of one of the results in these entries."""
+    (logged, run), *_ = (
+        (logged, run)
+        for logged in before
+        if not isinstance(logged.entry, entries.Unreadable)
+        for run in registry.tool_runs(logged.entry)
+        if run.call.id == call_id
+    )
+    return full_results.Deleted(at=logged.results_deleted_at, length=run.length or 0)
 
 
 def _execution(before: Sequence[entries.Logged]) -> record.Execution:
@@ -345,13 +361,17 @@ def stored_tool_call(stored: transcript_pages.Call, *, number: int) -> transcrip
 def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
     """Return a tool call; `full_result` is its result if the log has less, `summary` the text that replaced it."""
     call = stored_tool_call(stored, number=number)
-    entry = stored.entry.logged.entry
-    runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()
+    logged = stored.entry.logged
+    runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()
+    length = next((run.length for run in runs if run.call.id == call.tool_call_id), None)
+    deleted = None
+    if length is not None and full_result is None:
+        deleted = full_results.Deleted(at=logged.results_deleted_at, length=length)
     return Called(
-        **dict(call),
+        **dict(call) | {"full_result_deleted": transcripts.full_result_deleted(deleted)},
         execution_name=stored.name,
         arguments_json=base.parsed_json(call.arguments or "{}"),
-        cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
+        cut=length is not None,
         whole=full_result,
         summary=summary,
         asked_by=stored.requested_by,

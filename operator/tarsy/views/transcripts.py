@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from tarsy.resources import chains
 from tarsy.store.reads import transcript_pages
-from tarsy.transcript import entries, messages, tool_names
+from tarsy.transcript import entries, full_results, messages, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base
 
@@ -59,6 +59,19 @@ class Attempt(base.View):
     """The provider's name for the error: an HTTP status, or a word; "" if it has none."""
 
 
+class FullResultDeleted(base.View):
+    """The full text of a tool result was deleted before its transcript."""
+
+    rule: full_results.Rule
+    """The key of the platform file that deleted it."""
+    at: datetime | None
+    """The time; null if it is not known, as of the copy in a retry whose original is purged."""
+    length: int
+    """The length that it had, in characters."""
+    message: str
+    """The same as a sentence."""
+
+
 class Message(base.View):
     """One message of an execution's conversation, as it was added; a model may be shown less of it later."""
 
@@ -85,6 +98,8 @@ class Message(base.View):
     """With role tool: the tool answered with an error, or not at all."""
     in_doubt: bool
     """With role tool: the call may have happened, and was not repeated."""
+    full_result_deleted: FullResultDeleted | None
+    """With role tool: the log has a part of the result, and its full text was deleted; else null."""
     created_at: datetime
 
 
@@ -153,6 +168,8 @@ class ToolCall(base.View):
     """The tool answered with an error, or not at all."""
     in_doubt: bool
     """The call may have happened, and was not repeated."""
+    full_result_deleted: FullResultDeleted | None
+    """The log has a part of the result, and its full text was deleted; else null."""
     seconds: float
     created_at: datetime
 
@@ -169,6 +186,7 @@ class Unreadable(base.View):
 def messages_of(numbered: transcript_pages.NumberedEntry, *, mask: base.Mask) -> list[Message]:
     """Return the messages that an entry adds."""
     logged = numbered.logged
+    deleted = {run.call.id: full_results.deleted(logged, run) for run in registry.tool_runs(logged.entry)}
     return [
         Message(
             seq=logged.seq,
@@ -185,10 +203,16 @@ def messages_of(numbered: transcript_pages.NumberedEntry, *, mask: base.Mask) ->
             **tool_names.fields(message.tool_name),
             failed=message.failed,
             in_doubt=message.in_doubt,
+            full_result_deleted=full_result_deleted(deleted.get(message.call_id)),
             created_at=logged.at,
         )
         for position, message in enumerate(registry.messages_of(logged.entry), numbered.messages)
     ]
+
+
+def full_result_deleted(deleted: full_results.Deleted | None) -> FullResultDeleted | None:
+    """Return the deletion of a full text as it is shown."""
+    return FullResultDeleted.model_validate(deleted) if deleted else None
 
 
 def message_text(message: messages.Message, *, mask: base.Mask) -> str:
@@ -277,6 +301,7 @@ def tool_calls(numbered: transcript_pages.NumberedEntry) -> list[ToolCall]:
             result=run.result.text,
             failed=run.result.failed,
             in_doubt=run.result.in_doubt,
+            full_result_deleted=full_result_deleted(full_results.deleted(logged, run)),
             seconds=run.seconds,
             created_at=logged.at,
         )

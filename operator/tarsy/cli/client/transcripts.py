@@ -146,4 +146,5 @@ def event_text(event: Event) -> str:
     elif event["type"] == "tool_result":
         head = f"{tool} answers: "
     state = f" ({event['status']})" if event["status"] in FAILED else ""
-    return terminal.clean((head + event["content"]).rstrip() + state)
+    deleted = f"\n({metadata['full_result_deleted']})" if "full_result_deleted" in metadata else ""
+    return terminal.clean((head + event["content"]).rstrip() + state + deleted)

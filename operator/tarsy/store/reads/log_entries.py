@@ -17,7 +17,19 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of entries that are read at once for one page, beyond its first entry."""
 
 
-COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
+RESULTS_DELETED_AT = """(
+    SELECT max(its.results_deleted_at) FROM investigations AS own
+    JOIN investigations AS its ON its.id = ANY(ARRAY[own.id, own.retry_of])
+    WHERE own.id = entries.investigation AND its.results_deleted_at >= entries.at
+      AND (its.id = own.id OR (entries.seq <= own.copied_entries AND its.results_deleted_at < own.admitted_at))
+  )"""
+"""The time when the full texts of the results in a row of `entries` were deleted; NULL if they are stored.
+
+The deletion takes the texts that are there at its time. Those of a later question stay, and so do those that a retry
+copied before.
+"""
+COLUMNS = f"""seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text),
+    CASE WHEN kind = 'ToolsAnswered' THEN {RESULTS_DELETED_AT} END"""
 """The columns of an entry for `from_row`; the final analysis or NULL follows."""
 _LOG = text(f"""
   SELECT {COLUMNS},
@@ -34,7 +46,7 @@ async def load(database: databases.Database, investigation: UUID) -> list[entrie
 
 def from_row(row: Any) -> entries.Logged:
     """Decode the row of an entry."""
-    seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
+    seq, at, claim, kind, version, run, stage, execution, body, opaque, results_deleted_at, final_analysis = row
     stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
     return entries.Logged(
         seq=seq,
@@ -44,6 +56,7 @@ def from_row(row: Any) -> entries.Logged:
         stage=stage,
         execution=execution,
         entry=entries.decode(stored, run=run, stage=stage, execution=execution),
+        results_deleted_at=results_deleted_at,
     )
 
 
@@ -76,7 +89,7 @@ def paged(condition: str, *, columns: str = "") -> TextClause:
       sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
     FROM (SELECT * FROM entries WHERE {condition} AND {visibility.VISIBLE_BY_ID} ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
-  ) AS sized
+  ) AS entries
   WHERE place = 1 OR bytes <= :bytes
   ORDER BY seq
 """)  # noqa: S608 - our own text

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tarsy.transcript import entries, messages, record, timeline_events, tool_names
+from tarsy.transcript import entries, full_results, messages, record, timeline_events, tool_names
 from tarsy.transcript.kinds import kind
 
 SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
@@ -48,6 +48,8 @@ def _result_events(entry: entries.ToolsAnswered, context: timeline_events.Contex
         status: timeline_events.Status = "failed" if run.result.failed else "completed"
         details = metadata(run.call) | ({"in_doubt": True} if run.result.in_doubt else {})
         yield context.event(f"{run.call.id}.call", "mcp_tool_call", status, "", details)
+        if deleted := full_results.deleted(context.logged, run):
+            details |= {"full_result_deleted": deleted.message}
         yield context.event(f"{run.call.id}.result", "tool_result", status, run.result.text, details)
 
 
