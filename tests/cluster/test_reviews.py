@@ -8,6 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tarsy.auth import identities, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
 from tarsy.live import subscriptions
+from tarsy.resources import namespaces
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import changes
@@ -40,6 +42,10 @@ class Reviewer:
         self.namespaces: list[str] = []
         self.token: tuple[int, Any] = (201, {"status": {"authenticated": True, "user": JANE}})
         self.access: tuple[int, Any] = (201, {"status": {"allowed": True}})
+        self.allowed: set[str] | None = None
+        """The namespaces in which Jane has rights; None for all, and whatever `access` says."""
+        self.failing: set[str] = set()
+        """The namespaces whose reviews fail."""
         self.namespace: tuple[int, Any] = (200, {"metadata": {"uid": "n1"}})
         self.guesses_go = asyncio.Event()
         """Until then reviews of guesses are not answered."""
@@ -66,6 +72,11 @@ class Reviewer:
             return NOBODYS_TOKEN
         assert request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.accesses.append(spec)
+        namespace = spec["resourceAttributes"]["namespace"]
+        if namespace in self.failing:
+            return answers.refusal(500, "its webhook is away")
+        if self.allowed is not None:
+            return (201, {"status": {"allowed": namespace in self.allowed}})
         return self.access
 
     def clock(self) -> float:
@@ -211,8 +222,8 @@ async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one
 
 async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
     async def uids() -> set[str]:
-        found = await asyncio.gather(*(may.list_in(asked(), namespace="shop") for _ in range(9)))
-        return {one.uid for one in found}
+        found = await asyncio.gather(*(may.list_in(asked(), ["shop"]) for _ in range(9)))
+        return {one.namespaces["shop"] for one in found}
 
     assert await uids() == {"n1"}
     reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
@@ -222,13 +233,84 @@ async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissi
         assert len(reviewer.namespaces) == count
     reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
     reviewer.now = 20
-    assert await refusal(may.list_in(asked(), namespace="shop")) == 404
+    assert await refusal(may.list_in(asked(), ["shop"])) == 404
     reviewer.namespace = (200, {"metadata": {"uid": "n3"}})
     assert await uids() == {"n3"}, "that there is none is not kept"
     reviewer.namespace = answers.refusal(500, "etcd is away")
     reviewer.now = 22
-    assert await refusal(may.list_in(asked(), namespace="shop")) == 503
+    assert await refusal(may.list_in(asked(), ["shop"])) == 503
     assert set(reviewer.namespaces) == {"shop"}
+
+
+TEAMS = [f"team-{number}" for number in range(100)]
+
+
+@pytest.fixture
+async def of_teams(may: permissions.Access, reviewer: Reviewer) -> permissions.Access:
+    """The rights of callers of an operator that serves a hundred namespaces beside its own."""
+    cluster = replace(may._cluster, served=namespaces.Served.from_names("tarsy", TEAMS))
+    return permissions.Access(
+        cluster=cluster, database=may._database, token="hook", settings=platforms.API(), clock=reviewer.clock
+    )
+
+
+def namespaces_asked(reviewer: Reviewer) -> Counter[str]:
+    return Counter(spec["resourceAttributes"]["namespace"] for spec in reviewer.accesses)
+
+
+async def test_a_right_in_all_namespaces_is_asked_for_once(of_teams: permissions.Access, reviewer: Reviewer) -> None:
+    reviewer.allowed = {""}
+    scope = await of_teams.list_in(asked())
+    assert (scope.namespaces, scope.named) == (dict.fromkeys(["tarsy", *TEAMS], "n1"), ())
+    assert namespaces_asked(reviewer) == {"": 1}
+
+
+async def test_a_caller_of_teams_gets_theirs_and_a_refusal_is_asked_for_again_after_ten_seconds(
+    of_teams: permissions.Access, reviewer: Reviewer
+) -> None:
+    reviewer.allowed = {"team-7", "team-8"}
+    for now, refused, allowed in ((0, 1, 1), (9, 1, 1), (10, 2, 1)):
+        reviewer.now = now
+        for _ in range(2):
+            scope = await of_teams.list_in(asked())
+            assert (scope.namespaces, scope.unchecked) == ({"team-7": "n1", "team-8": "n1"}, {})
+        counts = namespaces_asked(reviewer)
+        assert counts == {name: allowed if name in reviewer.allowed else refused for name in ("", "tarsy", *TEAMS)}
+    assert set(reviewer.namespaces) == {"team-7", "team-8"}, "no uid of others is read"
+    with pytest.raises(permissions.ForbiddenError, match=r"in namespace team-9$"):
+        await of_teams.list_in(asked(), ["team-9", "team-8"])
+    assert (await of_teams.list_in(asked(), ["team-8"])).named == ("team-8",)
+
+
+async def test_a_namespace_that_cannot_be_checked_hides_no_other_and_is_named(
+    of_teams: permissions.Access, reviewer: Reviewer
+) -> None:
+    reviewer.allowed, reviewer.failing = {"team-7"}, {"team-8"}
+    scope = await of_teams.list_in(asked())
+    assert set(scope.namespaces) == {"team-7"}
+    (name,) = scope.unchecked
+    assert name == "team-8"
+    assert "cannot be looked up now" in scope.unchecked[name]
+    reviewer.allowed, reviewer.now = set(), 60
+    assert await refusal(of_teams.list_in(asked())) == 503, "it may be the caller's"
+    assert await refusal(of_teams.read(asked(), "0")) == 503
+    reviewer.failing, reviewer.now = set(), 120
+    nor = r"User jane may not (list|get) alertinvestigations in namespace tarsy, nor in another one that is served"
+    for refused in (of_teams.list_in(asked()), of_teams.read(asked(), "0")):
+        with pytest.raises(permissions.ForbiddenError, match=nor):
+            await refused
+    reviewer.allowed, reviewer.now = {"team-9"}, 180
+    assert await refusal(of_teams.read(asked(), "0")) == 404, "who may read somewhere is told that there is none"
+    reviewer.failing, reviewer.now = {""}, 240
+    assert await refusal(of_teams.list_in(asked())) == 503
+
+
+@pytest.mark.parametrize("named", [["Shop"], ["a", "a b"], [f"n{number}" for number in range(101)], ["x" * 64]])
+async def test_names_of_namespaces_are_checked_before_anything_is_asked(
+    may: permissions.Access, reviewer: Reviewer, named: list[str]
+) -> None:
+    assert await refusal(may.list_in(asked(), named)) == 422
+    assert reviewer.accesses == []
 
 
 @pytest.mark.parametrize("hangs", ["tokenreviews", "subjectaccessreviews", "namespaces"])
@@ -238,11 +320,11 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
         may = permissions.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
-        assert await answered(may.list_in(asked(), namespace="tarsy")) == 200
+        assert await answered(may.list_in(asked(), ["tarsy"])) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
         async with asyncio.timeout(60):
-            assert await refusal(may.list_in(asked("another"), namespace="shop")) == 503
+            assert await refusal(may.list_in(asked("another"), ["shop"])) == 503
     await database.close()
 
 

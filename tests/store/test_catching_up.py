@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
-from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
+from tarsy.live import backlogs, hubs, investigation_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.live import payloads
 from tarsy.store.reads import log_entries
@@ -225,7 +225,7 @@ async def test_catch_up_that_waited_too_long_for_memory_is_refused(
                 pass
         listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(None))
         with pytest.raises(backlogs.FullError):
-            async with hub.lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid-of-tarsy"), listener, after=1):
+            async with hub.lists.subscribe({"tarsy": "uid-of-tarsy"}, listener, after=1):
                 pass
         assert not hub._feeds, "nothing is kept of what nobody watches"
 

@@ -204,7 +204,7 @@ async def test_all_that_lists_show_of_one_comes_with_a_change(database: database
     shown: list[listing.Listed] = []
     for step in steps:
         await step()
-        query = listing.Query(namespace="tarsy", namespace_uid=NAMESPACES["tarsy"])
+        query = listing.Query(namespaces={"tarsy": NAMESPACES["tarsy"]})
         items = list((await listing.page(database, query, limit=9)).items)
         found = await since(database, begin)
         if items != shown:

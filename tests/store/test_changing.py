@@ -13,7 +13,7 @@ from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
-TARSY = list_feed.Namespace(name="tarsy", uid="uid-of-tarsy")
+TARSY = {"tarsy": "uid-of-tarsy"}
 CHANNEL = live_events.Channel(None)
 SESSIONS = live_updates.SessionTranslation()
 
@@ -33,9 +33,9 @@ async def test_list_subscription_gets_no_events_of_a_recreated_namespace(
     lists = list_feed.ListFeed(database, backlogs.Memory())
     before, since, beside = listener(), listener(), listener()
     async with (
-        lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid of an earlier one"), before, after=None),
-        lists.subscribe(list_feed.Namespace(name="other", uid="uid of the other"), beside, after=None),
-        lists.subscribe(list_feed.Namespace(name="tarsy", uid="uid-of-tarsy"), since, after=None),
+        lists.subscribe({"tarsy": "uid of an earlier one"}, before, after=None),
+        lists.subscribe({"other": "uid of the other"}, beside, after=None),
+        lists.subscribe({"tarsy": "uid-of-tarsy"}, since, after=None),
     ):
         assert before.ended.done()
         assert before.ended.result() == "namespace tarsy was deleted and created again: subscribe again"
@@ -45,6 +45,39 @@ async def test_list_subscription_gets_no_events_of_a_recreated_namespace(
         assert not before.backlog._queue
         assert not beside.ended.done()
         assert not since.ended.done()
+
+
+async def test_list_subscription_gets_the_events_of_its_namespaces_in_their_order(
+    database: databases.Database,
+) -> None:
+    lists = list_feed.ListFeed(database, backlogs.Memory())
+    of_a, of_both, of_all = listener(), listener(), listener()
+    a, b, c = ({name: f"uid-of-{name}"} for name in "abc")
+    begin = await changes.now(database)
+    async with (
+        lists.subscribe(a, of_a, after=None),
+        lists.subscribe(c | a, of_both, after=None),
+        lists.subscribe(a | b | c, of_all, after=None),
+    ):
+        for number, namespace in enumerate("abcbaac"):
+            await queue.admit(database, queue.subject(f"{namespace}-{number}"))
+            values = {"number": f"%-{number}", "namespace": namespace}
+            await queue.execute(
+                database, "UPDATE investigations SET namespace = :namespace WHERE name LIKE :number", **values
+            )
+        await lists.poll()
+        horizon = await changes.now(database)
+        async with lists.subscribe(c | a, caught_up := listener(), after=begin):
+            pass
+        for subscriber, names in (
+            (of_a, ["a-0", "a-4", "a-5"]),
+            (of_both, ["a-0", "c-2", "a-4", "a-5", "c-6"]),
+            (caught_up, ["a-0", "c-2", "a-4", "a-5", "c-6"]),
+            (of_all, ["a-0", "b-1", "c-2", "b-3", "a-4", "a-5", "c-6"]),
+        ):
+            events = await said(subscriber)
+            assert [event["name"] for event in events] == names
+            assert [event.get("id") for event in events] == [*[None] * (len(names) - 1), horizon], "resumed after all"
 
 
 def steps(messages: list[dict[str, Any]]) -> list[str]:

@@ -50,7 +50,7 @@ async def stored(database: databases.Database) -> dict[str, bool | None]:
 
 
 async def progress(database: databases.Database, identity: UUID) -> str:
-    (item,) = (await listing.page(database, listing.Query(namespace="tarsy", namespace_uid=""), limit=9)).items
+    (item,) = (await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items
     assert item.progress == (await queue.summary(database, identity)).progress
     return item.progress
 

@@ -26,7 +26,7 @@ from tarsy.store.reads import listing, phase_rules
 from tarsy.transcript import admission
 from tarsy.views import rows
 
-ALL = listing.Query(namespace="tarsy", namespace_uid="uid of tarsy")
+ALL = listing.Query(namespaces={"tarsy": "uid of tarsy"})
 PHASES: tuple[kind.Phase, ...] = get_args(kind.Phase)
 KEYS: tuple[listing.Key, ...] = get_args(listing.Key)
 BOUND = kind.ALERT_DATA_MAX
@@ -522,3 +522,84 @@ async def test_pages_by_number_are_the_list_in_pieces(database: databases.Databa
                 assert page.items == whole.items[skip : skip + size]
                 assert (page.next is not None) == (len(whole.items) > skip + size)
                 assert page.counts == whole.counts
+
+
+TEAMS = {f"team-{number}": f"uid of team-{number}" for number in range(5)}
+
+
+async def scattered(database: databases.Database) -> None:
+    """Forty investigations of namespaces with none to many, with sort keys that are often the same."""
+    await seed(database, {f"{number:02}-{number % 7}" for number in range(40)})
+    await queue.execute(
+        database,
+        """
+        UPDATE investigations SET
+          namespace = 'team-' || width_bucket(CAST(left(name, 2) AS integer), ARRAY[1, 3, 13]),
+          admitted_at = date_trunc('hour', admitted_at) - CAST(left(name, 2) AS integer) % 6 * interval '1 s',
+          severity = CASE WHEN CAST(left(name, 2) AS integer) % 3 = 0 THEN 'critical' END
+        """,
+    )
+    await queue.execute(
+        database,
+        "UPDATE investigations SET namespace_uid = CASE WHEN right(name, 1) <> '3' THEN 'uid of ' || namespace END",
+    )
+
+
+@pytest.mark.parametrize("search", [None, "restarts", '"it restarts"', "nowhere"])
+async def test_a_list_of_several_namespaces_is_their_lists_merged(
+    database: databases.Database, search: str | None
+) -> None:
+    await scattered(database)
+    of_all = replace(ALL, namespaces=TEAMS)
+    if search:
+        of_all = await asked(database, search, of_all)
+    some: dict[str, Any] = {"severity": "critical", "phases": ("Queued", "Completed")}
+    for key, filters in [*((key, {}) for key in KEYS), ("admitted_at", some), ("name", some)]:
+        query = replace(of_all, key=key, descending=key != "author", **filters)
+        merged: list[listing.Listed] = []
+        counts = collections.Counter[kind.Phase]()
+        for team, uid in TEAMS.items():
+            page = await listing.page(database, replace(query, namespaces={team: uid}), limit=100)
+            merged += page.items
+            counts.update(page.counts)
+        walked = await walk(database, query, limit=7)
+        assert collections.Counter(item.id for item in walked) == {item.id: 1 for item in merged}
+        keys = [(position(item, key), item.id) for item in walked]
+        assert keys == sorted(keys, reverse=query.descending)
+        skipped = await listing.page(database, query, skip=5, limit=9)
+        assert list(skipped.items) == walked[5:14]
+        assert skipped.counts == counts
+
+
+def position(item: listing.Listed, key: listing.Key) -> Any:
+    value = item.position(key).value
+    return (value is None, value or 0) if key == "ended_at" else value
+
+
+async def test_a_list_has_nothing_of_an_earlier_namespace_of_any_of_its_names(database: databases.Database) -> None:
+    await scattered(database)
+    of_all = replace(ALL, namespaces=TEAMS)
+    assert len(await found(database, of_all)) == 40
+    await queue.execute(database, "UPDATE investigations SET namespace_uid = 'uid of ' || namespace")
+    left = {item.name for item in await walk(database, of_all) if item.namespace != "team-2"}
+    assert await found(database, replace(of_all, namespaces=TEAMS | {"team-2": "uid of a later one"})) == left
+    assert 0 < len(left) < 40
+
+
+async def test_a_hundred_namespaces_are_listed_by_one_statement(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identities = {await queue.admit(database, queue.subject("web")) for _ in range(3)}
+    teams = {f"team-{number}": f"uid-{number}" for number in range(100)} | {"tarsy": "uid of tarsy"}
+    statements = []
+    run = databases.Database.run
+
+    async def counted(self: databases.Database, *arguments: Any, **values: Any) -> Any:
+        statements.append(arguments)
+        return await run(self, *arguments, **values)
+
+    monkeypatch.setattr(databases.Database, "run", counted)
+    page = await listing.page(database, replace(ALL, namespaces=teams), limit=25)
+    assert {item.id for item in page.items} == identities
+    assert page.counts["Queued"] == 3
+    assert len(statements) == 1

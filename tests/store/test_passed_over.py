@@ -87,7 +87,7 @@ async def waits(database: databases.Database, identity: UUID) -> None:
     found = await queue.summary(database, identity)
     assert (found.phase, found.stale) == ("Queued", True)
     assert found.shown_message.startswith("waits for a worker that can run its chain: ")
-    query = listing.Query(namespace="tarsy", namespace_uid="any", phases=("Queued",))
+    query = listing.Query(namespaces={"tarsy": "any"}, phases=("Queued",))
     (listed,) = (await listing.page(database, query, limit=10)).items
     assert listed.message == found.shown_message
     await work.projected(database, identity, revision=found.revision)

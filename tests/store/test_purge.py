@@ -169,7 +169,7 @@ async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(databa
     assert await stage_rows.executions(database, identity) == []
     assert await stage_rows.conclusions(database, identity, [started], upto=99, length=9) == {}
     assert await changes.positions(database, [identity]) == {}
-    query = listing.Query(namespace="tarsy", namespace_uid="")
+    query = listing.Query(namespaces={"tarsy": ""})
     assert (await listing.page(database, query, limit=9)).items == []
     assert await questions.subject(database, identity) is None
     assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"

@@ -42,7 +42,7 @@ TRANSCRIPT = ("entries", "tool_results", "executions", "stages", "runs")
 BY = queue.CALLER
 NOISE = "(SELECT string_agg(md5(CAST(n AS text)), '') FROM generate_series(1, CAST(:size AS integer)) AS n)"
 """Text that cannot be compressed, of 32 characters for each of `:size`."""
-QUERY = listing.Query(namespace="tarsy", namespace_uid="")
+QUERY = listing.Query(namespaces={"tarsy": ""})
 
 
 async def ended(database: databases.Database, name: str = "web-crash", *, days: float = 0, **chain: Any) -> UUID:

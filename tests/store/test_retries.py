@@ -156,7 +156,7 @@ async def test_copies_count_in_no_sum(database: databases.Database) -> None:
     found = await queue.summary(database, again)
     sums = (found.total_tokens, found.input_tokens, found.llm_calls, found.tool_calls, found.cost)
     assert sums == (0, 0, 0, 0, None)
-    listed = (await listing.page(database, listing.Query(namespace="tarsy", namespace_uid=""), limit=9)).items
+    listed = (await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items
     assert {item.id: item.total_tokens > 0 for item in listed} == {first: True, again: False}
     journal = await queue.opened(database, await queue.claimed(database))
     assert journal.record.runs[entries.INVESTIGATION].retries == 0, "the limit of repeated requests is its own"
@@ -206,7 +206,7 @@ async def test_both_know_each_other(database: databases.Database) -> None:
 
 
 async def _listed(database: databases.Database) -> list[listing.Listed]:
-    return list((await listing.page(database, listing.Query(namespace="tarsy", namespace_uid=""), limit=9)).items)
+    return list((await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items)
 
 
 async def test_retry_of_a_retry_copies_the_copies(database: databases.Database) -> None:

@@ -42,7 +42,7 @@ async def test_retry_is_shown_until_its_answer_is_there(database: databases.Data
         r"google-default: 429 too fast; the request is sent again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told
     )
     assert found.shown_message == told
-    query = listing.Query(namespace="tarsy", namespace_uid="any")
+    query = listing.Query(namespaces={"tarsy": "any"})
     assert [one.message for one in (await listing.page(database, query, limit=1)).items] == [told], "in lists, too"
     assert found.stale
     assert found.revision > before.revision

@@ -3,7 +3,8 @@
 Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
 `get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` deletes,
 restores, holds and purges; `list` of the operator's chains shows the setup of TARSy. MCP servers are no objects, and
-have a right of their own: `update` of `mcpservers` in the operator's namespace. A transcript belongs to the namespace
+have a right of their own: `update` of `mcpservers` in the operator's namespace. A list that names no namespace is of
+all served ones in which the caller has the right. A transcript belongs to the namespace
 that its object was in, and to no later one of that name. Once that namespace is gone, the transcript cannot be read,
 and only a user with `delete` on investigations in all namespaces can purge it.
 
@@ -14,16 +15,18 @@ Checks fail closed: if a right cannot be checked now, the answer is 503.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import Path, Query
+from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
@@ -38,6 +41,8 @@ from tarsy.store.reads import summaries
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
 """Seconds that the API server's answer about a right is cached: one for a granted, one for a refused right."""
+NAMESPACES_MAX = 100
+"""Namespaces that a request may name."""
 NAMESPACE_SECONDS = 2.0
 """Seconds that a namespace's uid is cached. A namespace that was created again is taken for the earlier one until then.
 An absence is not cached: the namespace may be created at any moment, and a purge in an absent one deletes no object."""
@@ -51,12 +56,16 @@ InvestigationId = Annotated[
         json_schema_extra={"format": "uuid", "maxLength": 36},  # not checked: others are not found
     ),
 ]
-Namespace = Annotated[
-    str | None,
+Namespaces = Annotated[
+    list[Annotated[str, Field(json_schema_extra={"maxLength": 63})]] | None,
     Query(
-        description="The namespace; by default the one that the operator lives in.",
-        examples=["shop"],
-        json_schema_extra={"maxLength": 63},  # checked once the caller is known
+        alias="namespace",
+        description=(
+            "The namespace; if repeated, all of these. By default all that are served and in which the caller has the "
+            "right."
+        ),
+        examples=[["shop"]],
+        json_schema_extra={"maxItems": NAMESPACES_MAX},  # checked, as the names are, once the caller is known
     ),
 ]
 ServerName = Annotated[
@@ -104,18 +113,22 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """A namespace in which the caller has the right that the request needs."""
+    """The namespaces in which the caller has the right that the request needs."""
 
-    namespace: str
-    uid: str
-    """The namespace's uid: transcripts of an earlier namespace of that name do not belong to it."""
+    namespaces: Mapping[str, str]
+    """Each with its uid, at least one: transcripts of an earlier namespace of that name do not belong to it."""
+    named: tuple[str, ...]
+    """The namespaces that the request names, sorted; empty if it asks for all that are served."""
+    unchecked: Mapping[str, str]
+    """The served namespaces that are left out because they cannot be looked up now, each with the reason."""
     caller: Caller
 
 
 class ForbiddenError(problems.Problem):
     """A caller without a right: which one, and in which namespace."""
 
-    def __init__(self, identity: identities.Identity, action: reviews.Action) -> None:
+    def __init__(self, identity: identities.Identity, action: reviews.Action, *, others: int = 0) -> None:
+        """`others` is the number of other namespaces in which the caller lacks the right as well."""
         principal = identity.principal
         self.user = (
             identities.printable_name(principal.name) if isinstance(principal, reviews.User) else identity.author
@@ -123,6 +136,8 @@ class ForbiddenError(problems.Problem):
         self.action = action
         self.caller = _caller(identity)
         may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
+        if others:
+            may_not += ", nor in another one that is served"
         super().__init__(HTTPStatus.FORBIDDEN, f"User {self.user} {may_not}")
 
 
@@ -168,16 +183,11 @@ class Access:
         """Return a caller that may post an alert."""
         return await self._create(await self._identities.identify(request))
 
-    async def list_in(self, request: HTTPConnection, namespace: Namespace = None, _right: rights.List = None) -> Scope:
-        """Return the scope of a caller that may list the investigations of a namespace."""
-        identity = await self._reader(request)
-        name = self._cluster.served.default if namespace is None else namespace
-        if not _NAMESPACE.fullmatch(name):
-            raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
-        await self._ensure(identity, _on_investigations("list", name))
-        if (uid := await self._namespace_uid(identity, name)) is None:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
-        return Scope(namespace=name, uid=uid, caller=_caller(identity))
+    async def list_in(
+        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.List = None
+    ) -> Scope:
+        """Return the scope of a caller that may list the investigations of namespaces."""
+        return await self._scope(await self._reader(request), namespaces or (), "list", investigations.PLURAL)
 
     async def read(
         self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Get = None
@@ -300,6 +310,81 @@ class Access:
             has_namespace=has_namespace,
         )
 
+    async def _scope(
+        self, identity: identities.Identity, named: Sequence[str], verb: reviews.Verb, plural: str
+    ) -> Scope:
+        """Return the scope of a caller in the namespaces that its request names, or else in all that are served.
+
+        Raises a Problem if it lacks the right in a namespace that it names, or in all that are served.
+        """
+        if not named:
+            return await self._scope_in_served(identity, verb, plural)
+        names = tuple(sorted(set(named)))
+        if len(names) > NAMESPACES_MAX or not all(map(_NAMESPACE.fullmatch, names)):
+            message = f"give up to {NAMESPACES_MAX} names of namespaces"
+            raise problems.invalid([problems.Fault(place="query.namespace", message=message)])
+        actions = [reviews.Action(verb=verb, plural=plural, namespace=name) for name in names]
+        await asyncio.gather(*(self._ensure(identity, action) for action in actions))
+        uids = await asyncio.gather(*(self._namespace_uid(identity, name) for name in names))
+        namespaces = {name: uid for name, uid in zip(names, uids, strict=True) if uid is not None}
+        if absent := next((name for name in names if name not in namespaces), None):
+            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {absent}")
+        return Scope(namespaces=namespaces, named=names, unchecked={}, caller=_caller(identity))
+
+    async def _scope_in_served(self, identity: identities.Identity, verb: reviews.Verb, plural: str) -> Scope:
+        """Return the scope of a caller in all served namespaces; those that cannot be looked up now are left out."""
+        refusals = await self._refusals_in_served(identity, verb, plural)
+        unchecked = {
+            name: why.detail for name, why in refusals.items() if why and why.status is not HTTPStatus.FORBIDDEN
+        }
+        namespaces = {}
+
+        async def add(namespace: str) -> None:
+            try:
+                uid = await self._namespace_uid(identity, namespace)
+            except problems.Problem as problem:
+                unchecked[namespace] = problem.detail
+            else:
+                if uid is not None:
+                    namespaces[namespace] = uid
+
+        await asyncio.gather(*(add(name) for name, why in refusals.items() if why is None))
+        if not namespaces:
+            if unchecked:
+                raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, next(iter(unchecked.values())))
+            absent = next(name for name, why in refusals.items() if why is None)
+            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {absent}")
+        return Scope(namespaces=namespaces, named=(), unchecked=unchecked, caller=_caller(identity))
+
+    async def _refusals_in_served(
+        self, identity: identities.Identity, verb: reviews.Verb, plural: str
+    ) -> Mapping[str, problems.Problem | None]:
+        """Return for each served namespace why the caller lacks the right in it, None if it has the right.
+
+        The right in all namespaces is asked for first. Raises a Problem if the caller has the right in none.
+        """
+        served = self._cluster.served
+        actions = {name: reviews.Action(verb=verb, plural=plural, namespace=name) for name in served}
+        if len(actions) > 1:
+            everywhere = reviews.Action(verb=verb, plural=plural, namespace=_ALL_NAMESPACES)
+            if await self._is_allowed(identity, everywhere):
+                return dict.fromkeys(actions)
+
+        async def refusal(action: reviews.Action) -> problems.Problem | None:
+            try:
+                await self._ensure(identity, action)
+            except problems.Problem as problem:
+                return problem
+            return None
+
+        refusals = dict(zip(actions, await asyncio.gather(*map(refusal, actions.values())), strict=True))
+        if None not in refusals.values():
+            for why in refusals.values():
+                if why and why.status is not HTTPStatus.FORBIDDEN:
+                    raise why
+            raise ForbiddenError(identity, actions[served.default], others=len(actions) - 1)
+        return refusals
+
     async def _has_namespace(self, identity: identities.Identity, location: summaries.Location) -> bool:
         """Whether the namespace of the investigation still exists. Old investigations have no recorded uid of it."""
         if identity.principal == "anybody":
@@ -308,10 +393,14 @@ class Access:
         return uid is not None and location.namespace_uid in (uid, None)
 
     async def _not_found(self, identity: identities.Identity, investigation_id: str) -> problems.Problem:
-        """Return the problem of an id that is unknown, or unknown to this caller."""
-        action = _on_investigations("get", self._cluster.served.default)
-        if not await self._is_allowed(identity, action):
-            return ForbiddenError(identity, action)
+        """Return the problem of an id that is unknown, or unknown to this caller.
+
+        It is the same for both: 404 for a caller that may read the investigations of some served namespace, else 403.
+        """
+        try:
+            await self._refusals_in_served(identity, "get", investigations.PLURAL)
+        except problems.Problem as problem:
+            return problem
         excerpt = investigation_id[: problems.ECHOED_MAX]
         return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {excerpt}")
 

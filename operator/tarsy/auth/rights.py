@@ -43,7 +43,9 @@ Create = Annotated[
         schemes=("kubernetes", "proxy", "webhook"),
     ),
 ]
-List = Annotated[None, _right("list", "list on alertinvestigations in that namespace")]
+List = Annotated[
+    None, _right("list", "list on alertinvestigations in the namespaces that it names, or in any served one")
+]
 Get = Annotated[None, _right("get", "get on alertinvestigations in the investigation's namespace")]
 Update = Annotated[None, _right("update", "update on alertinvestigations in the investigation's namespace")]
 Retry = Annotated[None, _right("retry", "get and create on alertinvestigations in the investigation's namespace")]

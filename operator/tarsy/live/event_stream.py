@@ -53,9 +53,9 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
         last_event_id: _Cursor = None,
         header: _LastEventID = None,
     ) -> Response:
-        """Stream the changes of a namespace's investigations."""
+        """Stream the changes of the investigations of namespaces."""
         channel, after = live_events.Channel(None), _cursor(header, last_event_id)
-        requested = subscriptions.Request(channel=channel, namespace=scope.namespace, after=after)
+        requested = subscriptions.Request(channel=channel, namespaces=scope.named, after=after)
         return await _stream(request, requested, subscribing)
 
     return router

@@ -6,11 +6,10 @@ An event has the present state of an investigation. A state may be sent twice; t
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap, OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from tarsy.live import backlogs, events_from_log, live_events
@@ -25,12 +24,8 @@ _SENT_MAX = 10_000
 """Investigations whose sent state is remembered; the state of others may be sent again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Namespace:
-    """A namespace, with its uid: a later namespace may have the same name."""
-
-    name: str
-    uid: str
+Namespaces: TypeAlias = Mapping[str, str]
+"""The namespaces of a list, each with its uid: a later namespace may have the same name."""
 
 
 class _Sent(NamedTuple):
@@ -58,7 +53,7 @@ class ListFeed:
         self.translation = translation
         self._database = database
         self._memory = memory
-        self._subscribers: dict[backlogs.Subscriber, Namespace] = {}
+        self._subscribers: dict[backlogs.Subscriber, Namespaces] = {}
         self._changed = 0
         """The change after which the store is read next."""
         self._sent: OrderedDict[UUID, _Sent] = OrderedDict()
@@ -69,28 +64,28 @@ class ListFeed:
         """Whether any subscription is open, so that polling is of use."""
         return bool(self._subscribers)
 
-    async def check_cursor(self, namespace: Namespace, *, after: int | None) -> None:
+    async def check_cursor(self, namespaces: Namespaces, *, after: int | None) -> None:
         """Raise FutureError if `after` is ahead of the database."""
         if after is not None:
-            await self._changes(after, {namespace.name: namespace.uid}, limit=1)
+            await self._changes(after, namespaces, limit=1)
 
     @asynccontextmanager
     async def subscribe(
-        self, namespace: Namespace, subscriber: backlogs.Subscriber, *, after: int | None
+        self, namespaces: Namespaces, subscriber: backlogs.Subscriber, *, after: int | None
     ) -> AsyncIterator[None]:
         """Send the changes after `after`, about CATCH_UP_MAX at most, and later changes inside the block.
 
         None is the present. Raises FutureError as `check_cursor` does, and FullError if there is no memory to catch up.
         """
         try:
-            await self._catch_up(namespace, subscriber, after)
+            await self._catch_up(namespaces, subscriber, after)
             yield
         finally:
             self._subscribers.pop(subscriber, None)
             if not self._subscribers:
                 self._sent.clear()
 
-    async def _catch_up(self, namespace: Namespace, subscriber: backlogs.Subscriber, after: int | None) -> None:
+    async def _catch_up(self, namespaces: Namespaces, subscriber: backlogs.Subscriber, after: int | None) -> None:
         """Send past changes in pages, each once the backlog is low, and add the subscriber without a gap."""
         left = CATCH_UP_MAX
         while True:
@@ -101,17 +96,21 @@ class ListFeed:
                     self._changed = await changes.now(self._database)
                 changed = None
                 if after is not None:
-                    changed = await self._changes(after, {namespace.name: namespace.uid}, limit=_CATCH_UP_PAGE)
+                    changed = await self._changes(after, namespaces, limit=_CATCH_UP_PAGE)
                     left -= len(changed.summaries)
                 courses = await self._courses(changed.summaries if changed else (), [subscriber])
-                events = self._events(changed.summaries, changed.horizon, courses) if changed else []
+                events = []
+                for summary in changed.summaries if changed else ():
+                    events += self._events(summary, courses, before=None)
+                if changed and events:
+                    events[-1] = events[-1].with_id(changed.horizon)
                 if changed is None or not changed.more or left <= 0:
                     if changed and changed.more:
                         overflow = {"last_event_id": changed.horizon, "limit": CATCH_UP_MAX}
                         events.append(live_events.LiveEvent("catchup.overflow", overflow, investigation=None))
                     subscriber.put(events)
-                    self._end_replaced(namespace)
-                    self._subscribers[subscriber] = namespace
+                    self._end_replaced(namespaces)
+                    self._subscribers[subscriber] = namespaces
                     return
             after = changed.horizon
             encoded = subscriber.encode(events)
@@ -119,18 +118,20 @@ class ListFeed:
             del changed, events  # the backlog counts the encoded events, nothing counts these
             await subscriber.backlog.put_as_read(encoded)
 
-    def _end_replaced(self, namespace: Namespace) -> None:
-        """End the subscriptions to an earlier namespace of that name."""
+    def _end_replaced(self, namespaces: Namespaces) -> None:
+        """End the subscriptions to earlier namespaces of these names."""
         for subscriber, subscribed in list(self._subscribers.items()):
-            if subscribed.name == namespace.name and subscribed.uid != namespace.uid:
-                del self._subscribers[subscriber]
-                subscriber.end(f"namespace {subscribed.name} was deleted and created again: subscribe again")
+            for name, uid in subscribed.items():
+                if namespaces.get(name, uid) != uid:
+                    del self._subscribers[subscriber]
+                    subscriber.end(f"namespace {name} was deleted and created again: subscribe again")
+                    break
 
     async def poll(self) -> None:
         """Send the changes since the last poll. Raises StoreDownError if the database is unavailable."""
         async with self._lock:
             while self._subscribers:
-                namespaces = {namespace.name: namespace.uid for namespace in self._subscribers.values()}
+                namespaces = dict(ChainMap(*map(dict, self._subscribers.values())))
                 try:
                     changed = await self._changes(self._changed, namespaces, limit=CATCH_UP_MAX)
                 except live_events.FutureError:
@@ -144,17 +145,18 @@ class ListFeed:
                     return
 
     def _send(self, changed: changes.Changes, courses: _Courses | None) -> None:
-        by_namespace: dict[str, list[summaries.Summary]] = defaultdict(list)
-        for summary in changed.summaries:
-            if self._sent.get(summary.id, _NOTHING).revision < summary.revision:
-                by_namespace[summary.namespace].append(summary)
-        events = {
-            name: self._events(summaries, changed.horizon, courses, sent=self._sent)
-            for name, summaries in by_namespace.items()
-        }
-        for subscriber, namespace in self._subscribers.items():
-            if namespace.name in events:
-                subscriber.put(events[namespace.name])
+        fresh = [
+            (summary.namespace, self._events(summary, courses, before=self._sent.get(summary.id, _NOTHING)))
+            for summary in changed.summaries
+            if self._sent.get(summary.id, _NOTHING).revision < summary.revision
+        ]
+        by_scope: dict[frozenset[str], list[live_events.LiveEvent]] = {}
+        for subscriber, namespaces in self._subscribers.items():
+            scope = frozenset(namespaces)
+            if scope not in by_scope:
+                events = [event for namespace, events in fresh if namespace in scope for event in events]
+                by_scope[scope] = [*events[:-1], *(event.with_id(changed.horizon) for event in events[-1:])]
+            subscriber.put(by_scope[scope])
         for summary in changed.summaries:
             count = self.translation.updates_since(-1, summary, None)[1] if self.translation else 0
             self._sent[summary.id] = _Sent(summary.revision, ended=summary.ended_at is not None, updates=count)
@@ -162,7 +164,7 @@ class ListFeed:
         while len(self._sent) > _SENT_MAX:
             self._sent.popitem(last=False)
 
-    async def _changes(self, changed: int, namespaces: dict[str, str], *, limit: int) -> changes.Changes:
+    async def _changes(self, changed: int, namespaces: Namespaces, *, limit: int) -> changes.Changes:
         changed_since = await changes.since(self._database, changed=changed, namespaces=namespaces, limit=limit)
         if changed_since is None:
             raise live_events.FutureError(f"{changed} is in the future of this database: read the list again")
@@ -177,30 +179,19 @@ class ListFeed:
         return await stage_rows.stage_progress(self._database, [summary.id for summary in summaries])
 
     def _events(
-        self,
-        summaries: Sequence[summaries.Summary],
-        horizon: int,
-        courses: _Courses | None,
-        *,
-        sent: Mapping[UUID, _Sent] | None = None,
+        self, summary: summaries.Summary, courses: _Courses | None, *, before: _Sent | None
     ) -> list[live_events.LiveEvent]:
-        """Return the events of these investigations; the last one carries `horizon` as the cursor.
+        """Return the events of an investigation.
 
-        `sent` has the states that all subscribers have received; None is for a catch-up, which gets the present states.
+        `before` is the state that all subscribers have received; None is for a catch-up, which gets the present state.
         """
         events: list[live_events.LiveEvent] = []
-        for index, summary in enumerate(summaries, 1):
-            before = None if sent is None else sent.get(summary.id, _NOTHING)
-            if self.translation and courses is not None:
-                since = -1 if before is None else before.updates
-                updates, _ = self.translation.updates_since(since, summary, courses.get(summary.id))
-                events += events_from_log.update_events(updates, self.translation, investigation=summary.id)
-            bodies = [*_bodies(summary, end_was_sent=before is not None and before.ended)]
-            for number, (kind, body) in enumerate(bodies, 1):
-                is_last = (index, number) == (len(summaries), len(bodies))
-                event = live_events.LiveEvent(kind, body, investigation=summary.id, id=horizon if is_last else None)
-                events.append(event)
-        return events
+        if self.translation and courses is not None:
+            since = -1 if before is None else before.updates
+            updates, _ = self.translation.updates_since(since, summary, courses.get(summary.id))
+            events += events_from_log.update_events(updates, self.translation, investigation=summary.id)
+        bodies = _bodies(summary, end_was_sent=before is not None and before.ended)
+        return events + [live_events.LiveEvent(kind, body, investigation=summary.id) for kind, body in bodies]
 
 
 def _bodies(summary: summaries.Summary, *, end_was_sent: bool) -> Iterator[live_events.Body]:

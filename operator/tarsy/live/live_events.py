@@ -108,6 +108,10 @@ class LiveEvent:
         self._investigation = investigation
         self._encoded: dict[tuple[Channel, Transport], bytes] = {}
 
+    def with_id(self, id: int) -> LiveEvent:  # noqa: A002 - its name on the wire
+        """Return this event with an id."""
+        return LiveEvent(self.kind, self.body, investigation=self._investigation, id=id, only=self.only)
+
     def encode(self, channel: Channel, transport: Transport) -> bytes:
         """Return the event as it is sent on a channel."""
         encoded = self._encoded.get((channel, transport))

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.auth import permissions
-from tarsy.live import backlogs, hubs, investigation_feed, list_feed, live_events
+from tarsy.live import backlogs, hubs, investigation_feed, live_events
 from tarsy.serve import connections, limits, problems
 from tarsy.telemetry import metrics
 
@@ -44,8 +44,8 @@ class Request:
     """A client's request for a subscription."""
 
     channel: live_events.Channel
-    namespace: str | None = None
-    """The namespace of a list; None is the operator's own."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces of a list; empty for all that are served and that the caller may list."""
     after: int | None = None
     """The cursor to resume after; None is the beginning of an investigation, and the present of a list."""
 
@@ -56,8 +56,8 @@ class Subscription:
 
     feed: Callable[[backlogs.Subscriber], AbstractAsyncContextManager[None]]
     """Sends events to a subscriber inside the block."""
-    is_still_allowed: Callable[[], Awaitable[bool]]
-    """Checks the caller's right again; raises a Problem as `authorize` does."""
+    check: Callable[[], Awaitable[None]]
+    """Checks the caller's rights again; raises a Problem as `authorize` does, and EndedError if others apply now."""
 
 
 class Subscriptions:
@@ -107,25 +107,29 @@ class Subscriptions:
         after = request.after or 0
         await self.hub.check_cursor(target.id, after=after)
 
-        async def is_still_allowed() -> bool:
-            return (await self._may.read(connection, identity)).id == target.id
+        async def check() -> None:
+            await self._may.read(connection, identity)
 
-        return Subscription(
-            feed=lambda subscriber: self.hub.subscribe(target.id, subscriber, after=after),
-            is_still_allowed=is_still_allowed,
-        )
+        return Subscription(feed=lambda subscriber: self.hub.subscribe(target.id, subscriber, after=after), check=check)
 
     async def _to_list(self, connection: HTTPConnection, request: Request) -> Subscription:
-        scope = await self._may.list_in(connection, request.namespace)
-        namespace = list_feed.Namespace(name=scope.namespace, uid=scope.uid)
-        await self.hub.lists.check_cursor(namespace, after=request.after)
+        namespaces = (await self._may.list_in(connection, list(request.namespaces))).namespaces
+        await self.hub.lists.check_cursor(namespaces, after=request.after)
 
-        async def is_still_allowed() -> bool:
-            return (await self._may.list_in(connection, request.namespace)).uid == scope.uid
+        async def check() -> None:
+            present = await self._may.list_in(connection, list(request.namespaces))
+            for name, message in present.unchecked.items():
+                if name in namespaces:
+                    raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
+            if present.namespaces == namespaces:
+                return
+            if again := [name for name, uid in namespaces.items() if present.namespaces.get(name, uid) != uid]:
+                raise EndedError(f"namespace {again[0]} was deleted and created again: subscribe again")
+            raise EndedError("the namespaces that you may list are others now: subscribe again")
 
         return Subscription(
-            feed=lambda subscriber: self.hub.lists.subscribe(namespace, subscriber, after=request.after),
-            is_still_allowed=is_still_allowed,
+            feed=lambda subscriber: self.hub.lists.subscribe(namespaces, subscriber, after=request.after),
+            check=check,
         )
 
 
@@ -155,7 +159,7 @@ async def _check(subscription: Subscription) -> None:
     while True:
         await asyncio.sleep(wait)
         try:
-            is_allowed = await subscription.is_still_allowed()
+            await subscription.check()
         except problems.Problem as problem:
             unchecked = time.monotonic() - checked_at
             if problem.status in _CANNOT_CHECK and unchecked < CHECKED_EVERY[1] + UNCHECKED_SECONDS:
@@ -163,7 +167,5 @@ async def _check(subscription: Subscription) -> None:
                 continue
             kind = UnauthenticatedError if problem.status is HTTPStatus.UNAUTHORIZED else EndedError
             raise kind(problem.detail) from problem
-        if not is_allowed:
-            raise EndedError("the namespace was deleted and created again: subscribe again")
         checked_at = time.monotonic()
         wait = random.uniform(*CHECKED_EVERY)  # noqa: S311

@@ -48,6 +48,7 @@ class _Action(BaseModel):
 
 _Channel = Annotated[str, Field(max_length=100)]
 _Cursor = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_Namespace = Annotated[str, Field(max_length=63)]
 
 
 class Subscribe(_Action):
@@ -56,7 +57,13 @@ class Subscribe(_Action):
     action: Literal["subscribe"]
     channel: _Channel
     last_event_id: _Cursor | None = None
-    namespace: Annotated[str, Field(max_length=63)] | None = None
+    namespace: _Namespace | Annotated[list[_Namespace], Field(max_length=permissions.NAMESPACES_MAX)] | None = None
+    """The namespace of a list, or several; None for all that are served and that the caller may list."""
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that it names."""
+        return (self.namespace,) if isinstance(self.namespace, str) else tuple(self.namespace or ())
 
 
 class CatchUp(_Action):
@@ -170,7 +177,7 @@ def _refuse_constant(name: str) -> NoReturn:
 @dataclass(kw_only=True)
 class _Subscription:
     channel: live_events.Channel
-    namespace: str | None
+    namespaces: tuple[str, ...]
     task: asyncio.Task[None]
 
 
@@ -259,7 +266,7 @@ class _Connection:
                     message = f"{request.channel} is not subscribed: subscribe has last_event_id as well"
                     raise RefusedError(message)
                 await _cancel(subscription.task)
-                self._begin(channel, subscription.namespace, request.last_event_id, group)
+                self._begin(channel, subscription.namespaces, request.last_event_id, group)
             case Unsubscribe():
                 if subscription is None:
                     raise RefusedError(f"{request.channel} is not subscribed")
@@ -273,7 +280,7 @@ class _Connection:
             raise RefusedError(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions: unsubscribe others")
         if request.namespace is not None and channel.investigation is not None:
             raise RefusedError("namespace: only the list channel has one")
-        self._begin(channel, request.namespace, request.last_event_id, group)
+        self._begin(channel, request.namespaces, request.last_event_id, group)
 
     def _channel(self, name: str) -> live_events.Channel:
         translation = self._subscribing.hub.translation
@@ -288,11 +295,11 @@ class _Connection:
         return channel
 
     def _begin(
-        self, channel: live_events.Channel, namespace: str | None, after: int | None, group: asyncio.TaskGroup
+        self, channel: live_events.Channel, namespaces: tuple[str, ...], after: int | None, group: asyncio.TaskGroup
     ) -> None:
-        request = subscriptions.Request(channel=channel, namespace=namespace, after=after)
+        request = subscriptions.Request(channel=channel, namespaces=namespaces, after=after)
         task = group.create_task(self._follow(request))
-        self._subscriptions[channel.name] = _Subscription(channel=channel, namespace=namespace, task=task)
+        self._subscriptions[channel.name] = _Subscription(channel=channel, namespaces=namespaces, task=task)
 
         def forget(_: asyncio.Task[None]) -> None:
             current = self._subscriptions.get(channel.name)

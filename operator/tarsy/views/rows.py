@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -103,10 +103,21 @@ class Row(base.View):
     """All stages of the chain, in its order."""
 
 
+class UncheckedNamespace(base.View):
+    """A served namespace that a list leaves out, because it is unknown now whether its caller may read it."""
+
+    name: str
+    message: str
+
+
 class Page(base.View):
     """A page of investigations."""
 
     items: list[Row]
+    namespaces: list[str]
+    """The namespaces of the list: those that the request names, else all that are served and the caller may list."""
+    unchecked_namespaces: list[UncheckedNamespace]
+    """The namespaces that may be missing in the list: whether the caller may list them cannot be checked now."""
     counts: dict[investigations.Phase, int]
     """The number of investigations that match all filters but `phase`, by phase."""
     counts_exact: bool
@@ -115,10 +126,14 @@ class Page(base.View):
     """The cursor of the next page; None on the last page. A page with a cursor may have few items: see `q`."""
 
 
-def page(listed: listing.Page, *, cursor: str | None) -> Page:
-    """Return a page of a list; `cursor` is the next page's."""
+def page(listed: listing.Page, *, namespaces: Iterable[str], unchecked: Mapping[str, str], cursor: str | None) -> Page:
+    """Return a page of a list of `namespaces`, without `unchecked` ones; `cursor` is the next page's."""
     return Page(
         items=[row(investigation) for investigation in listed.items],
+        namespaces=sorted(namespaces),
+        unchecked_namespaces=[
+            UncheckedNamespace(name=name, message=message) for name, message in sorted(unchecked.items())
+        ],
         counts=dict(listed.counts),
         counts_exact=listed.exact,
         next=cursor,

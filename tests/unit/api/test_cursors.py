@@ -17,7 +17,7 @@ from tarsy.api.investigations import lists
 from tarsy.serve import problems
 from tarsy.store.reads import listing
 
-QUERY = listing.Query(namespace="tarsy", namespace_uid="uid")
+QUERY = listing.Query(namespaces={"tarsy": "uid"})
 BEYOND = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
 """Times whose moments are of no year from 1 to 9999."""
 KEYS: tuple[listing.Key, ...] = get_args(listing.Key)
@@ -59,8 +59,6 @@ def test_a_cursor_decodes_to_the_position_that_it_was_made_of(
 
 
 OTHERS: list[dict[str, Any]] = [
-    {"namespace": "other"},
-    {"namespace_uid": "another"},
     {"key": "ended_at"},
     {"descending": False},
     {"phases": ("Running",)},
@@ -76,6 +74,18 @@ OTHERS: list[dict[str, Any]] = [
 def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
     cursor = lists.encode_cursor(listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
     assert "it belongs to another query" in refused(cursor, replace(QUERY, **changed))
+
+
+def test_a_cursor_belongs_to_the_namespaces_that_the_request_names_not_to_those_that_its_caller_may_read() -> None:
+    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    others = replace(QUERY, namespaces={"tarsy": "another uid", "shop": "uid of shop"})
+    of_all = lists.encode_cursor(place, QUERY)
+    assert lists.decode_cursor(of_all, others) == place
+    of_one = lists.encode_cursor(place, QUERY, named=["tarsy"])
+    assert lists.decode_cursor(of_one, others, named=["tarsy"]) == place
+    for named in ([], ["shop"], ["shop", "tarsy"]):
+        with pytest.raises(problems.Problem, match="it belongs to another query"):
+            lists.decode_cursor(of_one, QUERY, named=named)
 
 
 def test_the_order_of_phases_does_not_matter_to_a_cursor() -> None:

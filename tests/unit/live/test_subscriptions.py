@@ -27,15 +27,14 @@ class Cluster:
         self.is_away = True
         self.asked = 0
 
-    async def holds(self) -> bool:
+    async def check(self) -> None:
         self.asked += 1
         if self.is_away:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the API server is away")
-        return True
 
 
 def attended(cluster: Cluster) -> subscriptions.Subscription:
-    return subscriptions.Subscription(feed=lambda _: contextlib.nullcontext(), is_still_allowed=cluster.holds)
+    return subscriptions.Subscription(feed=lambda _: contextlib.nullcontext(), check=cluster.check)
 
 
 async def test_subscription_ends_if_it_cannot_be_checked_for_long() -> None:

@@ -188,8 +188,7 @@ def query(
 ) -> listing.Query:
     """Return the query of the list, without its search."""
     return listing.Query(
-        namespace=scope.namespace,
-        namespace_uid=scope.uid,
+        namespaces=scope.namespaces,
         phases=tuple(phase for status in session_statuses or () for phase in statuses.phases(status)),
         alert_type=alert_type,
         since=None if start_us is None else statuses.from_us(start_us),

@@ -77,7 +77,7 @@ def register(
         start_date_us: history.Start = None,
         end_date_us: history.End = None,
     ) -> history.DashboardSessionsList:
-        """List the investigations of a namespace with their chains, newest first, by page numbers."""
+        """List the investigations with their chains, newest first, by page numbers."""
         query = history.query(
             scope,
             session_statuses=status,

@@ -1,7 +1,8 @@
 """Lists of investigations: filtered, searched, sorted, counted, and paged.
 
 A cursor is the position of a page's last investigation, with a digest of the query, because the position has no meaning
-in another query. It is not a secret, and grants no right.
+in another query. It is not a secret, and grants no right. A request that names no namespace gets those that its caller
+may read then: if that changes between two pages, the second one goes on at the same position with the present ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -202,6 +203,7 @@ class Lists:
         self,
         query: listing.Query,
         *,
+        named: Sequence[str] = (),
         search: str | None,
         parameter: str = "query.q",
         after: str | None = None,
@@ -210,11 +212,11 @@ class Lists:
     ) -> tuple[listing.Query, listing.Page]:
         """Return a page of the investigations that match the query and the words of `search`, and the query with them.
 
-        `parameter` is the place of the search in the request, `after` the cursor of the page before. Raises a Problem
-        if one of them is wrong, or the search takes too long.
+        `named` are the namespaces that the request names, `parameter` is the place of the search in it, `after` the
+        cursor of the page before. Raises a Problem if one of them is wrong, or the search takes too long.
         """
         if search is None:
-            return query, await self._read(query, after=after, skip=skip, limit=limit)
+            return query, await self._read(query, named=named, after=after, skip=skip, limit=limit)
         try:
             words = await listing.understood(self._database, search)
             if words is None:
@@ -222,7 +224,7 @@ class Lists:
                 raise problems.invalid([problems.Fault(place=parameter, message=message)])
             query = dataclasses.replace(query, search=words)
             async with self._search_slot():
-                return query, await self._read(query, after=after, skip=skip, limit=limit)
+                return query, await self._read(query, named=named, after=after, skip=skip, limit=limit)
         except databases.TooLongError as error:
             message = (
                 f"the search takes more than {listing.SEARCH_SECONDS:g} s: give rarer words or fewer of them, or a "
@@ -232,11 +234,21 @@ class Lists:
 
     async def rows(self, request: ListRequest) -> rows.Page:
         """Return the requested page. Raises the same Problems as `page`."""
-        query, listed = await self.page(request.query, search=request.search, after=request.cursor, limit=request.limit)
-        return rows.page(listed, cursor=encode_cursor(listed.next, query) if listed.next else None)
+        named = request.scope.named
+        query, listed = await self.page(
+            request.query, named=named, search=request.search, after=request.cursor, limit=request.limit
+        )
+        return rows.page(
+            listed,
+            namespaces=query.namespaces,
+            unchecked=request.scope.unchecked,
+            cursor=encode_cursor(listed.next, query, named=named) if listed.next else None,
+        )
 
-    async def _read(self, query: listing.Query, *, after: str | None, skip: int, limit: int) -> listing.Page:
-        position = None if after is None else decode_cursor(after, query)
+    async def _read(
+        self, query: listing.Query, *, named: Sequence[str], after: str | None, skip: int, limit: int
+    ) -> listing.Page:
+        position = None if after is None else decode_cursor(after, query, named=named)
         return await listing.page(self._database, query, after=position, skip=skip, limit=limit)
 
     @asynccontextmanager
@@ -287,8 +299,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
         cursor: Cursor = None,
     ) -> ListRequest:
         query = listing.Query(
-            namespace=scope.namespace,
-            namespace_uid=scope.uid,
+            namespaces=scope.namespaces,
             phases=tuple(phase or ()),
             alert_type=alert_type,
             chain=chain,
@@ -318,7 +329,7 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.NOT_FOUND),
     )
     async def investigations(request: ListRequest = Depends(read_request)) -> rows.Page:
-        """List the investigations of a namespace that match the filters and the search, and count them by phase."""
+        """List the investigations that match the filters and the search, and count them by phase."""
         return await lists.rows(request)
 
     return router
@@ -333,14 +344,14 @@ _CURSORS: dict[listing.Key, TypeAdapter[tuple[Any, UUID, str]]] = {
 """The content of a cursor, by sort key: the key's value, the investigation, the digest of the query."""
 
 
-def encode_cursor(position: listing.Position, query: listing.Query) -> str:
-    """Return the cursor of the page after `position`."""
+def encode_cursor(position: listing.Position, query: listing.Query, *, named: Sequence[str] = ()) -> str:
+    """Return the cursor of the page after `position`; `named` are the namespaces that the request names."""
     value = position.value.isoformat() if isinstance(position.value, datetime) else position.value
-    content = json.dumps([value, str(position.id), _digest(query)], ensure_ascii=False)
+    content = json.dumps([value, str(position.id), _digest(query, named)], ensure_ascii=False)
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, query: listing.Query) -> listing.Position:
+def decode_cursor(cursor: str, query: listing.Query, *, named: Sequence[str] = ()) -> listing.Position:
     """Return the position of a cursor of this query. Raises a Problem if it is no cursor, or another query's."""
     try:
         content = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -348,12 +359,12 @@ def decode_cursor(cursor: str, query: listing.Query) -> listing.Position:
     except ValueError:
         message = "this is not a cursor; give `next` of the page before, or none for the first page"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)]) from None
-    if digest != _digest(query):
+    if digest != _digest(query, named):
         message = "it belongs to another query; repeat namespace, filters and sort of the page before"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)])
     return listing.Position(value=value, id=identity)
 
 
-def _digest(query: listing.Query) -> str:
-    fields = dataclasses.asdict(query) | {"phases": sorted(set(query.phases))}
+def _digest(query: listing.Query, named: Sequence[str] = ()) -> str:
+    fields = dataclasses.asdict(query) | {"phases": sorted(set(query.phases)), "namespaces": sorted(named)}
     return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode()).hexdigest()[:16]

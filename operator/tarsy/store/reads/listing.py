@@ -1,8 +1,11 @@
-"""Lists: the investigations of a namespace that match a query, page by page and counted by phase.
+"""Lists: the investigations of some namespaces that match a query, page by page and counted by phase.
 
 A page is one statement, so that it shows one moment. The statement finds the investigations by narrow columns and
 indexes only; their other columns are read for the page only. A page begins after the last investigation of the page
 before, by sort key and id, so that new, ended or deleted investigations do not move others between pages.
+
+Of several namespaces the first investigations of each are found by its index, then the first of these. One index over
+all namespaces would have to be read to the end for a namespace with few investigations.
 
 A search uses the index of words, which has no order. Reading the words of each investigation in order would take a
 hundred times as long. But a frequent word occurs in one of the next investigations, so their words are read first.
@@ -49,11 +52,10 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """The filters and the order of a list of investigations of one namespace."""
+    """The filters and the order of a list of investigations."""
 
-    namespace: str
-    namespace_uid: str
-    """The uid of the namespace; investigations of an earlier namespace of that name are excluded."""
+    namespaces: Mapping[str, str]
+    """The namespaces, each with its uid; investigations of an earlier namespace of that name are excluded."""
     phases: tuple[investigations.Phase, ...] = ()
     """The allowed phases; empty for all. They do not affect the counts by phase."""
     alert_type: str | None = None
@@ -173,10 +175,17 @@ async def page(
     if after:
         values |= {"after": after.value, "after_id": after.id}
     filters = frozenset(values.keys() & _FILTERS)
-    statement = _statement(filters, query.key, query.descending, begins=after is None, skips=skip > 0)
+    statement = _statement(
+        filters,
+        query.key,
+        query.descending,
+        begins=after is None,
+        skips=skip > 0,
+        is_of_one=len(query.namespaces) == 1,
+    )
     values |= {
-        "namespace": query.namespace,
-        "namespace_uid": query.namespace_uid,
+        "namespaces": list(query.namespaces),
+        "uids": list(query.namespaces.values()),
         "rows": skip + limit + 1,
         "skip": skip,
         "most": LOOKED_INTO,
@@ -297,8 +306,25 @@ NEXT = 500
 """The number of next investigations whose words are read before the index of words is used; this takes 5 ms."""
 LOOKED_INTO = 1000
 """The number of candidates for a phrase whose text is read for a page; as many are read for the counts (5 ms each)."""
-_SCOPE = f"""namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
-      AND {visibility.VISIBLE}"""
+_OF_ONE = "namespace = (CAST(:namespaces AS text[]))[1]"
+_OF_ALL = "namespace = ANY(CAST(:namespaces AS text[]))"
+_OF_EACH = "unnest(CAST(:namespaces AS text[])) AS each (namespace_name) CROSS JOIN LATERAL"
+_OF_THIS = "namespace = namespace_name"
+_SCOPE = f"""(namespace_uid IS NULL OR namespace_uid = ANY(CAST(:uids AS text[]))) AND {visibility.VISIBLE}"""
+"""The condition beside the namespace: uids are unique in a cluster, so none is another namespace's."""
+_NEXT_OF_ONE = f"""
+      SELECT * FROM (SELECT *, admitted_at AS key FROM investigations WHERE {_OF_ONE} AND {{admitted}}) AS sorted
+      WHERE {{begin}} ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}"""  # noqa: S608 - our own texts
+_NEXT_OF_EACH = f"""
+      SELECT known.*, key FROM (
+        SELECT id AS next_id, key FROM {_OF_EACH} (
+          SELECT id, key FROM (
+            SELECT id, admitted_at AS key FROM investigations WHERE {_OF_THIS} AND {{admitted}}
+          ) AS sorted
+          WHERE {{begin}} ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}
+        ) AS first_of_each
+        ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}
+      ) AS next JOIN investigations AS known ON known.id = next_id"""  # noqa: S608 - our own texts
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
 _PAGE_OF_SEARCH = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
@@ -321,16 +347,29 @@ def _statement(
     *,
     begins: bool,
     skips: bool,
+    is_of_one: bool,
 ) -> TextClause:
+    """Return the statement of a page; `is_of_one` is for one namespace, which needs no merge."""
     sorted_by, position = _KEYS[key]
     before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
     phases = _PHASES if "ended" in filters else "true"
     begin = "true" if begins else f"(key, id) {before} ({position}, CAST(:after_id AS uuid))"
+
+    def matched(namespaces: str) -> str:
+        return f"""
+    SELECT id, ending, {sorted_by} AS key FROM investigations
+    WHERE {namespaces} AND {_SCOPE} AND {_conditions(filters)}"""  # noqa: S608 - our own texts
+
     page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
+    if not is_of_one:
+        page = f"""
+    SELECT id, key FROM {_OF_EACH} (
+      SELECT id, key FROM ({matched(_OF_THIS)}) AS matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows
+    ) AS first_of_each ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
     search, counts, columns, last = "", _COUNTS, "", ""
     if "words" in filters:
-        search = _search(filters, key, phases=phases, begin=begin, order=order)
+        search = _search(filters, key, phases=phases, begin=begin, way=way, is_of_one=is_of_one)
         page, counts = _PAGE_OF_SEARCH.format(order=order), _COUNTS_OF_SEARCH
     if "phrases" in filters:
         columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
@@ -339,9 +378,7 @@ def _statement(
     if skips:
         page = f"SELECT id, key FROM ({page}) AS reached ORDER BY {order} OFFSET :skip"  # noqa: S608 - our own texts
     return text(f"""
-  WITH matched AS NOT MATERIALIZED (
-    SELECT id, ending, {sorted_by} AS key FROM investigations
-    WHERE {_SCOPE} AND {_conditions(filters)}
+  WITH matched AS NOT MATERIALIZED ({matched(_OF_ONE if is_of_one else _OF_ALL)}
   ), {search} page AS ({page}
   ), listed AS ({_SELECT_LISTED}
   )
@@ -355,9 +392,10 @@ def _conditions(filters: Iterable[str]) -> str:
     return " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
 
 
-def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
+def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, way: str, is_of_one: bool) -> str:
     """Return the CTEs of a search: `near` (in the NEXT ones), `first` (for the counts) and `looked` (for the page)."""
     fits, in_phrases, materialized, most, looks = _conditions(filters), "true", "NOT MATERIALIZED", "", "true"
+    order = f"key {way}, id {way}"
     if "phrases" in filters:
         in_phrases, materialized, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
         # `words` is the last column: to read it before sorting takes half as long again.
@@ -370,12 +408,10 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order
 
     near = "SELECT id, key FROM matched WHERE false"
     if key == "admitted_at":
+        admitted = f"{_SCOPE} AND {_conditions(filters & {'since', 'until'})}"
+        following = (_NEXT_OF_ONE if is_of_one else _NEXT_OF_EACH).format(admitted=admitted, begin=begin, way=way)
         near = f"""
-    SELECT id, key FROM (
-      SELECT * FROM (
-        SELECT *, admitted_at AS key FROM investigations WHERE {_SCOPE} AND {_conditions(filters & {"since", "until"})}
-      ) AS sorted
-      WHERE {begin} ORDER BY {order} LIMIT {NEXT}
+    SELECT id, key FROM ({following}
     ) AS matched
     WHERE {fits} AND {phases} AND {in_phrases} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
     behind = looked(f"{phases} AND {begin}") if (phases, begin) != ("true", "true") else "SELECT * FROM first"
