@@ -17,7 +17,7 @@ import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import chart, commands, dashboard, metrics_page, reference, tools
+from tarsy_dev import chart, commands, dashboard, logs_page, metrics_page, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         | openapi()
         | reference.pages()
         | commands.pages()
+        | logs_page.pages()
         | metrics_page.pages()
         | dashboard.pages()
         | chart.pages()

@@ -81,7 +81,7 @@ checks.positive_data_acceptance.enabled = false
 
 [[operations]]
 # A cursor may be of another query, a namespace may not be there, a search may have no word, a page be too far.
-include-operation-id = ["listInvestigations", "listSessions"]
+include-operation-id = ["listInvestigations", "listSessions", "listAudit"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

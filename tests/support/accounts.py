@@ -18,6 +18,7 @@ EDITOR: Mapping[str, Sequence[str]] = {
     "alertinvestigations": EVERYTHING,
     "agentchains": ["list"],
     "mcpservers": ["update"],
+    "auditevents": ["get"],
 }
 """What the API asks for at most."""
 EDITORS_NAME = "system:serviceaccount:default:tarsy-test-editor"

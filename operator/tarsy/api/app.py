@@ -18,8 +18,8 @@ from tarsy import errors
 from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, deletions, exports, lists, questions, reads, traces
-from tarsy.api.system import mcp_servers, overview, session_codes
-from tarsy.auth import permissions, rights
+from tarsy.api.system import audit, mcp_servers, overview, session_codes
+from tarsy.auth import permissions, request_log, rights
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
@@ -135,6 +135,7 @@ def build(parts: Parts) -> Application:
     app = _without_routes(Depends(may.ensure_local))
     app.services = services
     app.add_middleware(_StatementLimit)
+    app.add_middleware(request_log.RequestLog)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.process_reporter)))
     for router in _routers(parts, services):
@@ -276,6 +277,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield deletions.routes(services.deletions, access)
     yield overview.routes(services.overview, access)
     yield mcp_servers.routes(services.mcp_servers, access)
+    yield audit.routes(database, access, mask=mask)
     yield session_codes.routes(access, has_pages=parts.platform().web.enabled)
     yield paths.register(
         hub=parts.hub,

@@ -30,7 +30,7 @@ from typing import Literal, TypeAlias
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, origins, sessions, single_flight
+from tarsy.auth import credentials, origins, request_log, sessions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import investigations
@@ -124,7 +124,7 @@ class Identities:
     ) -> None:
         """`token` is the webhook's; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
         self._cluster = cluster
-        self.sessions = sessions.Sessions(database)
+        self.sessions = sessions.Sessions(cluster, database)
         self._webhook = None if token is None else _digest(token.encode())
         self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
         self._origins = origins.Origins(settings, self.proxies)
@@ -140,6 +140,7 @@ class Identities:
         for impossible headers of a trusted proxy.
         """
         origin = self.proxies.origin(request)
+        request_log.note(request, address=origin.address)
         principal, credential = await self._principal(request, origin, busy)
         if isinstance(principal, reviews.User):
             name = principal.name
@@ -155,6 +156,7 @@ class Identities:
             credential=credential,
             token_expiry=credentials.expiry(token.decode("latin-1")) if token else None,
         )
+        request_log.note(request, who=identity.author, credential=credential)
         if identity.is_ambient:
             self._origins.ensure_own_change(request)
         return identity

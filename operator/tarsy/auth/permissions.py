@@ -3,8 +3,9 @@
 Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
 `get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` deletes,
 restores, holds and purges; `list` of the operator's chains shows the setup of TARSy. MCP servers are no objects, and
-have a right of their own: `update` of `mcpservers` in the operator's namespace. A list that names no namespace is of
-all served ones in which the caller has the right. A transcript belongs to the namespace
+have a right of their own: `update` of `mcpservers` in the operator's namespace. Nor are the rows of the audit: `get` of
+`auditevents` reads those of a namespace. A list that names no namespace is of all served ones in which the caller has
+the right. A transcript belongs to the namespace
 that its object was in, and to no later one of that name. Once that namespace is gone, the transcript cannot be read,
 and only a user with `delete` on investigations in all namespaces can purge it.
 
@@ -30,7 +31,7 @@ from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, identities, origins, rights, sessions, single_flight
+from tarsy.auth import credentials, identities, origins, request_log, rights, sessions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import client, discovery, reviews
 from tarsy.resources import chains, investigations
@@ -78,6 +79,8 @@ ServerName = Annotated[
 ]
 SERVERS = "mcpservers"
 """A plural without a kind: rights on it are granted and checked like rights on kinds."""
+AUDIT_EVENTS = "auditevents"
+"""Another plural without a kind."""
 
 _ALL_NAMESPACES = ""
 """In a SubjectAccessReview."""
@@ -122,6 +125,8 @@ class Scope:
     unchecked: Mapping[str, str]
     """The served namespaces that are left out because they cannot be looked up now, each with the reason."""
     caller: Caller
+    is_everywhere: bool = False
+    """Whether it has all namespaces, also those that are not served or gone; then `namespaces` is empty."""
 
 
 class ForbiddenError(problems.Problem):
@@ -187,7 +192,23 @@ class Access:
         self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.List = None
     ) -> Scope:
         """Return the scope of a caller that may list the investigations of namespaces."""
-        return await self._scope(await self._reader(request), namespaces or (), "list", investigations.PLURAL)
+        identity = await self._reader(request)
+        _note_namespaces(request, namespaces)
+        return await self._scope(identity, namespaces or (), "list", investigations.PLURAL)
+
+    async def read_audit(
+        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.GetAudit = None
+    ) -> Scope:
+        """Return the scope of a caller that may read the audit of namespaces.
+
+        If it names none and has the right in all namespaces, the scope is the whole audit.
+        """
+        identity = await self._reader(request)
+        _note_namespaces(request, namespaces)
+        everywhere = reviews.Action(verb="get", plural=AUDIT_EVENTS, namespace=_ALL_NAMESPACES)
+        if not namespaces and await self._is_allowed(identity, everywhere):
+            return Scope(namespaces={}, named=(), unchecked={}, caller=_caller(identity), is_everywhere=True)
+        return await self._scope(identity, namespaces or (), "get", AUDIT_EVENTS)
 
     async def read(
         self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Get = None
@@ -239,6 +260,7 @@ class Access:
         """Return a caller that may accept changed tools of an MCP server."""
         identity = await self._reader(request)
         server = name if len(name) <= _NAME_MAX else ""
+        request_log.note(request, server=server)
         action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.served.own, name=server)
         await self._ensure(identity, action)
         return _caller(identity)
@@ -262,6 +284,12 @@ class Access:
         self._origins.ensure_own_change(request)
         return sessions.cookie_of(request)
 
+    def address(self, request: HTTPConnection) -> str:
+        """Return the address that a request came from, whoever sent it."""
+        address = self._identities.proxies.origin(request).address
+        request_log.note(request, address=address)
+        return address
+
     def site(self, request: HTTPConnection) -> str:
         """Return the origin at which browsers reach this API, such as https://tarsy.example."""
         return self._public_url or self._identities.proxies.site(request) or ""
@@ -282,13 +310,16 @@ class Access:
     async def _target(self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb) -> Target:
         identity = await self._reader(request)
         try:
-            location = await summaries.location(self._database, UUID(investigation_id), deleting=verb == "delete")
+            uid = UUID(investigation_id)
+            request_log.note(request, uid=str(uid))
+            location = await summaries.location(self._database, uid, deleting=verb == "delete")
         except ValueError:
             location = None
         except errors.TemporaryError as error:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; try again") from error
         if location is None:
             raise await self._not_found(identity, investigation_id)
+        request_log.note(request, investigation=f"{location.namespace}/{location.name}")
         action = _on_investigations(verb, location.namespace, location.name)
         is_allowed = await self._is_allowed(identity, action)
         if not is_allowed:
@@ -431,6 +462,12 @@ class Access:
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
         async with self._lookups.unavailable_if_failed(f"the rights of User {identities.printable_name(user.name)}"):
             return bool(await self._rights.get(key, look_up, caller=user.name))
+
+
+def _note_namespaces(request: HTTPConnection, namespaces: Sequence[str] | None) -> None:
+    """Add the namespaces that a request names to its log line."""
+    if namespaces:
+        request_log.note(request, namespace=",".join(namespaces)[: problems.ECHOED_MAX])
 
 
 def _on_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:

@@ -67,6 +67,7 @@ ListChains = Annotated[None, _right("list-chains", "list on agentchains in the o
 UpdateServer = Annotated[
     None, _right("update-server", "update on mcpservers.tarsy.dev of that name in the operator's namespace")
 ]
+GetAudit = Annotated[None, _right("get-audit", "get on auditevents.tarsy.dev in these namespaces")]
 SignIn = Annotated[
     None, _right("sign-in", "no right of its own: a session has the rights of the token", schemes=("kubernetes",))
 ]

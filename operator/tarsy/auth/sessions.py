@@ -23,8 +23,8 @@ from typing import Any
 
 from starlette.requests import HTTPConnection
 
-from tarsy.kube import reviews
-from tarsy.store.base import databases
+from tarsy.kube import client, reviews
+from tarsy.store.base import audit, databases
 from tarsy.store.fleet import browser_sessions
 
 COOKIE = "tarsy_session"
@@ -64,25 +64,38 @@ def lifetime(token_end: float | None) -> timedelta:
 class Sessions:
     """The sessions of browsers, in the database."""
 
-    def __init__(self, database: databases.Database) -> None:
+    def __init__(self, cluster: client.Cluster, database: databases.Database) -> None:
+        """`cluster` names the operator's own namespace, for the audit."""
+        self._cluster = cluster
         self._database = database
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         """The digests of the latest cookies that had a session. Only the database says whether they still have it."""
 
-    async def create_code(self, user: reviews.User, *, token_end: float | None) -> Code:
-        """Create a one-time code for a user."""
+    async def create_code(self, user: reviews.User, *, token_end: float | None, by: audit.Caller) -> Code:
+        """Create a one-time code for a user, who is the caller `by`."""
         code = secrets.token_urlsafe(_SECRET_BYTES)
         expires_at = await browser_sessions.add_code(
-            self._database, _digest(code), identity=dataclasses.asdict(user), session_lifetime=lifetime(token_end)
+            self._database,
+            _digest(code),
+            identity=dataclasses.asdict(user),
+            session_lifetime=lifetime(token_end),
+            namespace=self._cluster.served.own,
+            by=by,
         )
         return Code(code=code, expires_at=expires_at)
 
-    async def begin(self, code: str) -> NewSession | None:
-        """Use up a code and begin a session. None if the code is unknown, used or expired."""
+    async def begin(self, code: str, *, address: str) -> NewSession | None:
+        """Use up a code and begin a session at `address`. None if the code is unknown, used or expired."""
         if len(code) > _SECRET_LENGTH_MAX:
             return None
         cookie = secrets.token_urlsafe(_SECRET_BYTES)
-        session = await browser_sessions.begin(self._database, code=_digest(code), session=_digest(cookie))
+        session = await browser_sessions.begin(
+            self._database,
+            code=_digest(code),
+            session=_digest(cookie),
+            namespace=self._cluster.served.own,
+            address=address,
+        )
         return NewSession(cookie=cookie, until=session.until) if session else None
 
     async def user(self, cookie: str) -> reviews.User | None:
@@ -103,9 +116,9 @@ class Sessions:
         """Whether a cookie had a session when it was last read in this process."""
         return _digest(cookie) in self._seen
 
-    async def end(self, cookie: str) -> None:
-        """End the session of a cookie, if there is one."""
-        await browser_sessions.end(self._database, _digest(cookie))
+    async def end(self, cookie: str, *, address: str) -> None:
+        """End the session of a cookie, if there is one, on a request from `address`."""
+        await browser_sessions.end(self._database, _digest(cookie), namespace=self._cluster.served.own, address=address)
 
 
 def cookie_of(connection: HTTPConnection) -> str | None:

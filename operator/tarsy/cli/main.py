@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "audit": Entry("audit", "command", "Show who changed, exported or signed in to what, newest first."),
     "cancel": Entry("actions", "cancel", "Cancel investigations."),
     "chain": Entry("chain", "command", "Show chains, check chain files, and convert TARSy's former YAML."),
     "chat": Entry("chat", "command", "Ask a question about an investigation that has ended."),

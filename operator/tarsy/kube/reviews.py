@@ -36,7 +36,7 @@ class User:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A verb on objects of the two kinds."""
+    """A verb on objects of the two kinds, or on what has a plural without a kind."""
 
     verb: Verb
     plural: str

@@ -23,7 +23,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.auth import permissions
+from tarsy.auth import permissions, request_log
 from tarsy.ingest import payload
 from tarsy.live import backlogs, live_events, subscriptions
 from tarsy.serve import problems, strict
@@ -119,6 +119,7 @@ def routes(subscribing: subscriptions.Subscriptions, may: permissions.Access) ->
             await may.open_websocket(websocket)
             subscribing.count_connection()
         except problems.Problem as problem:
+            request_log.write(websocket, status=problem.status)
             await websocket.send_denial_response(problems.response(problem))
             return
         await websocket.accept()
@@ -310,9 +311,11 @@ class _Connection:
 
     async def _follow(self, request: subscriptions.Request) -> None:
         """Serve one subscription to its end. Errors are sent to the client; an unknown token closes the connection."""
-        name = request.channel.name
+        name, identity = request.channel.name, request.channel.investigation
+        log_fields = {"uid": identity} if identity else {"namespace": ",".join(request.namespaces)}
         try:
             subscription = await self._subscribing.authorize(self._socket, request)
+            request_log.write(self._socket, status=HTTPStatus.OK, **log_fields)
             self._put("subscription.confirmed", channel=name)
             self._following += 1
             try:
@@ -321,6 +324,7 @@ class _Connection:
                 self._following -= 1
                 self._unused_since = time.monotonic()
         except problems.Problem as problem:
+            request_log.write(self._socket, status=problem.status, **log_fields)
             if problem.status is HTTPStatus.UNAUTHORIZED:
                 raise _CloseError(POLICY, problem.detail) from problem
             self._put("subscription.error", channel=name, status=problem.status, reason=problem.detail)

@@ -5,7 +5,8 @@ as the investigation, stage and execution of a run. Bodies of alerts, prompts an
 and errors from outside are logged, so a value is escaped where it could be read as several values.
 
 Libraries for models and MCP servers log parts of requests and answers that they cannot parse. Masking cannot find a
-secret in such a part if it is cut. So only the source line of their records, and the types of errors, are written.
+secret in such a part if it is cut. So only the source line of their records, and the types of errors, are written. The
+same holds for the records of any other library below WARNING, which quote objects, statements and frames.
 """
 
 from __future__ import annotations
@@ -167,8 +168,9 @@ _leveled: set[str] = set()
 
 
 def _is_quoting(record: logging.LogRecord) -> bool:
-    """Return whether the message of a record may quote requests or answers."""
-    return record.name.partition(".")[0] in QUOTING
+    """Return whether the message of a record may quote requests, answers, objects or statements."""
+    name = record.name.partition(".")[0]
+    return name in QUOTING or (name != "tarsy" and record.levelno < logging.WARNING)
 
 
 def _without_messages(error: BaseException | None, seen: set[int]) -> Iterator[str]:

@@ -131,13 +131,16 @@ def page(listed: listing.Page, *, namespaces: Iterable[str], unchecked: Mapping[
     return Page(
         items=[row(investigation) for investigation in listed.items],
         namespaces=sorted(namespaces),
-        unchecked_namespaces=[
-            UncheckedNamespace(name=name, message=message) for name, message in sorted(unchecked.items())
-        ],
+        unchecked_namespaces=unchecked_namespaces(unchecked),
         counts=dict(listed.counts),
         counts_exact=listed.exact,
         next=cursor,
     )
+
+
+def unchecked_namespaces(unchecked: Mapping[str, str]) -> list[UncheckedNamespace]:
+    """Return the namespaces that a list leaves out; `unchecked` has the reason of each."""
+    return [UncheckedNamespace(name=name, message=message) for name, message in sorted(unchecked.items())]
 
 
 def row(listed: listing.Listed) -> Row:

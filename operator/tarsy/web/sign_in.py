@@ -32,9 +32,10 @@ def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRoute
 
         A link on another site cannot sign its reader in as another user.
         """
+        address = access.address(request)
         if request.headers.get("Sec-Fetch-Site", "none") not in _NOT_FROM_OTHER_SITE:
             raise problems.Problem(HTTPStatus.FORBIDDEN, "another site led here: run `tarsy open` to sign in")
-        session = await access.sessions.begin(code)
+        session = await access.sessions.begin(code, address=address)
         if session is None:
             message = "the code is unknown, used or older than 30 seconds: run `tarsy open` again"
             raise problems.Problem(HTTPStatus.UNAUTHORIZED, message)
@@ -46,7 +47,7 @@ def routes(access: permissions.Access, renderer: rendering.Renderer) -> APIRoute
     async def sign_out(request: Request, cookie: str | None = Depends(access.sign_out)) -> Response:
         """End the session."""
         if cookie:
-            await access.sessions.end(cookie)
+            await access.sessions.end(cookie, address=access.address(request))
         header = sessions.clear_cookie(is_https=access.site(request).startswith("https:"))
         return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Set-Cookie": header})
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tarsy.api.investigations import lists
-from tarsy.serve import problems
+from tarsy.serve import parameters, problems
 from tarsy.store.reads import listing
 
 QUERY = listing.Query(namespaces={"tarsy": "uid"})
@@ -127,7 +127,7 @@ def test_deeply_nested_json_is_refused_as_a_cursor() -> None:
     refused(base64.urlsafe_b64encode(b"[" * 5000).decode().rstrip("="))
 
 
-MOMENT: pydantic.TypeAdapter[datetime] = pydantic.TypeAdapter(lists.Moment)
+MOMENT: pydantic.TypeAdapter[datetime] = pydantic.TypeAdapter(parameters.Moment)
 
 
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001

@@ -2,7 +2,7 @@
 
 The file is sent while the log is read, page by page, so the memory for it does not grow with the log. All pages show
 the log as it was at the beginning, without an open transaction, even if the client reads slowly. The log is read once
-for each section.
+for each section. A row of the audit is written before.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api.investigations import reads
+from tarsy.api.investigations import actions, reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, strict
-from tarsy.store.base import databases
+from tarsy.store.base import audit, databases
 from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
@@ -65,6 +65,8 @@ def routes(
         details = await summaries.details(database, target.id)
         if details is None:
             raise reads.unknown_investigation(target.id)
+        async with database.begin() as connection:
+            await audit.write(connection, target.id, "export", by=actions.audited(target), detail={"format": format})
         media_type, suffix = _TYPES[format]
         name = f"{target.name}-{target.id}.{suffix}"
         return StreamingResponse(

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tarsy.auth import identities, permissions
 from tarsy.kube import reviews
 from tarsy.serve import problems, strict
+from tarsy.store.base import audit
 
 PATH = "/sign-in"
 """The page that takes a code."""
@@ -39,7 +40,8 @@ def routes(access: permissions.Access, *, has_pages: bool) -> APIRouter:
         site = access.site(request)
         if not isinstance(identity.principal, reviews.User):
             return SessionCode(url=f"{site}/", expires_at=None)
-        code = await access.sessions.create_code(identity.principal, token_end=identity.token_expiry)
+        by = audit.Caller(who=identity.author, address=identity.address)
+        code = await access.sessions.create_code(identity.principal, token_end=identity.token_expiry, by=by)
         return SessionCode(url=f"{site}{PATH}?code={code.code}", expires_at=code.expires_at)
 
     return router

@@ -451,14 +451,19 @@ audit = Table(
     _text("namespace"),
     _text("name"),
     Column("detail", JSON, nullable=False, server_default="{}"),
+    _text("namespace_uid", nullable=True),
 )
-"""The changes by the API (`audit`).
+"""The changes and exports by the API (`audit`).
 
-Append-only; the rows stay when a transcript is purged. A row without an investigation is a change of TARSy's own setup,
-described by `detail`.
+Append-only; the rows stay when a transcript is purged. A row without an investigation is about TARSy's own setup, or a
+session of a browser; `detail` describes it. Each filter of `audit.page` has an index with the page's order.
 """
-Index("audit_investigation", audit.c.investigation)
-Index("audit_at", audit.c.at)
+Index("audit_investigation", audit.c.investigation, audit.c.at, audit.c.id)
+Index("audit_at", audit.c.at, audit.c.id)
+Index("audit_namespace", audit.c.namespace, audit.c.at, audit.c.id)
+Index("audit_who", audit.c.who, audit.c.at, audit.c.id)
+Index("audit_action", audit.c.action, audit.c.at, audit.c.id)
+Index("audit_name", audit.c.name, audit.c.at, audit.c.id)
 
 catalogue = Table(
     "catalogue",

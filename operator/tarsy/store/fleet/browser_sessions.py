@@ -1,7 +1,7 @@
 """Sessions of browsers, and the one-time codes that begin them, shared by all replicas.
 
 Only digests of codes and cookies are stored, so a reader of the database cannot sign in with them. Times are the
-database's.
+database's. Each code, sign-in and sign-out has a row of the audit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import audit, databases
 
 CODE_LIFETIME = timedelta(seconds=30)
 EXPIRED_MAX = 1000
@@ -25,7 +25,7 @@ class Session:
     """A browser that is signed in."""
 
     identity: dict[str, Any]
-    """The user that the API server named when the code was made."""
+    """The user that the API server named when the code was made, and its name in the audit (`author`)."""
     until: datetime
 
 
@@ -42,20 +42,28 @@ _ADD_CODE = text(f"""
 
 
 async def add_code(
-    database: databases.Database, digest: bytes, *, identity: dict[str, Any], session_lifetime: timedelta
+    database: databases.Database,
+    digest: bytes,
+    *,
+    identity: dict[str, Any],
+    session_lifetime: timedelta,
+    namespace: str,
+    by: audit.Caller,
 ) -> datetime:
     """Store a one-time code for `identity`, and return its expiry.
 
     `session_lifetime` is the lifetime, from now, of the session that it begins. Expired codes and sessions are deleted.
+    `namespace` is the operator's own, for the audit.
     """
-    rows = await database.run(
-        _ADD_CODE,
-        digest=digest,
-        identity=json.dumps(identity),
-        lifetime=CODE_LIFETIME,
-        session_lifetime=session_lifetime,
-    )
-    expires: datetime = rows[0].until
+    values = {
+        "digest": digest,
+        "identity": json.dumps(identity | {"author": by.who}),
+        "lifetime": CODE_LIFETIME,
+        "session_lifetime": session_lifetime,
+    }
+    async with database.begin() as connection:
+        expires: datetime = (await connection.execute(_ADD_CODE, values)).scalar_one()
+        await audit.write_setup(connection, "session-code", "", {}, namespace=namespace, by=by)
     return expires
 
 
@@ -70,10 +78,18 @@ _BEGIN = text("""
 """)
 
 
-async def begin(database: databases.Database, *, code: bytes, session: bytes) -> Session | None:
+async def begin(
+    database: databases.Database, *, code: bytes, session: bytes, namespace: str, address: str
+) -> Session | None:
     """Use up a code and begin a session; both are digests. None if the code is unknown, used or expired."""
-    rows = await database.run(_BEGIN, code=code, session=session)
-    return Session(identity=_identity(rows[0].identity), until=rows[0].until) if rows else None
+    async with database.begin() as connection:
+        row = (await connection.execute(_BEGIN, {"code": code, "session": session})).first()
+        if row is None:
+            return None
+        identity = _identity(row.identity)
+        by = audit.Caller(who=_author(identity), address=address)
+        await audit.write_setup(connection, "sign-in", "", {}, namespace=namespace, by=by)
+    return Session(identity=identity, until=row.until)
 
 
 _READ = text("""
@@ -87,12 +103,21 @@ async def read(database: databases.Database, digest: bytes) -> Session | None:
     return Session(identity=_identity(rows[0].identity), until=rows[0].until) if rows else None
 
 
-_END = text("DELETE FROM browser_sessions WHERE digest = :digest AND NOT is_code")
+_END = text("DELETE FROM browser_sessions WHERE digest = :digest AND NOT is_code RETURNING identity")
 
 
-async def end(database: databases.Database, digest: bytes) -> None:
+async def end(database: databases.Database, digest: bytes, *, namespace: str, address: str) -> None:
     """End a session, if there is one with that digest."""
-    await database.run(_END, digest=digest)
+    async with database.begin() as connection:
+        row = (await connection.execute(_END, {"digest": digest})).first()
+        if row is not None:
+            by = audit.Caller(who=_author(_identity(row.identity)), address=address)
+            await audit.write_setup(connection, "sign-out", "", {}, namespace=namespace, by=by)
+
+
+def _author(identity: dict[str, Any]) -> str:
+    author: str = identity.get("author", "")  # sessions from before the audit had them have none
+    return author
 
 
 def _identity(stored: Any) -> dict[str, Any]:

@@ -87,9 +87,9 @@ _ADMIT = text("""
       CAST(:selected_body AS json)
     FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
-    INSERT INTO audit (who, address, action, investigation, namespace, name, detail)
-    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, :action, id, :namespace, :name,
-      CAST(:detail AS json)
+    INSERT INTO audit (who, address, action, investigation, namespace, namespace_uid, name, detail)
+    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, :action, id, :namespace,
+      :namespace_uid, :name, CAST(:detail AS json)
     FROM added, receipt
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)

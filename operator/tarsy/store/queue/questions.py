@@ -83,8 +83,9 @@ _ASK = text(f"""
     SELECT investigation, log_seq, clock_timestamp(), claims + 1, :kind, :version, run, '', '', CAST(:body AS json)
     FROM asked
   ), audited AS (
-    INSERT INTO audit (who, address, action, investigation, namespace, name)
-    SELECT :who, :address, 'chat', id, namespace, name FROM asked JOIN investigations ON id = asked.investigation
+    INSERT INTO audit (who, address, action, investigation, namespace, namespace_uid, name)
+    SELECT :who, :address, 'chat', id, namespace, namespace_uid, name
+    FROM asked JOIN investigations ON id = asked.investigation
   )
   SELECT held.run, held.state, held.gone, asked.run AS asked FROM held LEFT JOIN asked ON true
 """)  # noqa: S608 - our own text
