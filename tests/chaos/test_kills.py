@@ -192,7 +192,7 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     await operator.apply(chain)
     for name in names:
         await operator.apply(manifests.investigation(name))
-        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=30)
+        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=60)
         await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
         victim = chance.randrange(2)
         await running[victim].kill()
@@ -207,7 +207,7 @@ async def test_an_operator_that_was_stopped_for_three_leases_writes_and_sends_no
     llm.script = investigate
     first = await operator.start(lease=LEASE)
     await operator.apply(CHAIN, manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) >= 2, timeout=30)
+    await llm.wait_for(lambda requests: len(requests) >= 2, timeout=60)
     first.send(signal.SIGSTOP)
     second = await operator.start(lease=LEASE)
     await operator.finished("web-crash")

@@ -62,7 +62,7 @@ async def without(plane: ControlPlane, component: str) -> AsyncIterator[None]:
         await asyncio.to_thread(plane.start_component, component)
 
 
-async def until(look: Callable[[], Awaitable[bool]], *, within: float = 30) -> None:
+async def until(look: Callable[[], Awaitable[bool]], *, within: float = 60) -> None:
     """Look again and again, at the pace of a probe; TimeoutError."""
     async with asyncio.timeout(within):
         while True:
@@ -206,7 +206,7 @@ async def check_afterwards(operator: Operator, process: Process) -> dict[str, An
     await reads(process)
     status, _ = await alert(process)
     assert status == 200
-    found = await operator.finished(within=timedelta(seconds=30))
+    found = await operator.finished()
     assert [one["status"]["phase"] for one in found.values()] == ["Completed", "Completed"]
     await process.stop()
     return found
@@ -267,10 +267,11 @@ async def check_successor(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, script: Held, *, attempts: int
 ) -> None:
     """The model's socket was closed, and another process goes on."""
-    assert [request.end for request in llm.requests] == ["client closed"]
+    (request,) = llm.requests
+    assert await llm.wait_for(lambda _: request.end) == "client closed"
     script.go()
     await operator.start(lease=LEASE)
-    found = await operator.finished(within=timedelta(seconds=30))
+    found = await operator.finished()
     status = found["web-crash"]["status"]
     assert (status["phase"], status["attempts"]) == ("Completed", attempts)
     check_calls(operator, llm, toolbox, names=found, again=1)

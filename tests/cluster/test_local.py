@@ -22,10 +22,10 @@ class Local:
         self.state = state
 
     def __call__(self, action: str) -> str:
-        return self._run([sys.executable, "-m", "tarsy_dev", "local", "--state", str(self.state), action], timeout=90)
+        return self._run([sys.executable, "-m", "tarsy_dev", "local", "--state", str(self.state), action], timeout=200)
 
     def shell(self, line: str) -> str:
-        return self._run(["sh", "-c", f'. "{self.state}/env" && {line}'], timeout=30)
+        return self._run(["sh", "-c", f'. "{self.state}/env" && {line}'], timeout=90)
 
     def _run(self, command: list[str], *, timeout: float) -> str:
         done = subprocess.run(command, cwd=tools.ROOT, check=True, stdout=subprocess.PIPE, text=True, timeout=timeout)
@@ -87,7 +87,7 @@ def test_a_world_whose_supervisor_was_killed_comes_up_again(local: Local) -> Non
     local("up")
     with open_process(local.supervisor()) as process:
         signal.pidfd_send_signal(process, signal.SIGKILL)
-        assert select.select([process], [], [], 10)[0]
+        assert select.select([process], [], [], 60)[0]
     database = (local.state / "postgres").resolve(strict=True)
     local("up")
     assert local.shell("kubectl get namespace tarsy --output name") == "namespace/tarsy\n"

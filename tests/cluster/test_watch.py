@@ -224,5 +224,5 @@ asyncio.run(main())
 def test_a_stop_right_after_the_start_ends_the_thread(plane: ControlPlane, namespace: str) -> None:
     """In a process of its own: a thread that cannot be told to end would hang this one."""
     kubeconfig = plane.kubeconfig(namespace=namespace)
-    done = subprocess.run([sys.executable, "-c", STOP_AT_ONCE, kubeconfig], timeout=30, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", STOP_AT_ONCE, kubeconfig], timeout=90, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -66,7 +66,7 @@ async def alertmanager(folder: Path, configuration: str) -> AsyncIterator[int]:
         await asyncio.to_thread(
             running.wait_until,
             lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/-/ready") == 200,
-            timeout=30,
+            timeout=60,
             what="readiness",
         )
         yield port

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from support import manifests
@@ -60,14 +60,9 @@ async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
     by_label = await operator.kubectl("get", "inv", "-l", "tarsy.dev/workload=web-0", "-o", "name")
     assert by_label.strip() == f"alertinvestigation.tarsy.dev/{name}"
 
-    (event,) = [one for one in await events(operator) if one["reason"] == "ToolsUnavailable" and told in one["message"]]
+    event = await operator.event(name, "ToolsUnavailable", telling=told)
     assert event["type"] == "Warning"
     await process.stop()
-
-
-async def events(operator: Operator) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(await operator.kubectl("get", "events", "-o", "json"))["items"]
-    return items
 
 
 async def test_retry_is_seen_by_kubectl_and_in_the_timeline_while_it_is_waited_for(

@@ -53,6 +53,7 @@ async def world(
     names = ["completed", "failed", "deleted", "running"]
     await operator.apply(manifests.chain(), *map(manifests.investigation, names))
     await operator.finished("completed", "failed", "deleted")
+    await operator.kubectl("wait", "inv/running", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
     run = command_line.CommandLine(
         kubectl=programs["kubectl"],
         kubeconfig=plane.kubeconfig(namespace=operator.namespace),

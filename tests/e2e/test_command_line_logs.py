@@ -90,14 +90,18 @@ async def test_a_text_streams_on_a_terminal(
     def script(turn: model.Turn) -> model.Reply:
         if turn.iteration == 0:
             return model.Answer(calls=(LOOKUP,))
-        return model.Answer(text="one two three four five", chunk=4, pause=0.3)
+        answer = model.Answer(text="one two three four five", chunk=4)
+        return model.Hang(after=3, answer=answer) if turn.key.investigation.endswith("/hangs") else answer
 
     llm.script = script
-    await operator.apply(manifests.chain(), manifests.investigation("slow"))
+    await operator.apply(manifests.chain(), *map(manifests.investigation, ("hangs", "ends")))
 
-    async with run.terminal("logs", "-f", "slow") as terminal:
+    async with run.terminal("logs", "-f", "hangs") as terminal:
         await terminal.until("one two")
-        assert "four" not in terminal.text, "it streams"
+        terminal.type("\x03")
+        assert await terminal.ended() == 130
+        assert "four" not in terminal.text
+    async with run.terminal("logs", "-f", "ends") as terminal:
         assert await terminal.ended() == 0
         assert terminal.text.count("one two three four five") == 1, terminal.text
 
@@ -183,8 +187,10 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
     assert "NoSuchAgent" in got.out
     assert (await run.run("chain", "get", "brocken")).code == 2
     assert (await run.run("chain", "get", "broken", "-o", "jsonpath={.spec.alertTypes[0]}")).out == "Broken"
-    tools = await run.run("tools", "list", "tools")
-    assert any(line.split()[:3] == ["tools", "lookup", "Offered"] for line in tools.out.splitlines()), tools
+    listed: list[list[str]] = []
+    async with asyncio.timeout(60):
+        while ["tools", "lookup", "Offered"] not in listed:  # a process tells of its tools once a second
+            listed = [line.split()[:3] for line in (await run.run("tools", "list", "tools")).out.splitlines()]
     assert (await run.run("tools", "list", "nothing")).code == 2
 
 
@@ -204,6 +210,9 @@ async def test_why_names_the_server_that_was_away(
     )
 
     why = await run.run("why", "web")
+    async with asyncio.timeout(60):
+        while "MCP server kubernetes-server now: " not in why.out:  # a process tells of its servers once a second
+            why = await run.run("why", "web")
 
     assert why.code == 0, why
     assert "  Not grounded: ServersAway" in why.out, why

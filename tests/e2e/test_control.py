@@ -44,7 +44,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
     await patch(operator, "web-crash", suspend=True)
-    await status(operator, "web-crash", lambda found: found["observedGeneration"] == 2)
+    await status(operator, "web-crash", lambda found: found.get("observedGeneration") == 2)
     suspended.set()
     held = await status(operator, "web-crash", lambda found: found["phase"] == "Suspended")
     assert (held["usage"]["llmCalls"], len(llm.requests), toolbox.calls) == (1, 1, []), "its answer is kept, no more"

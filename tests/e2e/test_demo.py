@@ -10,16 +10,15 @@ import sys
 import pytest
 from tarsy_dev import loopback, model, tools
 
-pytestmark = pytest.mark.usefixtures("programs")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("programs")]
 
 
 def demo(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     given = {name: value for name, value in os.environ.items() if name != "GOOGLE_API_KEY"}
     command = [sys.executable, "-m", "tarsy_dev", "demo"]
-    return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=280)
 
 
-@pytest.mark.slow
 def test_the_demo_prints_table_stages_analysis_and_summary_and_leaves_nothing_running() -> None:
     done = demo({})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,7 +36,6 @@ def test_the_demo_prints_table_stages_analysis_and_summary_and_leaves_nothing_ru
     assert not (tools.ROOT / ".demo" / "env").exists()
 
 
-@pytest.mark.slow
 def test_the_demo_fails_when_its_model_refuses_the_key() -> None:
     refusal = model.HttpError(status=403, message="this key may do nothing")
     with loopback.background(model.serve(model.answers(refusal))) as running:

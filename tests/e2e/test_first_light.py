@@ -384,7 +384,7 @@ async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it
     await process.stop()
     assert "action=released" in process.log
     (asked,) = llm.of(stage="analysis", iteration=1)
-    assert asked.end == "client closed"
+    assert await llm.wait_for(lambda _: asked.end) == "client closed"
     await operator.start(lease=lease)
     found = (await operator.finished("web-crash"))["web-crash"]
 

@@ -37,7 +37,7 @@ def test_it_says_and_returns_what_the_program_does(
     program = Path(sys.executable).with_name("tarsy")
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([program, *arguments], cwd=tmp_path, env=env | path, capture_output=True, text=True)
-    assert child.process.wait(20) == done.returncode
+    assert child.process.wait(60) == done.returncode
     assert child.log.read_text() == done.stdout + done.stderr != ""
 
 
@@ -59,6 +59,6 @@ def test_all_end_with_the_nursery(tmp_path: Path, waiting: list[str]) -> None:
     with nursery.Nursery(log=tmp_path / "nursery.log") as own:
         child = run(own, tmp_path, *waiting, DATABASE_URL=NOWHERE)
         assert child.process.poll() is None
-    assert child.process.wait(20) == -signal.SIGKILL
+    assert child.process.wait(60) == -signal.SIGKILL
     with pytest.raises(children.ChildError, match="nursery ended"):
         run(own, tmp_path, "--version")

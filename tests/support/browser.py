@@ -25,6 +25,8 @@ from tarsy_dev import tools
 SCREENSHOTS = tools.ROOT / ".screenshots"
 WIDE = playwright.ViewportSize(width=1280, height=900)
 NARROW = playwright.ViewportSize(width=400, height=800)
+SECONDS = 30
+"""Of a page's patience and of the tests': playwright's own 5 s are too few for a browser on a busy machine."""
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -40,6 +42,7 @@ def chromium() -> str:
 @pytest.fixture
 async def browser(chromium: str) -> AsyncIterator[playwright.Browser]:
     """A browser of the test's own."""
+    playwright.expect.set_options(timeout=SECONDS * 1000)
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
@@ -58,7 +61,7 @@ async def opened(browser: playwright.Browser, url: str, *, script: bool = True) 
         java_script_enabled=script,
     )
     page = await context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(SECONDS * 1000)
     faults: list[str] = []
     host = parse.urlsplit(url).netloc
 

@@ -105,13 +105,15 @@ class Installed:
     async def _make(self, release: str) -> None:
         if release not in self._made:
             namespace = self._admin.served.own
-            self._made[release] = rendered(namespace, release=release)
-            await asyncio.gather(
-                *(
-                    calls.request(self._admin, "POST", _PATHS[one["kind"]].format(namespace=namespace), body=one)
-                    for one in self._made[release]
-                )
-            )
+            self._made[release] = made = rendered(namespace, release=release)
+            for one in made:
+                await calls.request(self._admin, "POST", _PATHS[one["kind"]].format(namespace=namespace), body=one)
+            roles = {(one["kind"], one["metadata"]["name"]): one for one in made}
+            last_bindings = {one["kind"]: one for one in made if one["kind"].endswith("RoleBinding")}
+            for kind, binding in last_bindings.items():
+                role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+                where = namespace if kind == "RoleBinding" else ""
+                await accounts.in_force(self._admin, role, binding["subjects"][0], namespace=where)
 
 
 def account(part: str) -> str:

@@ -65,7 +65,7 @@ class Process:
 
     async def ended(self) -> None:
         """Wait until it has ended by itself."""
-        await asyncio.to_thread(self._child.process.wait, 30)
+        await asyncio.to_thread(self._child.process.wait, 60)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -220,9 +220,10 @@ class Operator:
         """What all of them have logged so far."""
         return "".join(child.log.read_text() for child in self._children)
 
-    async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
-        """Run kubectl in the operator's namespace."""
-        return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self.namespace)
+    async def kubectl(self, *args: str, input: str | None = None, timeout: float = 90) -> str:  # noqa: A002 - subprocess's own names for them
+        """Run kubectl in the operator's namespace; `timeout` is in seconds."""
+        given = {"input": input, "namespace": self.namespace, "timeout": timeout}
+        return await asyncio.to_thread(self._plane.kubectl, *args, **given)
 
     async def apply(self, *manifests: dict[str, Any]) -> None:
         """Apply these manifests, one after the other."""
@@ -232,9 +233,20 @@ class Operator:
     async def finished(self, *names: str, within: timedelta = timedelta(seconds=60)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         which = [f"inv/{name}" for name in names] or ["inv", "--all"]
-        await self.kubectl("wait", *which, "--for=condition=Finished", f"--timeout={within.seconds}s")
+        waiting = ("wait", *which, "--for=condition=Finished", f"--timeout={within.seconds}s")
+        await self.kubectl(*waiting, timeout=within.total_seconds() + 30)
         items = json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
         return {item["metadata"]["name"]: item for item in items}
+
+    async def event(self, name: str, reason: str, *, telling: str = "") -> dict[str, Any]:
+        """Wait until Kubernetes has an Event of that reason about an investigation; it. A status comes before it."""
+        about = f"--field-selector=involvedObject.name={name},reason={reason}"
+        async with asyncio.timeout(60):
+            while True:
+                items = json.loads(await self.kubectl("get", "events", about, "-o", "json"))["items"]
+                if found := [item for item in items if telling in item["message"]]:
+                    (event,) = found
+                    return dict(event)
 
     def end(self) -> None:
         """End what still runs, and show all logs: pytest prints them if the test failed."""
