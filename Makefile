@@ -89,8 +89,8 @@ bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how
 	$(BIN)/python -m bench
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random, all states of the pages
-	$(PYTEST) $(PARALLEL) tests/web -m slow
-	$(PYTEST) tests -m slow --ignore tests/web
+	$(PYTEST) $(PARALLEL) tests -m "slow and not measured"
+	$(PYTEST) tests -m measured
 
 test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine
 	dev/kind/test.sh

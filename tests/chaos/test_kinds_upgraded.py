@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy_dev import controlplane, tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 KINDS = sorted((tools.ROOT / "crds").glob("*.yaml"))
 

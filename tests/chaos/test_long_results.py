@@ -12,7 +12,7 @@ from tarsy_dev import mcp_server, model
 if TYPE_CHECKING:
     from support.operators import Operator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 LEASE = timedelta(seconds=3)
 LENGTH = 100_000

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
     from tarsy_dev.controlplane import ControlPlane
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 LEASE = timedelta(seconds=3)
 WEBHOOK = "/api/v1/webhooks/alertmanager"

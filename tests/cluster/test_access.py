@@ -459,6 +459,7 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_honestly(
     cluster: client.Cluster,
     database: databases.Database,

@@ -71,7 +71,6 @@ NAMES = "jsonpath={.items[*].metadata.name}"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @hypothesis.settings(
     max_examples=8,
     deadline=None,

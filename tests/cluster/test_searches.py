@@ -124,6 +124,7 @@ PHRASES = (f"{crowd.COMMON} failed container", f"container {crowd.COMMON}")
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.timeout(480)
 async def test_thirty_searches_for_what_is_in_a_hundred_thousand_keep_lists_admissions_and_readiness_fast(
     api: aiohttp.ClientSession, cluster: client.Cluster, migrated: databases.Database

@@ -10,7 +10,7 @@ import sys
 import pytest
 from tarsy_dev import loopback, model, tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("programs")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("programs")]
 
 
 def demo(env: dict[str, str]) -> subprocess.CompletedProcess[str]:

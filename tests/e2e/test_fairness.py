@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from tarsy.kube import client
     from tarsy_dev import mcp_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.measured]
 
 INVESTIGATIONS, AGENTS, CALLS = 50, 10, 3
 SLOTS = 20
 """Of the provider: 25 agents share one, and each waits for 10 s before each of its calls."""
 ANSWER_SECONDS = 0.4
-STAGE_SECONDS, ITERATION = 8, "2s"
+STAGE_SECONDS, ITERATION = 20, "5s"
 """Less than any agent waits for its slots."""
 LEASE, BEAT = timedelta(seconds=5), timedelta(seconds=1)
 SERVED_SECONDS = 0.1
@@ -156,7 +156,7 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
         seen = Seen(api=api, database=database, cluster=cluster)
         await seen.ask("POST", WEBHOOK, notification(*range(INVESTIGATIONS)))
         watching = [asyncio.create_task(one()) for one in (seen.keep_asking, seen.watch_store, seen.watch_statuses)]
-        found = await operator.finished(within=timedelta(seconds=90))
+        found = await operator.finished(within=timedelta(seconds=150))
         for task in watching:
             assert not task.done(), task.exception()
             task.cancel()
@@ -185,5 +185,5 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     assert middle < at_most
     assert most < BUSY * at_most
     told("statuses, behind by", seen.behind)
-    assert max(seen.behind) < STATUS_SECONDS + POLLED_SECONDS
+    assert max(seen.behind) < (STATUS_SECONDS + POLLED_SECONDS) * max(1.0, pace.slowness())
     await process.stop()

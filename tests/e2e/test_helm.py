@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy_dev import chart, controlplane, mcp_server, model
 from tarsy_dev import postgres as launcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 CRDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
@@ -84,14 +84,14 @@ class Release:
         env = {name: str(folder / "helm" / place) for name, place in env.items()}
         env |= {"KUBECONFIG": str(self._plane.kubeconfig(namespace=self.namespace)), "HOME": str(folder)}
         done = await asyncio.to_thread(
-            subprocess.run, command, env=env, capture_output=True, text=True, timeout=60, check=False
+            subprocess.run, command, env=env, capture_output=True, text=True, timeout=150, check=False
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
     async def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's name for it
         return await asyncio.to_thread(
-            self._plane.kubectl, *arguments, input=input, namespace=self.namespace, timeout=120
+            self._plane.kubectl, *arguments, input=input, namespace=self.namespace, timeout=150
         )
 
     @property
@@ -103,7 +103,7 @@ class Release:
     async def rolled_out(self) -> None:
         """Wait until its pods are those of its newest revision, and ready."""
         for deployment in self._deployments:
-            await self.kubectl("rollout", "status", deployment, "--timeout=90s")
+            await self.kubectl("rollout", "status", deployment, "--timeout=120s")
 
     async def restart_worker(self) -> None:
         await self.kubectl("rollout", "restart", self._deployments[-1])
@@ -168,7 +168,7 @@ async def test_an_installation_waits_for_its_secrets_and_holds_up_nobody(
     await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=60s")
     await release.kubectl("wait", "chains", "--all", "--for=condition=Ready", "--timeout=60s")  # as helm would, too
     await release.helm("uninstall", "tarsy", "--wait")
-    await release.helm("install", "tarsy", "--wait", "--timeout=50s")
+    await release.helm("install", "tarsy", "--wait", "--timeout=120s")
     llm.script = lambda _turn: model.Answer(text="root cause")
     await release.investigate("it")
     assert (await release.finished("it"))["phase"] == "Completed"
@@ -214,7 +214,7 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
     llm.script = looks_and_hangs
     asked = len(llm.requests)
     await release.investigate("meanwhile")
-    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=30)
+    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=60)
     kept, pods = await release.objects("inv,chain"), await release.objects("pods", component="operator")
 
     await release.helm("upgrade", "tarsy")

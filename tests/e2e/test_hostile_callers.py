@@ -60,6 +60,7 @@ class Honest:
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 async def test_five_hundred_slow_sockets_and_large_bodies_keep_no_honest_caller_waiting(
     operator: Operator, editor: str
 ) -> None:

@@ -64,10 +64,18 @@ async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alert
     def is_read(text: str) -> bool:
         return bool(scrapes.total(text, "tarsy_investigations", phase="Completed"))
 
+    def are_both_up(text: str) -> bool:
+        return is_read(text) and [
+            scrapes.total(text, "tarsy_mcp_server_up", server="tools"),
+            scrapes.total(text, "tarsy_provider_up", provider="scripted"),
+            scrapes.total(text, "tarsy_watch_closed_seconds"),
+            scrapes.total(text, "tarsy_database_up"),
+        ] == [2, 2, 0, 2]
+
     async def count_leaders() -> int:
         return [scrapes.total(await one.scrape(), "tarsy_table_bytes") is not None for one in processes].count(True)
 
-    text = await scrapes.until(both, is_read)
+    text = await scrapes.until(both, are_both_up)
     assert scrapes.total(text, "tarsy_investigations") == 1
     assert scrapes.total(text, "tarsy_investigations", chain="crashes", reason="StagesCompleted") == 1
     assert await count_leaders() == 1

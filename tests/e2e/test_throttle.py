@@ -14,7 +14,7 @@ from tarsy_dev import model
 if TYPE_CHECKING:
     from support.operators import Operator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 INVESTIGATIONS, CALLS, REQUESTS = 4, 2, 5
 STAGE_SECONDS, ITERATION = 20, "5s"

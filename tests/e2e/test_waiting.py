@@ -66,7 +66,6 @@ class World:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_processes_that_start_with_nothing_there_name_what_is_left_until_an_investigation_runs(
     operator: Operator,
     plane: ControlPlane,

@@ -23,7 +23,7 @@ from tarsy.store.base import databases, schema
 from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slow, pytest.mark.measured, pytest.mark.timeout(480)]
 
 FIXED = sqlalchemy.text(
     "SELECT count(*) FROM generate_series(1, 100000) AS number WHERE md5(CAST(number AS text)) < '8'"

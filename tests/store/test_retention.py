@@ -458,7 +458,6 @@ async def on_duty(
             await running
 
 
-@pytest.mark.timeout(30)
 async def test_duty_deletes_only_while_it_has_the_lease(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,7 +486,6 @@ async def test_duty_deletes_only_while_it_has_the_lease(
         assert await state(database, later) == "visible"
 
 
-@pytest.mark.timeout(30)
 async def test_dry_run_logs_what_is_due_and_deletes_nothing(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

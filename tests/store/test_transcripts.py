@@ -241,6 +241,7 @@ async def session(database: databases.Database, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 async def test_reading_a_large_log_does_not_block_the_loop(
     database: databases.Database, session: aiohttp.ClientSession
 ) -> None:

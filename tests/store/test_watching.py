@@ -637,7 +637,7 @@ async def test_client_that_reads_slowly_receives_everything(
     world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several times what a piece may take."""
-    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 1.0)
+    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 2.0)
     monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 0.5)
     await world.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, turn=0),))
     loop = asyncio.get_running_loop()
@@ -650,7 +650,7 @@ async def test_client_that_reads_slowly_receives_everything(
                 data = await loop.sock_recv(slow, 32 * 1024)
                 assert data, f"cut off after {got} bytes"
                 tail, got = (tail + data)[-1000:], got + len(data)
-                await asyncio.sleep(0.05)  # as slow as it reads
+                await asyncio.sleep(0.1)  # as slow as it reads
     assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
 

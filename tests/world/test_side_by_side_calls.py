@@ -30,6 +30,7 @@ async def took(ask: Callable[[], Awaitable[object]]) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 async def test_eight_calls_at_once_take_at_most_a_third_longer_than_the_sdks_own() -> None:
     """The rounds take turns, so that both meet the same machine."""
     command = (sys.executable, "-m", "tarsy_dev.mcp_server")

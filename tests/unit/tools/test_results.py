@@ -225,6 +225,7 @@ def lists(size: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 async def test_eight_mebibytes_are_masked_in_bounded_time_and_the_loop_turns_meanwhile(figure: Any) -> None:
     text = lists(8_000_000)
     mask = functools.partial(masker.Masker(groups=["security", "kubernetes"]).text)
@@ -233,9 +234,10 @@ async def test_eight_mebibytes_are_masked_in_bounded_time_and_the_loop_turns_mea
 
     async def tick() -> None:
         while not done.is_set():
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             await asyncio.sleep(0.01)
-            lags.append(time.monotonic() - began - 0.01)
+            # Not what the machine gives to other processes.
+            lags.append(min(time.monotonic() - began - 0.01, time.process_time() - used))
 
     ticking = asyncio.create_task(tick())
     began = time.monotonic()
