@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping
 
 import hypothesis
-import pytest
 import uvloop
 
 # The same examples each time, and none that fails because the machine was busy: what takes time has tests of its own.
@@ -27,13 +26,6 @@ pytest_plugins = [
     "support.loglines",
     "support.operators",
 ]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A slow test has five minutes, where it says nothing else: it may run beside others on a busy machine."""
-    for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(300))
 
 
 class Loop(uvloop.Loop):

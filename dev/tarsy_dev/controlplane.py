@@ -235,7 +235,7 @@ class ControlPlane(Administrator):
             "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
         }.get(name)
         if ready is not None:
-            self._wait(child, ready, timeout=60, what="readiness")
+            self._wait(child, ready, timeout=120, what="readiness")
         if name in ("etcd", "kube-apiserver"):
             for watcher in [other for other in self._running if other in WATCHERS]:
                 self.kill(watcher)
