@@ -39,7 +39,7 @@ FOR_EVERY_USER = {"/api/v1/session-codes"}
 """A session has the rights of its token, which are checked then."""
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) "
-    r"(alertinvestigations|agentchains|mcpservers|auditevents) in namespace"
+    r"(alertinvestigations(/feedback)?|agentchains|mcpservers|auditevents) in namespace"
 )
 SOON_SECONDS = 6.0
 """Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
@@ -280,7 +280,12 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
     }
     for name, asks in everybody.items():
         application.get(f"/{name}")(_telling(asks))
-    for name, right in {"reads": may.read, "changes": may.update, "purges": may.delete}.items():
+    for name, right in {
+        "reads": may.read,
+        "changes": may.update,
+        "purges": may.delete,
+        "judges": may.give_feedback,
+    }.items():
         application.get(f"/{name}/{{identity}}")(_telling(right))
     application.get("/accepts/{name}")(_telling(may.accept_tools))
     async with apis.served(parts, application=application) as session:
@@ -303,6 +308,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
     await accounts.grant(admin, "chains", may={"agentchains": ["list"]})
     await accounts.grant(admin, "servers", may={"mcpservers": ["update"]})
     await accounts.grant(admin, "auditors", may={"auditevents": ["get"]})
+    await accounts.grant(admin, "feedback", may={"alertinvestigations/feedback": ["create"]})
     asked = {
         "get": [f"/reads/{identity}"],
         "list": ["/lists", f"/lists?namespace={namespace}"],
@@ -310,6 +316,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
         "update": [f"/changes/{identity}"],
         "delete": [f"/purges/{identity}"],
         "chains": ["/oversees"],
+        "feedback": [f"/judges/{identity}"],
         "servers": ["/accepts/kube", f"/accepts/{'x' * 3000}"],
         "auditors": ["/audits", f"/audits?namespace={namespace}"],
     }
@@ -329,13 +336,14 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
                 if verb == user:
                     assert status == 200
                     continue
-                hidden = verb in ("update", "delete") and user != "get"
-                of_others = {
+                hidden = verb in ("update", "delete", "feedback") and user != "get"
+                missing = {
                     "chains": "list agentchains",
                     "servers": "update mcpservers",
                     "auditors": "get auditevents",
-                }
-                missing = of_others.get(verb, f"{'get' if hidden else verb} alertinvestigations")
+                    "feedback": "create alertinvestigations/feedback",
+                }.get(verb, f"{verb} alertinvestigations")
+                missing = "get alertinvestigations" if hidden else missing
                 assert (status, told["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
 
 

@@ -18,6 +18,7 @@ from support import accounts, apis, kubeconfigs, manifests, queue, stories
 from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
+from tarsy.masking import masker
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import questions, work
@@ -39,7 +40,7 @@ class API:
         self, method: str, path: str, *, headers: dict[str, str] | None = None, body: Any = None
     ) -> tuple[int, Any]:
         """Status, and the answer's JSON or the problem's detail."""
-        url = f"/api/v1/investigations/{path}" if path else "/api/v1/investigations"
+        url = f"/api/v1/investigations{'' if path.startswith('?') else '/'}{path}".removesuffix("/")
         async with self._session.request(method, url, headers=headers, json=body) as response:
             if response.status == 204:
                 assert await response.read() == b""
@@ -64,8 +65,14 @@ async def serve(editor: str) -> AsyncIterator[Serve]:
     """Serves the API on a cluster and a database, to somebody who may do everything."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def serving(cluster: client.Cluster, database: databases.Database, *, token: str | None = WEBHOOK) -> API:
-            parts = apis.parts(cluster=cluster, database=database, token=token)
+        async def serving(
+            cluster: client.Cluster,
+            database: databases.Database,
+            *,
+            token: str | None = WEBHOOK,
+            mask: Callable[[str], str] = str,
+        ) -> API:
+            parts = apis.parts(cluster=cluster, database=database, token=token, mask=mask)
             headers = {**apis.bearer(editor), "Content-Type": "application/json"}
             return API(await stack.enter_async_context(apis.served(parts, headers=headers)))
 
@@ -248,6 +255,56 @@ async def test_a_deleted_investigation_is_restored_without_its_object_and_a_held
         assert await api.send(method, f"{identity}{path}") == unknown
     actions = ["delete", "restore", "hold", "release", "purge"]
     assert [action for action, *_ in await world.audited()] == actions
+
+
+async def test_people_with_the_right_say_whether_an_investigation_was_right_each_in_their_own_name(
+    serve: Serve, world: World, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
+) -> None:
+    api = await serve(cluster, database, mask=masker.Masker(groups=["security"]).text)
+    identity = await world.ended()
+    running = await world.made("running")
+    await world.watched(UUID(running), "running")
+    too_early = (409, "it has not ended yet: give feedback after its end")
+    assert await api.send("POST", f"{running}/feedback", body={"verdict": "wrong"}) == too_early
+    path = f"{identity}/feedback"
+    for body, place in (
+        ({}, "verdict"),
+        ({"verdict": "perhaps"}, "verdict"),
+        ({"verdict": "wrong", "cause": "x" * 1001}, "cause"),
+        ({"verdict": "wrong", "note": "x" * 4001}, "note"),
+        ({"verdict": "wrong", "author": "somebody"}, "author"),
+    ):
+        status, detail = await api.send("POST", path, body=body)
+        assert (status, place in detail) == (422, True), detail
+
+    secret = "sk-ant-api03-" + "Ab1-" * 24
+    escaped = {"verdict": "wrong", "cause": "\u00e9" * 1000, "note": f"disk\x00 {secret}"}
+    status, given = await api.send("POST", path, body=escaped)
+    assert (status, given["author"], given["cause"]) == (200, accounts.EDITORS_NAME, "\u00e9" * 1000)
+    assert given["note"].startswith("disk\ufffd [MASKED:")
+    may = {"alertinvestigations": ["get"], "alertinvestigations/feedback": ["create"]}
+    judge = apis.bearer(await accounts.create(admin, "judge", may=may))
+    assert (await api.send("POST", path, headers=judge, body={"verdict": "correct"}))[0] == 200
+    reader = apis.bearer(await accounts.create(admin, "reader", may={"alertinvestigations": accounts.EVERYTHING}))
+    missing = f"may not create alertinvestigations/feedback in namespace {cluster.served.own}"
+    for method, said in (("POST", {"verdict": "wrong"}), ("DELETE", None)):
+        status, detail = await api.send(method, path, headers=reader, body=said)
+        assert (status, detail.endswith(missing)) == (403, True)
+
+    row = (await api.send("GET", "?feedback=wrong"))[1]["items"][0]
+    whole = (await api.send("GET", str(identity), headers=reader))[1]
+    assert row["feedback"] == whole["feedback"] == {"correct": 1, "partly": 0, "wrong": 1}
+    names = [f"system:serviceaccount:{cluster.served.own}:judge", accounts.EDITORS_NAME]
+    assert [said["author"] for said in whole["feedback_by_person"]] == names
+    assert [item["name"] for item in (await api.send("GET", "?feedback=none"))[1]["items"]] == ["running"]
+    for _ in range(2):
+        assert await api.send("DELETE", path) == (204, None)
+    assert (await api.send("GET", "?feedback=wrong"))[1]["items"] == []
+    exported = (await api.send("GET", f"{identity}/export?format=json"))[1]
+    assert [said["verdict"] for said in exported["feedback_by_person"]] == ["correct"]
+    assert secret not in str(await queue.rows(database, "SELECT CAST(audit AS text) FROM audit"))
+    actions = [(action, who) for action, who, *_ in await world.audited()]
+    assert actions[-3:] == [("feedback", names[1]), ("feedback", names[0]), ("feedback/withdraw", names[1])]
 
 
 async def test_only_what_has_ended_and_is_not_asked_about_is_purged(

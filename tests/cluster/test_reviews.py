@@ -119,7 +119,8 @@ async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
 ) -> None:
     caller = await may.see_setup(asked())
     assert (caller.author, caller.address) == ("jane", "203.0.113.7")
-    attributes = {"group": "tarsy.dev", "resource": "agentchains", "verb": "list", "namespace": "tarsy", "name": ""}
+    attributes = {"group": "tarsy.dev", "resource": "agentchains", "subresource": "", "verb": "list"}
+    attributes |= {"namespace": "tarsy", "name": ""}
     user = {"user": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
     assert reviewer.accesses == [{"resourceAttributes": attributes, **user}]
     await may.submit(asked("hook"))

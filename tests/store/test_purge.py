@@ -14,7 +14,7 @@ from support import queue, stories
 from tarsy.store import log
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, queueing
-from tarsy.store.operations import expiry, open_investigations, purge
+from tarsy.store.operations import expiry, feedback, open_investigations, purge
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import changes, listing, log_entries, stage_rows, summaries, transcript_pages
 from tarsy.transcript import entries
@@ -49,6 +49,8 @@ async def ended(database: databases.Database) -> UUID:
         stories.stage_ended(SECRET, message=SECRET),
         entries.RunEnded(ending="Failed", reason="Any", message=SECRET, final_analysis=SECRET, summary=SECRET),
     )
+    by = queue.CALLER
+    assert await feedback.give(database, identity, verdict="wrong", cause=SECRET, note=SECRET, by=by) is None
     for name, object_name in (("its", "web-crash"), ("other", "another")):
         where = {"namespace": "tarsy", "object_name": object_name, "name": name}
         await queueing.keep_large(database, **where, data=SECRET)
@@ -75,13 +77,14 @@ async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Data
     assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
     said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
-    assert said == {"investigations", "runs", "stages", "executions", "entries", "tool_results", "large_alerts"}
+    transcript = {"runs", "stages", "executions", "entries", "tool_results", "feedback"}
+    assert said == {*transcript, "investigations", "large_alerts"}
 
     assert await purge.purge(database, identity, by=queue.CALLER) is None
     left = await everything(database)
     assert {table for table, rows in left.items() if SECRET in rows} == {"large_alerts"}, "another object's"
     assert left["large_alerts"].count(SECRET) == 1
-    for table in ("runs", "stages", "executions", "entries", "tool_results"):
+    for table in transcript:
         assert left[table] == ""
     kept = "SELECT name, fingerprint, ending, ended_at > admitted_at, purged_at >= ended_at, author FROM investigations"
     assert await queue.rows(database, kept) == [("web-crash", FINGERPRINT, "Failed", True, True, "")]
@@ -89,6 +92,7 @@ async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Data
     by = (queue.CALLER.who, queue.CALLER.address, "tarsy", "web-crash")
     assert await queue.rows(database, told, id=identity) == [
         ("create", *by),
+        ("feedback", *by),
         ("chat", *by),
         ("purge", *by),
     ]

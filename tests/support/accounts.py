@@ -17,6 +17,7 @@ from tarsy_dev.controlplane import ControlPlane
 EVERYTHING = ("create", "delete", "get", "list", "update")
 EDITOR: Mapping[str, Sequence[str]] = {
     "alertinvestigations": EVERYTHING,
+    "alertinvestigations/feedback": ["create"],
     "agentchains": ["list"],
     "mcpservers": ["update"],
     "auditevents": ["get"],

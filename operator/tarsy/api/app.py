@@ -17,7 +17,7 @@ from starlette import types
 from tarsy import errors
 from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
-from tarsy.api.investigations import actions, deletions, exports, lists, questions, reads, traces
+from tarsy.api.investigations import actions, deletions, exports, feedback, lists, questions, reads, traces
 from tarsy.api.system import audit, mcp_servers, overview, session_codes
 from tarsy.auth import permissions, request_log, rights
 from tarsy.config.check import chain_index
@@ -54,7 +54,7 @@ application/json. Every list is bounded.
 """
 TAGS = {
     "alerts": "Sending alerts: the object of each is in the cluster before the answer.",
-    "investigations": "Lists, results, transcripts and traces of investigations; cancelling, and questions.",
+    "investigations": "Lists, results, transcripts and traces of investigations; cancelling, questions, feedback.",
     "compat": "Paths of earlier TARSy clients, which call an investigation a session.",
     "system": "The setup of TARSy and the state of its parts, over all its processes.",
     "health": "Liveness, readiness and health. No token is needed.",
@@ -72,7 +72,7 @@ class Parts:
     """The platform file in force; its queue never changes."""
     index: chain_index.Indexer
     mask: Callable[[str], str]
-    """Masks alerts and questions."""
+    """Masks alerts, questions, feedback and reasons of holds."""
     secrets: known_secrets.KnownSecrets
     readiness: health.Readiness
     process_reporter: reporter.Reporter
@@ -109,6 +109,7 @@ class Services:
     investigation_lists: lists.Lists
     investigation_actions: actions.Actions
     deletions: deletions.Deletions
+    feedback_intake: feedback.FeedbackIntake
     overview: overview.Overview
     mcp_servers: mcp_servers.McpServers
     responder: answers.Responder
@@ -250,6 +251,7 @@ def _services(parts: Parts) -> Services:
         deletions=deletions.Deletions(
             cluster=parts.cluster, database=parts.database, mask=parts.mask, bodies=held_bodies
         ),
+        feedback_intake=feedback.FeedbackIntake(database=parts.database, mask=parts.mask, bodies=held_bodies),
         overview=overview.Overview(
             cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index
         ),
@@ -275,6 +277,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield questions.routes(services.question_intake, access)
     yield actions.routes(services.investigation_actions, access)
     yield deletions.routes(services.deletions, access)
+    yield feedback.routes(services.feedback_intake, access)
     yield overview.routes(services.overview, access)
     yield mcp_servers.routes(services.mcp_servers, access)
     yield audit.routes(database, access, mask=mask)

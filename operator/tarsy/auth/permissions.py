@@ -2,12 +2,12 @@
 
 Rights are those on the objects themselves, in the objects' namespace, asked of the API server (SubjectAccessReview):
 `get` reads a transcript, `list` lists, `create` submits, `update` cancels and asks questions, `delete` deletes,
-restores, holds and purges; `list` of the operator's chains shows the setup of TARSy. MCP servers are no objects, and
-have a right of their own: `update` of `mcpservers` in the operator's namespace. Nor are the rows of the audit: `get` of
-`auditevents` reads those of a namespace. A list that names no namespace is of all served ones in which the caller has
-the right. A transcript belongs to the namespace
-that its object was in, and to no later one of that name. Once that namespace is gone, the transcript cannot be read,
-and only a user with `delete` on investigations in all namespaces can purge it.
+restores, holds and purges; `create` of their subresource `feedback` gives feedback; `list` of the operator's chains
+shows the setup of TARSy. MCP servers are no objects, and have a right of their own: `update` of `mcpservers` in the
+operator's namespace. Nor are the rows of the audit: `get` of `auditevents` reads those of a namespace. A list that
+names no namespace is of all served ones in which the caller has the right. A transcript belongs to the namespace that
+its object was in, and to no later one of that name. Once that namespace is gone, the transcript cannot be read, and
+only a user with `delete` on investigations in all namespaces can purge it.
 
 Ids cannot be probed: a caller without the right gets the same answer as for an unknown id.
 
@@ -140,7 +140,7 @@ class ForbiddenError(problems.Problem):
         )
         self.action = action
         self.caller = _caller(identity)
-        may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
+        may_not = f"may not {action.verb} {action.resource} in namespace {action.namespace}"
         if others:
             may_not += ", nor in another one that is served"
         super().__init__(HTTPStatus.FORBIDDEN, f"User {self.user} {may_not}")
@@ -221,6 +221,12 @@ class Access:
     ) -> Target:
         """Return the investigation, if the caller may cancel it and ask about it."""
         return await self._target(request, investigation_id, "update")
+
+    async def give_feedback(
+        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Feedback = None
+    ) -> Target:
+        """Return the investigation, if the caller may say whether it was right."""
+        return await self._target(request, investigation_id, "create", subresource="feedback")
 
     async def retry(
         self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Retry = None
@@ -307,7 +313,9 @@ class Access:
             await self._ensure(identity, _on_investigations("create", self._cluster.served.default))
         return _caller(identity)
 
-    async def _target(self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb) -> Target:
+    async def _target(
+        self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb, *, subresource: str = ""
+    ) -> Target:
         identity = await self._reader(request)
         try:
             uid = UUID(investigation_id)
@@ -320,7 +328,13 @@ class Access:
         if location is None:
             raise await self._not_found(identity, investigation_id)
         request_log.note(request, investigation=f"{location.namespace}/{location.name}")
-        action = _on_investigations(verb, location.namespace, location.name)
+        action = reviews.Action(
+            verb=verb,
+            plural=investigations.PLURAL,
+            namespace=location.namespace,
+            name=location.name,
+            subresource=subresource,
+        )
         is_allowed = await self._is_allowed(identity, action)
         if not is_allowed:
             to_read = _on_investigations("get", location.namespace, location.name)

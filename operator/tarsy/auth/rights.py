@@ -48,6 +48,9 @@ List = Annotated[
 ]
 Get = Annotated[None, _right("get", "get on alertinvestigations in the investigation's namespace")]
 Update = Annotated[None, _right("update", "update on alertinvestigations in the investigation's namespace")]
+Feedback = Annotated[
+    None, _right("feedback", "create on alertinvestigations/feedback in the investigation's namespace")
+]
 Retry = Annotated[None, _right("retry", "get and create on alertinvestigations in the investigation's namespace")]
 Delete = Annotated[
     None,

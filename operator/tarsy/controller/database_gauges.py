@@ -62,6 +62,7 @@ class DatabaseGauges:
             metrics.QUEUE_LENGTH: {(chain,): waiting.count for chain, waiting in read.queue.items()},
             metrics.QUEUE_OLDEST: {(chain,): waiting.oldest_seconds for chain, waiting in read.queue.items()},
             metrics.ATTEMPTS: {(chain,): attempts for chain, attempts in read.attempts.items()},
+            metrics.FEEDBACK: read.feedback,
             metrics.TABLE_BYTES: {(table,): size for table, size in read.table_bytes.items()},
         }
         metrics.DUTIES.publish(amounts, until=self._leads_until())

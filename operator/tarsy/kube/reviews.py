@@ -44,6 +44,13 @@ class Action:
     namespace: str
     name: str = ""
     """The object's name; "" for all objects."""
+    subresource: str = ""
+    """The subresource of the objects; "" for the objects themselves."""
+
+    @property
+    def resource(self) -> str:
+        """The resource as roles name it, such as `alertinvestigations/feedback`."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
 
 async def user_of(cluster: client.Cluster, token: str) -> User | None:
@@ -71,6 +78,7 @@ async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
     attributes = {
         "group": base.GROUP,
         "resource": action.plural,
+        "subresource": action.subresource,
         "verb": action.verb,
         "namespace": action.namespace,
         "name": action.name,

@@ -71,6 +71,14 @@ ATTEMPTS = _leased(
     "The most claims in a row without a commit that an open investigation has; above 1, its workers end.",
     "chain",
 )
+FEEDBACK = _leased(
+    "tarsy_feedback",
+    "Verdicts of people, correct, partly or wrong, that were given or changed within 30 days, by the chain of the "
+    "investigation and the provider of its final analysis.",
+    "chain",
+    "provider",
+    "verdict",
+)
 TABLE_BYTES = _leased("tarsy_table_bytes", "Size of a table in the database, with indexes and large values.", "table")
 
 # Investigations, by the workers that run them.

@@ -10,7 +10,7 @@ from pydantic import RootModel, WithJsonSchema
 
 from tarsy.ingest import retries
 from tarsy.resources import chains, schema
-from tarsy.store.reads import phase_rules, summaries, transcript_pages
+from tarsy.store.reads import phase_rules, summaries, transcript_pages, verdicts
 from tarsy.transcript import entries
 from tarsy.views import base, executions, rows, timelines, transcripts
 
@@ -40,6 +40,20 @@ class Gap(base.View):
 
     tool: str
     reason: str
+
+
+class Feedback(base.View):
+    """What a person says of an investigation."""
+
+    author: str
+    verdict: verdicts.Verdict
+    """Whether it was right."""
+    cause: str
+    """The true cause, in the person's words, masked; "" if none was given."""
+    note: str
+    """Masked; "" if none was given."""
+    given_at: datetime
+    changed_at: datetime
 
 
 class Run(base.View):
@@ -117,6 +131,8 @@ class Facts(rows.Row):
     """The stages from which it can be run again; empty if it has not ended, or had no chain."""
     runs: list[Run]
     """Its own run, then the questions."""
+    feedback_by_person: list[Feedback]
+    """The feedback of each person, the latest change first; of 50 persons at most."""
 
 
 class Investigation(Facts):
@@ -171,6 +187,8 @@ def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
             "chain": None if details.chain is None else ChainSpec(base.masked(details.chain, mask)),
             "retriable_stages": _retriable_stages(details),
             "runs": details.runs,
+            "feedback": details.feedback,
+            "feedback_by_person": details.feedback_by_person,
         }
     )
 

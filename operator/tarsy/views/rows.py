@@ -9,7 +9,7 @@ from typing import Literal
 from uuid import UUID
 
 from tarsy.resources import investigations
-from tarsy.store.reads import listing, summaries
+from tarsy.store.reads import listing, summaries, verdicts
 from tarsy.transcript import entries
 from tarsy.views import base
 
@@ -101,6 +101,8 @@ class Row(base.View):
     """The grounds of the result; None without a result."""
     stage_progress: list[StageProgress]
     """All stages of the chain, in its order."""
+    feedback: dict[verdicts.Verdict, int]
+    """The number of persons with each verdict on it."""
 
 
 class UncheckedNamespace(base.View):

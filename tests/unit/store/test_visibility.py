@@ -28,9 +28,10 @@ QUEUE_ALONE = [queue_counts._COUNT]
 BUILDERS = {"paged", "_statement"}
 """The functions that build statements; module values and calls below stand for what they return."""
 BUILT = [
-    listing._statement(frozenset(filters), key, descending=True, begins=False, skips=False)
+    listing._statement(frozenset(filters), key, descending=True, begins=False, skips=False, is_of_one=is_of_one)
     for filters in ((), ("words",), ("words", "phrases"), ("ended", "open", "chain"))
     for key in listing._KEYS
+    for is_of_one in (True, False)
 ]
 
 OWN = ("store/base/visibility.py", "store/base/tables.py", "store/base/migrations/")

@@ -28,7 +28,7 @@ from tarsy.auth import permissions
 from tarsy.resources import investigations
 from tarsy.serve import openapi, parameters, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import listing
+from tarsy.store.reads import listing, verdicts
 from tarsy.views import rows
 
 PAGE_DEFAULT = 25
@@ -129,6 +129,12 @@ Grounded = Annotated[
     Query(
         description="Whether the result rests on something that was inspected; without a result neither matches.",
         examples=[False],
+    ),
+]
+Feedback = Annotated[
+    verdicts.Verdict | Literal["none"] | None,
+    Query(
+        description="A verdict of at least one person; none for investigations without feedback.", examples=["wrong"]
     ),
 ]
 Since = Annotated[
@@ -274,6 +280,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
         severity: Severity = None,
         name: Name = None,
         grounded: Grounded = None,
+        feedback: Feedback = None,
         since: Since = None,
         until: Until = None,
         q: Search = None,
@@ -291,6 +298,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
             severity=severity,
             name=name,
             grounded=grounded,
+            feedback=feedback,
             since=since,
             until=until,
             key=cast("listing.Key", sort.removeprefix("-")),

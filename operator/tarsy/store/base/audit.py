@@ -25,7 +25,19 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy.store.base import databases
 
 Action = Literal[
-    "create", "retry", "cancel", "chat", "chat/cancel", "delete", "restore", "hold", "release", "purge", "export"
+    "create",
+    "retry",
+    "cancel",
+    "chat",
+    "chat/cancel",
+    "feedback",
+    "feedback/withdraw",
+    "delete",
+    "restore",
+    "hold",
+    "release",
+    "purge",
+    "export",
 ]
 """What is done to an investigation."""
 Setup = Literal["accept", "session-code", "sign-in", "sign-out"]

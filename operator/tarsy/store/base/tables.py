@@ -223,8 +223,8 @@ work = Table(
 """The queue and the fence: one narrow row for each investigation, about its latest run.
 
 - `log_seq` is the number of the log's last entry: the precondition of the next commit.
-- `revision` rises with each change that the status shows; `stale` says that the status in the cluster is older. The
-  status shows run 0, so later runs change neither.
+- `revision` rises with each change that the status shows, and with feedback, which lists show; `stale` says that the
+  status in the cluster is older. The status shows run 0, so later runs change neither.
 - `changed` is the last transaction that changed a run, a stage, or a request to stop, and not only counters
   (`reads.changes`); 0 if there was none since the column was added.
 - `claims` counts the claims of all runs; `cancel` and `suspend` are the latest run's.
@@ -353,6 +353,21 @@ tool_results = Table(
 
 It is written with the entry, and is not read when the log is loaded. It may be deleted before its transcript.
 """
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
+    _text("author", primary_key=True),
+    _text("verdict"),
+    _text("cause", default=""),
+    _text("note", default=""),
+    _moment("given_at", default=True),
+    _moment("changed_at", default=True),
+    CheckConstraint("verdict IN ('correct', 'partly', 'wrong')", name="feedback_verdict_check"),
+)
+"""The feedback of people, one row a person (`operations.feedback`). `cause` and `note` are masked."""
+Index("feedback_verdict", feedback.c.verdict, feedback.c.changed_at)
 
 identities = Table(
     "identities",

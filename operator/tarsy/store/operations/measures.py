@@ -1,7 +1,7 @@
-"""Measures of the database for metrics: investigations, queue, attempts, sizes of tables.
+"""Measures of the database for metrics: investigations, queue, attempts, feedback, sizes of tables.
 
-They are read at intervals, so each statement has a limit of time, and reads no more than open investigations and those
-that ended lately.
+They are read at intervals, so each statement has a limit of time, and reads no more than open investigations, those
+that ended lately, and the feedback of late.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from datetime import timedelta
 from sqlalchemy import text
 
 from tarsy.store.base import databases, tables, visibility
-from tarsy.store.reads import phase_rules
+from tarsy.store.reads import phase_rules, verdicts
 
 READ_SECONDS = 5.0
 """The limit of each statement."""
 ENDED_WITHIN = timedelta(hours=24)
 """Investigations that ended within this time are counted, while their objects exist."""
+
+FEEDBACK_WITHIN = timedelta(days=30)
+"""Feedback that was given or changed within this time is counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class Measures:
     """By chain."""
     attempts: Mapping[str, int]
     """The most claims in a row without a commit that an open investigation of a chain has."""
+    feedback: Mapping[tuple[str, ...], int]
+    """Counts by chain, provider and verdict. The provider wrote the final analysis; it is "" if none was asked."""
     table_bytes: Mapping[str, int]
     """By table, with indexes and large values."""
 
@@ -75,6 +80,20 @@ _QUEUE = text("""
   GROUP BY 1
 """)
 
+# The end of a stage with several agents is its synthesis, whose provider wrote the analysis.
+_FEEDBACK = text(f"""
+  SELECT coalesce(chain_name, '') AS chain, coalesce(provider, '') AS provider, verdict, count(*) AS number
+  FROM feedback JOIN investigations ON id = feedback.investigation
+  LEFT JOIN LATERAL (
+    SELECT provider FROM executions
+    WHERE executions.investigation = feedback.investigation AND run = 0 AND kind IN ('agent', 'synthesis')
+    ORDER BY executions.ended_at DESC NULLS LAST LIMIT 1
+  ) AS last ON true
+  WHERE verdict = ANY(CAST(:verdicts AS text[])) AND changed_at > now() - CAST(:within AS interval)
+    AND {visibility.VISIBLE}
+  GROUP BY 1, 2, 3
+""")  # noqa: S608 - our own text
+
 _SIZES = text("""
   SELECT relname AS name, pg_total_relation_size(oid) AS size
   FROM pg_class
@@ -86,6 +105,9 @@ async def read(database: databases.Database) -> Measures:
     """Read the measures. Raises StoreDownError, or TooLongError after READ_SECONDS."""
     phases: Sequence[databases.Row] = await database.run_within(READ_SECONDS, _PHASES, within=ENDED_WITHIN)
     queue = await database.run_within(READ_SECONDS, _QUEUE)
+    feedback = await database.run_within(
+        READ_SECONDS, _FEEDBACK, verdicts=list(verdicts.VERDICTS), within=FEEDBACK_WITHIN
+    )
     sizes = await database.run_within(
         READ_SECONDS, _SIZES, names=[table.name for table in tables.metadata.sorted_tables]
     )
@@ -95,5 +117,6 @@ async def read(database: databases.Database) -> Measures:
             row.chain: Waiting(count=row.number, oldest_seconds=max(0.0, float(row.oldest or 0.0))) for row in queue
         },
         attempts={row.chain: row.attempts for row in queue},
+        feedback={(row.chain, row.provider, row.verdict): row.number for row in feedback},
         table_bytes={row.name: row.size for row in sizes},
     )

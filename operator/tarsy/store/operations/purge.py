@@ -87,6 +87,7 @@ _SIZES = {
     "tool_results": "pg_column_size(whole)",
     "executions": "pg_column_size(error)",
     "stages": "pg_column_size(message) + pg_column_size(lacks)",
+    "feedback": "pg_column_size(cause) + pg_column_size(note)",
     "runs": "coalesce(pg_column_size(final_analysis), 0) + coalesce(pg_column_size(summary), 0)",
 }
 """The tables of a transcript, and the size of their large columns as stored, which is known without reading them."""

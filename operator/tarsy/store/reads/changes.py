@@ -1,9 +1,10 @@
 """The investigations that have changed since an earlier read, by `work.changed`.
 
-A change that the status shows raises `work.revision` and stores the number of its transaction in `work.changed`, by a
-trigger or in its commit. Commits that only add to the counts of a run do not: there are many of them, and this way they
-update no index. A reader asks for the changes from a transaction number on, and the next time from `horizon`, below
-which no transaction is open any more. So it misses no change. It may read a change twice; the revision shows that.
+A change that the status or a list shows raises `work.revision` and stores the number of its transaction in
+`work.changed`, by a trigger or in its commit. Commits that only add to the counts of a run do not: there are many of
+them, and this way they update no index. A reader asks for the changes from a transaction number on, and the next time
+from `horizon`, below which no transaction is open any more. So it misses no change. It may read a change twice; the
+revision shows that.
 
 With a sequence or a time instead, changes would be missed: a transaction takes its value when it writes, and may commit
 after another one with a higher value.

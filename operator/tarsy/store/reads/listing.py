@@ -28,7 +28,7 @@ from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import phase_rules, related, summaries
+from tarsy.store.reads import phase_rules, related, summaries, verdicts
 from tarsy.transcript import entries
 
 SUMMARY_MAX = 1024
@@ -68,6 +68,8 @@ class Query:
     """The name of the object."""
     grounded: bool | None = None
     """Whether the result is based on what agents inspected; one without a result matches neither."""
+    feedback: verdicts.Verdict | Literal["none"] | None = None
+    """The verdict of at least one person; "none" if nobody has given feedback."""
     since: datetime | None = None
     """Admitted at this time or later."""
     until: datetime | None = None
@@ -124,6 +126,7 @@ class Listed:
     grounds: entries.Grounds | None
     stage_list: tuple[summaries.ListedStage, ...]
     """All stages of the chain."""
+    feedback: verdicts.Counts
 
     def position(self, key: Key) -> Position:
         """Return its position in a list that is sorted by `key`."""
@@ -216,6 +219,8 @@ def _values(query: Query) -> dict[str, Any]:
         "severity": query.severity,
         "name": query.name,
         "grounded": query.grounded,
+        "feedback": None if query.feedback == "none" else query.feedback,
+        "no_feedback": True if query.feedback == "none" else None,
         "since": query.since,
         "until": query.until,
         "words": query.search and query.search.text,
@@ -235,6 +240,8 @@ _FILTERS = {
     "grounded": f"""EXISTS (SELECT 1 FROM runs WHERE runs.investigation = id AND runs.number = 0
         AND (runs.grounds IN ({", ".join(f"'{name}'" for name in phase_rules.GROUNDED)}))
           = CAST(:grounded AS boolean))""",  # noqa: S608 - our own text
+    "feedback": "EXISTS (SELECT FROM feedback WHERE feedback.investigation = id AND verdict = :feedback)",
+    "no_feedback": "NOT EXISTS (SELECT FROM feedback WHERE feedback.investigation = id)",
     "since": "admitted_at >= :since",
     "until": "admitted_at < :until",
     "words": "words @@ (SELECT plainto_tsquery('simple', tarsy_plain(:words)))",
@@ -261,6 +268,7 @@ _SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
 {related.SELECT_RELATED},
+{verdicts.SELECT_COUNTS},
     CAST(known.labels AS text) AS labels, known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
     known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
     CASE WHEN known.ending IS NULL THEN (
@@ -438,6 +446,7 @@ def _listed(row: Any) -> Listed:
         message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
         grounded=phase_rules.is_grounded(row.grounds),
         labels=json.loads(row.labels or "{}"),
+        feedback=verdicts.counts_from_row(row),
         stage_list=summaries.stage_list(
             row.stage_names,
             row.agent_names,

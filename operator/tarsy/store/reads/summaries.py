@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import log_entries, phase_rules, related
+from tarsy.store.reads import log_entries, phase_rules, related, verdicts
 from tarsy.transcript import entries, messages
 
 STAGE_MESSAGE_MAX = 300
@@ -385,6 +385,9 @@ class Details:
     """The page of the alert's rule."""
     external_url: str | None = None
     """The page of the sender of the notification."""
+    feedback: verdicts.Counts = field(default_factory=dict)
+    feedback_by_person: Sequence[verdicts.Feedback] = ()
+    """The feedback of the first `verdicts.PERSONS_MAX` persons, the latest change first."""
 
 
 async def details(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Details | None:
@@ -412,14 +415,18 @@ async def details(database: databases.Database, investigation: UUID, *, runs: in
         log_seq=facts.log_seq,
         generator_url=facts.generator_url,
         external_url=facts.external_url,
+        feedback=verdicts.counts_from_row(facts),
+        feedback_by_person=verdicts.persons_from_row(facts),
         mcp=next((entry.mcp for entry in logged if isinstance(entry, entries.ToolsSelected)), None),
     )
 
 
 _FACTS = text(f"""
   SELECT alert_data, severity, fingerprint, runbook_url, generator_url, external_url, CAST(chain AS text) AS chain,
-    log_seq
-  FROM investigations JOIN work ON work.investigation = id WHERE id = :id AND {visibility.VISIBLE}
+    log_seq,
+{verdicts.SELECT_COUNTS},
+{verdicts.SELECT_PERSONS}
+  FROM investigations AS known JOIN work ON work.investigation = id WHERE id = :id AND {visibility.VISIBLE}
 """)  # noqa: S608 - our own text
 
 _RUNS = text(f"""
