@@ -186,6 +186,11 @@ class ControlPlane(Administrator):
         self._crds = crds
         self._running: dict[str, children.Child] = {}
 
+    @property
+    def etcd_url(self) -> str:
+        """The address of etcd, which needs no credential."""
+        return f"http://127.0.0.1:{self._etcd}"
+
     def __enter__(self) -> ControlPlane:
         self.start()
         return self

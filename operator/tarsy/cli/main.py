@@ -29,6 +29,7 @@ COMMANDS = {
     "check": Entry("checks", "command", "Check an installation, or what it needs."),
     "completion": Entry("completion", "command", "Print the completion of tarsy for a shell."),
     "config": Entry("config", "command", "Check the platform file, and print its JSON Schema."),
+    "eval": Entry("eval", "command", "Measure chains and models on recorded scenarios."),
     "events": Entry("reads", "events", "Show the timeline of an investigation, event by event."),
     "export": Entry("reads", "export", "Write a whole investigation as one file."),
     "get": Entry("reads", "get", "Show an investigation with its result."),

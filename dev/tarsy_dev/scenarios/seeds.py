@@ -1,0 +1,82 @@
+"""Seeds: what a world is made of before it is recorded.
+
+A seed is a YAML file. Its first document says how nodes, containers and ages are; the others are manifests, applied in
+order. A manifest `{settle: true}` waits until controllers, scheduler and kubelets have nothing left to do.
+
+`ago:5m` in a state or an event is the time five minutes before the recording, and `{ago:5m}` in a log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_AGO = re.compile(r"\{ago:([0-9smhd]+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed:
+    """A seed that was read."""
+
+    name: str
+    manifests: list[dict[str, Any]]
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    """For pods whose name begins with `pod` in `namespace`: the states and logs of their containers."""
+    ages: dict[str, str] = field(default_factory=dict)
+    """Ages by `Kind/name`, or the beginning of it; the longest one counts."""
+    age: str = "41d"
+    """The age of all others."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    statuses: list[dict[str, Any]] = field(default_factory=list)
+    """Statuses of objects whose controllers do not run here."""
+    drop_events: list[str] = field(default_factory=list)
+    """Reasons of events that are over an hour old at the recording, and gone."""
+
+
+def read(path: Path, *, base: Path) -> Seed:
+    """Return the seed at `path`, with the nodes and manifests of `base`."""
+    ours, *manifests = yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    common, *common_manifests = yaml.safe_load_all(base.read_text(encoding="utf-8"))
+    names = {node["name"] for node in ours.get("nodes", ())}
+    return Seed(
+        name=path.stem,
+        manifests=[*common_manifests, {"settle": True}, *manifests],
+        nodes=[*ours.get("nodes", ()), *(node for node in common["nodes"] if node["name"] not in names)],
+        pods=[*ours.get("pods", ()), *common.get("pods", ())],
+        ages=common.get("ages", {}) | ours.get("ages", {}),
+        events=ours.get("events", []),
+        statuses=ours.get("statuses", []),
+        drop_events=[*common.get("drop_events", ()), *ours.get("drop_events", ())],
+    )
+
+
+def duration(text: str) -> timedelta:
+    """Return the duration of a text such as `1d2h`."""
+    parts = re.findall(r"(\d+)([smhd])", text)
+    return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
+
+
+def stamp(at: datetime) -> str:
+    """Return a time as Kubernetes writes it."""
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def timed(value: Any, now: datetime) -> Any:
+    """Return `value` with its times before `now` filled in."""
+    match value:
+        case str():
+            if value.startswith("ago:"):
+                return stamp(now - duration(value))
+            return _AGO.sub(lambda ago: stamp(now - duration(ago[1])), value)
+        case dict():
+            return {key: timed(member, now) for key, member in value.items()}
+        case list():
+            return [timed(member, now) for member in value]
+    return value

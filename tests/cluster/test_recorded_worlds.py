@@ -1,0 +1,126 @@
+"""Recorded worlds behind the real kubernetes-mcp-server, held to the cluster that they were recorded from."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import waiting
+from tarsy.config.model import platforms
+from tarsy.evaluation import world_platform, world_server, worlds
+from tarsy.kube import client
+from tarsy.process import agent_tools
+from tarsy_dev import tools
+from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.scenarios import cluster as recorded_cluster
+from tarsy_dev.scenarios import recording
+
+_AGE = re.compile(r"\b(?:\d+[smhd])+\b|<invalid>")
+"""Ages go on between a call to the cluster and the same call to its recording."""
+
+OBJECTS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web, tier: front}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, annotations: {dev.tarsy.dev/log: "one\\ntwo\\nthree\\n"}}
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pair, labels: {app: pair}}
+spec: {containers: [{name: a, image: web}, {name: b, image: web}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+"""
+
+
+def calls(namespace: str, pod: str) -> list[tuple[str, dict[str, Any]]]:
+    here = {"namespace": namespace}
+    listed = [
+        ("v1", "Pod"), ("v1", "Service"), ("v1", "ConfigMap"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"),
+        ("batch/v1", "Job"), ("autoscaling/v1", "HorizontalPodAutoscaler"),
+        ("autoscaling/v2", "HorizontalPodAutoscaler"),
+        ("discovery.k8s.io/v1", "EndpointSlice"), ("events.k8s.io/v1", "Event"), ("policy/v1", "PodDisruptionBudget"),
+    ]  # fmt: skip
+    return [
+        *(("resources_list", {"apiVersion": version, "kind": kind, **here}) for version, kind in listed),
+        ("namespaces_list", {"fieldSelector": f"metadata.name={namespace}"}),
+        ("pods_list", {"labelSelector": "app in (web, pair)", "fieldSelector": f"metadata.namespace={namespace}"}),
+        ("pods_list_in_namespace", {**here, "labelSelector": "app=web,!tier"}),
+        ("pods_list_in_namespace", {**here, "fieldSelector": "status.phase=Running"}),
+        ("pods_list_in_namespace", {**here, "fieldSelector": "spec.image=web"}),
+        ("pods_get", {**here, "name": pod}),
+        ("pods_get", {**here, "name": "absent"}),
+        ("pods_log", {**here, "name": pod}),
+        ("pods_log", {**here, "name": pod, "tail": 2}),
+        ("pods_log", {**here, "name": pod, "previous": True}),
+        ("pods_log", {**here, "name": pod, "container": "other"}),
+        ("pods_log", {**here, "name": "pair"}),
+        ("pods_log", {**here, "name": "absent"}),
+        ("events_list", here),
+        ("events_list", {**here, "fieldSelector": "involvedObject.kind=ReplicaSet"}),
+        ("resources_get", {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", **here}),
+        ("resources_get", {"apiVersion": "apps/v1", "kind": "Deployment", "name": "absent", **here}),
+        ("resources_get", {"apiVersion": "v1", "kind": "Node", "name": "sim-0"}),
+        ("resources_list", {"apiVersion": "example.com/v1", "kind": "Widget"}),
+        ("resources_list", {"apiVersion": "v1", "kind": "Secret", **here}),
+        ("pods_top", {}),
+        ("nodes_top", {}),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def reading(kubeconfig: Path) -> AsyncIterator[agent_tools.Call]:
+    command = str(tools.kubernetes_mcp_server())
+    content = world_platform.for_world(None, kubeconfig=kubeconfig, command=command)
+    async with agent_tools.calls_to(platforms.Platform.model_validate(content), "kubernetes-server") as call:
+        yield call
+
+
+@pytest.mark.slow
+async def test_every_answer_of_a_world_is_that_of_the_cluster(
+    plane: ControlPlane, cluster: client.Cluster, tmp_path: Path
+) -> None:
+    namespace = cluster.served.own
+    plane.kubectl("create", "-f", "-", input=OBJECTS, namespace=namespace)
+    jsonpath = "jsonpath={.items[?(@.status.phase=='Running')].metadata.name}"
+
+    def running() -> list[str]:
+        return plane.kubectl("get", "pods", f"-o={jsonpath}", namespace=namespace).split()
+
+    await waiting.until(lambda: len(running()) == 3)
+    pod = next(name for name in running() if name.startswith("web"))
+    api = recorded_cluster.Cluster(url=plane.url, pki=plane.folder / "pki", etcd=plane.etcd_url)
+    now = datetime.now(UTC).replace(microsecond=0)
+    recording.record(api, tmp_path / "world", now=now)
+    world = worlds.load(tmp_path / "world", now=now)
+    differing = []
+    async with (
+        world_server.serve(world, kubeconfig=tmp_path / "kubeconfig") as server,
+        reading(plane.kubeconfig(namespace="default")) as ask_cluster,
+        reading(tmp_path / "kubeconfig") as ask_world,
+    ):
+        for tool, arguments in calls(namespace, pod):
+            real, recorded = await ask_cluster(tool, arguments), await ask_world(tool, arguments)
+            if _AGE.sub("AGE", " ".join(real.split())) != _AGE.sub("AGE", " ".join(recorded.split())):
+                differing.append(f"{tool} {arguments}\nCLUSTER\n{real}\nWORLD\n{recorded}")
+        assert not differing, "\n".join(differing)
+        assert not server.misses
+        assert worlds.MISS.search(await ask_world("nodes_stats_summary", {"name": "sim-0"}))
