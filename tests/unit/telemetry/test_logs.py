@@ -236,3 +236,19 @@ def test_a_part_has_a_level_of_its_own_until_it_is_taken_away(capsys: pytest.Cap
     assert logged() == ["tools 40", "live 20", "live 40"]
     logs.set_levels({})
     assert logged() == usual
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_library_shows_its_warnings_and_none_of_its_details(
+    capsys: pytest.CaptureFixture[str], form: logs.Format
+) -> None:
+    logs.configure(form=form)
+    for name in ("kopf", "sqlalchemy.engine", "uvicorn.error", "some_library"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+        logging.getLogger(name).debug("statement of %s", "the alert", extra={"object": "the alert"})
+        logging.getLogger(name).info("frame of %s", "the alert", exc_info=ValueError("the alert"))
+        logging.getLogger(name).warning("the watch of %s ended", name)
+    told = capsys.readouterr().err
+    assert "the alert" not in told
+    assert told.count("the library's message is not shown") == 8
+    assert told.count("the watch of") == 4
