@@ -303,8 +303,8 @@ async def test_people_with_the_right_say_whether_an_investigation_was_right_each
     exported = (await api.send("GET", f"{identity}/export?format=json"))[1]
     assert [said["verdict"] for said in exported["feedback_by_person"]] == ["correct"]
     assert secret not in str(await queue.rows(database, "SELECT CAST(audit AS text) FROM audit"))
-    actions = [(action, who) for action, who, *_ in await world.audited()]
-    assert actions[-3:] == [("feedback", names[1]), ("feedback", names[0]), ("feedback/withdraw", names[1])]
+    actions = [(action, who) for action, who, *_ in await world.audited() if action.startswith("feedback")]
+    assert actions == [("feedback", names[1]), ("feedback", names[0]), ("feedback/withdraw", names[1])]
 
 
 async def test_only_what_has_ended_and_is_not_asked_about_is_purged(
