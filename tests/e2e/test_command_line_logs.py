@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import command_line, manifests
+from support import accounts, command_line, manifests
 from tarsy_dev import controlplane, model
 
 if TYPE_CHECKING:
@@ -242,3 +242,18 @@ async def test_an_investigation_is_run_again_from_a_stage(
     unknown = await run.run("retry", "web", "--from-stage", "third")
     assert (unknown.code, "first" in unknown.err) == (2, True), unknown
     assert (await run.run("retry", "web", "--from-stage", "second", "--current-chain")).code == 2
+
+    for arguments in (("web",), ("web", "perhaps"), ("web", "wrong", "--withdraw")):
+        assert (await run.run("feedback", *arguments)).code == 2, arguments
+    said = await run.run("feedback", new, "wrong", "--cause", "the \x1b[31mdisk", "--note", "look again")
+    assert (said.code, said.out) == (0, f"alertinvestigation.tarsy.dev/{new} is wrong, says {accounts.EDITORS_NAME}\n")
+    told = f"Feedback:   wrong, says {accounts.EDITORS_NAME}: the \\x1b[31mdisk: look again"
+    assert told in (await run.run("get", new)).out
+    for verdict, name in (("wrong", new), ("none", "web")):
+        listed = await run.run("list", "--feedback", verdict, "-o", "name")
+        assert listed.out == f"alertinvestigation.tarsy.dev/{name}\n", listed
+    assert (await run.run("list", "-A", "--feedback", "wrong")).code == 2
+    uid = (await run.run("get", new, "-o", "jsonpath={.metadata.uid}")).out
+    assert (await run.run("feedback", "--uid", uid, "correct")).code == 0
+    assert (await run.run("feedback", new, "--withdraw")).code == 0
+    assert "Feedback" not in (await run.run("get", new)).out

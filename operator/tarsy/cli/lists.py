@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tarsy.cli import feedback
 from tarsy.cli.client import failures, formats, kubectl, remote, sessions, terminal, times, views
 
 PHASES = (
@@ -34,6 +35,8 @@ SORTS = {
     ".metadata.name": "name",
     ".spec.alertType": "alert_type",
 }
+API_ONLY = ("chain", "severity", "feedback", "since", "search")
+"""Filters that the cluster has not."""
 PAGE_MAX = 100
 COLUMNS = ("NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE")
 WIDE = ("SEVERITY", "STAGE", "DURATION", "TOKENS", "COST", "UID")
@@ -56,6 +59,11 @@ SUMMARY_MAX = 60
 @click.option("--alert", metavar="TYPE", help="Only this alert type.")
 @click.option("--chain", metavar="NAME", help="Only this chain.")
 @click.option("--severity", metavar="WORD", help="Only alerts of this severity.")
+@click.option(
+    "--feedback",
+    type=click.Choice([*feedback.VERDICTS, feedback.NONE]),
+    help="Only investigations with this verdict of at least one person, or without feedback.",
+)
 @click.option(
     "--since",
     type=times.Moment(),
@@ -127,6 +135,7 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
         "alert_type": filters["alert"],
         "chain": filters["chain"],
         "severity": filters["severity"],
+        "feedback": filters["feedback"],
         "since": since.isoformat() if since else None,
         "q": filters["search"],
         "sort": key,
@@ -142,9 +151,7 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
 
 def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
     """Yield pages of the cluster's objects. Raises a UsageError for a filter that works only with the API."""
-    api_only = [
-        f"--{name.replace('_', '-')}" for name in ("chain", "severity", "since", "search", "sort_by") if filters[name]
-    ]
+    api_only = [f"--{name.replace('_', '-')}" for name in (*API_ONLY, "sort_by") if filters[name]]
     if api_only:
         raise click.UsageError(
             f"{', '.join(api_only)} cannot be used with -A, -l or --field-selector: the cluster has no such filter"
@@ -175,11 +182,7 @@ def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Pag
 
 def _refuse_filters_of_api(filters: dict[str, Any], error: failures.Failure) -> None:
     """Raise the API's failure if a filter works only with the API."""
-    api_only = [
-        f"--{name.replace('_', '-')}"
-        for name in ("chain", "severity", "since", "search", "sort_by", "cursor")
-        if filters[name]
-    ]
+    api_only = [f"--{name.replace('_', '-')}" for name in (*API_ONLY, "sort_by", "cursor") if filters[name]]
     if len(filters["phases"]) > 1:
         api_only.append("more than one --phase")
     if api_only:

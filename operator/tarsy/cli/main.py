@@ -32,6 +32,7 @@ COMMANDS = {
     "eval": Entry("eval", "command", "Measure chains and models on recorded scenarios."),
     "events": Entry("reads", "events", "Show the timeline of an investigation, event by event."),
     "export": Entry("reads", "export", "Write a whole investigation as one file."),
+    "feedback": Entry("feedback", "command", "Say whether an investigation was right."),
     "get": Entry("reads", "get", "Show an investigation with its result."),
     "investigate": Entry("investigate", "command", "Investigate an alert."),
     "list": Entry("lists", "command", "List investigations, newest first."),

@@ -89,6 +89,7 @@ def description(view: dict[str, Any]) -> Iterator[str]:
         ("Follows", (view.get("previous") or {}).get("name") or ""),
         ("Retry of", (view.get("retry_of") or {}).get("name") or ""),
         ("Retried by", (view.get("retried_by") or {}).get("name") or ""),
+        *(("Feedback", views.feedback(given)) for given in view.get("feedback_by_person") or ()),
     ]
     for label, value in facts:
         if value:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 from click import testing
-from tarsy.cli import completion, main
+from tarsy.cli import completion, feedback, main
 from tarsy.cli.client import failures, formats, jsonpath, kubectl, remote, sessions, terminal, times, tree, views
+from tarsy.store.reads import verdicts
 
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "web", "labels": {"tarsy.dev/severity": "high"}},
@@ -213,3 +214,7 @@ def test_an_object_without_a_status_is_pending() -> None:
     }
 
     assert views.from_object(document)["phase"] == "Pending"
+
+
+def test_the_command_line_knows_the_verdicts_of_the_api() -> None:
+    assert feedback.VERDICTS == verdicts.VERDICTS

@@ -96,6 +96,12 @@ def gap(gap: dict[str, Any]) -> str:
     return str(gap["reason"] if gap["tool"] in ("", "-") else f"{gap['tool']}: {gap['reason']}")
 
 
+def feedback(given: dict[str, Any]) -> str:
+    """Return the feedback of a person in one line."""
+    verdict = f"{given['verdict']}, says {given['author']}"
+    return ": ".join(filter(None, (verdict, given["cause"], given["note"])))
+
+
 def age(view: dict[str, Any]) -> str:
     """Return the time since the admission."""
     return times.duration_text(times.since(view["admitted_at"]))
