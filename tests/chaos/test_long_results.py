@@ -1,4 +1,4 @@
-"""Operators that die around a summary: no tool is called again for it, and none that is committed is made again."""
+"""Operators that die around a summary or a search of a long result: no server is asked again for it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ async def test_an_operator_that_dies_around_a_summary_is_followed_by_one_that_go
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, failpoint: str, summaries: int
 ) -> None:
     llm.script = looking
+    server = {"transport": {"type": "http", "url": toolbox.url}, "summarization": {"mode": "summary"}}
+    operator.configure(mcp_servers={"tools": server})
     await operator.apply(manifests.chain(), manifests.investigation())
     first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": failpoint})
     await first.ended()
@@ -52,4 +54,37 @@ async def test_an_operator_that_dies_around_a_summary_is_followed_by_one_that_go
     assert read.endswith(SUMMARY)
     usage = found["web-crash"]["status"]["usage"]
     assert usage["llmCalls"] == 3
+    await second.stop()
+
+
+def searching(turn: model.Turn) -> model.Answer:
+    calls: tuple[model.Call, ...] = ()
+    if turn.iteration == 0:
+        calls = (model.Call(name="tools__flood", args={"size": LENGTH}),)
+    elif turn.iteration == 1:
+        calls = (model.Call(name="result__search", args={"call": "0.0", "pattern": "dull|play"}),)
+    return model.Answer(text="" if calls else "It is dull.", calls=model.keyed(turn, calls))
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    ["tool.call.before=exit@2", "tool.call.after=exit@2", "journal.commit.after=exit@5"],
+    ids=["before the search", "the search is not committed", "the search is committed"],
+)
+async def test_an_operator_that_dies_around_a_search_is_followed_by_one_that_finds_the_same(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, failpoint: str
+) -> None:
+    llm.script = searching
+    await operator.apply(manifests.chain(), manifests.investigation())
+    first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": failpoint})
+    await first.ended()
+    second = await operator.start(lease=LEASE)
+    found = await operator.finished("web-crash")
+    assert found["web-crash"]["status"]["phase"] == "Completed"
+    assert found["web-crash"]["status"]["usage"]["toolCalls"] == 2
+    assert len(toolbox.calls) == 1, "its result was committed"
+    last = llm.of(kind="agent")[-1]
+    read = last.body["contents"][-1]["parts"][0]["functionResponse"]["response"]["output"]
+    lines = LENGTH // len("all work and no play\n")
+    assert read.startswith(f"[{lines} lines match; searched: {lines + 1} lines.")
     await second.stop()

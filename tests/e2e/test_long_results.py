@@ -1,4 +1,4 @@
-"""A log of 50,000 tokens in a real operator: masked, kept whole, summed up, and without a summary cut in its middle."""
+"""A log of 50,000 tokens in a real operator: masked, kept whole, read as an excerpt, searched, summed up."""
 
 from __future__ import annotations
 
@@ -31,12 +31,23 @@ def log() -> str:
 
 
 def looking(turn: model.Turn) -> model.Reply:
+    name = turn.key.investigation.rpartition("/")[2]
     if turn.kind == "tool_summary":
-        fails = turn.key.investigation.endswith("/without")
-        return model.HttpError(status=400, message="not today") if fails else model.Answer(text=SUMMARY)
+        return model.HttpError(status=400, message="not today") if name == "failing" else model.Answer(text=SUMMARY)
     if turn.iteration == 0:
-        return model.Answer(text="I read its log.", calls=(model.Call(name="tools__read_log"),))
+        server = "tools" if name == "excerpt" else "summed"
+        return model.Answer(text="I read its log.", calls=(model.Call(name=f"{server}__read_log"),))
+    if turn.iteration == 1 and name == "excerpt":
+        search = model.Call(name="result__search", args={"call": "0.0", "pattern": "(?i)out of memory"})
+        return model.Answer(text="I search it.", calls=(search,))
     return model.Answer(text="It is the memory.")
+
+
+def offered(request: model.Request) -> bool:
+    """Whether a request offers the tools that look into results."""
+    names = {declared["name"] for tool in request.body["tools"] for declared in tool["functionDeclarations"]}
+    assert ("result__read" in names) == ("result__search" in names)
+    return "result__search" in names
 
 
 def result(request: model.Request) -> str:
@@ -52,7 +63,7 @@ async def told(process: Process, found: dict[str, Any], path: str) -> dict[str, 
     return answer
 
 
-async def test_a_log_of_fifty_thousand_tokens_is_summed_up_kept_whole_and_read_cut_where_that_fails(
+async def test_log_of_fifty_thousand_tokens_is_read_as_an_excerpt_and_looked_into_or_summed_up(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     async def read_log() -> str:
@@ -60,39 +71,66 @@ async def test_a_log_of_fifty_thousand_tokens_is_summed_up_kept_whole_and_read_c
         return log()
 
     toolbox.mcp.add_tool(read_log, annotations=mcp_server.READ_ONLY, structured_output=False)
+    server = {"transport": {"type": "http", "url": toolbox.url}}
+    operator.configure(
+        mcp_servers={"summed": server | {"summarization": {"mode": "summary"}}},
+        agents={"KubernetesAgent": {"mcp_servers": ["tools", "summed"]}},
+    )
     masked = log().replace(SECRET, "[MASKED:password]")
     assert len(log()) > 200_000
     llm.script = looking
     process = await operator.start()
-    await operator.apply(manifests.chain(), *(manifests.investigation(name) for name in ("with", "without")))
-    found = await operator.finished("with", "without")
+    names = ("excerpt", "summed", "failing")
+    await operator.apply(manifests.chain(), *map(manifests.investigation, names))
+    found = await operator.finished(*names)
     assert {one["status"]["phase"] for one in found.values()} == {"Completed"}
     assert SECRET not in "".join(str(request.body) for request in llm.requests)
 
-    name = f"{operator.namespace}/with"
+    requests = llm.of(investigation=f"{operator.namespace}/excerpt")
+    assert [offered(request) for request in requests] == [False, True, True], "once there is something to look into"
+    read = result(requests[1])
+    assert len(read) <= 20_000
+    assert read.startswith(f"[an excerpt of {len(masked)} characters in {LINES + 1} lines: ")
+    assert ("FATAL: out of memory, killed" in read, read.endswith("the newest line")) == (True, True)
+    assert result(requests[2]).startswith("[1 line matches; searched: 4201 lines.")
+    assert f"\n{ODD + 1}: FATAL: out of memory, killed" in result(requests[2])
+    called = await told(process, found["excerpt"], "trace/tool/1")
+    assert (called["result"], called["whole"], called["cut"]) == (read, masked, True)
+    assert (called["excerpt"]["lines"], called["excerpt"]["length"]) == (LINES + 1, len(masked))
+    assert any(shown["first"] <= ODD + 1 <= shown["last"] for shown in called["excerpt"]["shown"])
+    searched = await told(process, found["excerpt"], "trace/tool/2")
+    assert (searched["server_name"], searched["tool_name"], searched["excerpt"]) == ("result", "search", None)
+    assert found["excerpt"]["status"]["usage"]["toolCalls"] == 2
+    events = (await told(process, found["excerpt"], "timeline"))["events"]
+    first, second = [event for event in events if event["type"] == "tool_result"]
+    assert (first["metadata"]["excerpt"]["lines"], "excerpt" in second["metadata"]) == (LINES + 1, False)
+    shown = (await told(process, found["excerpt"], "trace/llm/2"))["request"]
+    assert (shown["messages"][-1]["text"], [tool["name"] for tool in shown["tools"]][-2:]) == (
+        read,
+        ["result.search", "result.read"],
+    )
+
+    name = f"{operator.namespace}/summed"
     (asked,) = llm.of(investigation=name, kind="tool_summary")
     text = asked.body["contents"][0]["parts"][0]["text"]
-    assert f"\n{masked}\n<!-- DATA " in text, "it is made of all of it"
+    assert ("FATAL: out of memory, killed" in text, len(text) < 45_000) == (True, True), "it is made of an excerpt"
     assert "I read its log." in text
     assert result(llm.of(investigation=name, kind="agent")[-1]).endswith(f"\n{SUMMARY}")
-    called = await told(process, found["with"], "trace/tool/1")
+    called = await told(process, found["summed"], "trace/tool/1")
     assert (called["whole"], called["cut"], called["summary"]) == (masked, True, SUMMARY)
-    assert found["with"]["status"]["usage"]["llmCalls"] == 3
-    events = (await told(process, found["with"], "timeline"))["events"]
+    assert found["summed"]["status"]["usage"]["llmCalls"] == 3
+    events = (await told(process, found["summed"], "timeline"))["events"]
     (event,) = [one for one in events if one["type"] == "mcp_tool_summary"]
     assert (event["status"], event["content"], event["metadata"]["tool_name"]) == ("completed", SUMMARY, "read_log")
-    shown = (await told(process, found["with"], "trace/llm/2"))["request"]["messages"]
-    assert shown[1]["text"] == text, "what was sent is what is shown"
+    request = (await told(process, found["summed"], "trace/llm/2"))["request"]["messages"]
+    assert request[1]["text"] == text, "what was sent is what is shown"
 
-    name = f"{operator.namespace}/without"
+    name = f"{operator.namespace}/failing"
     assert len(llm.of(investigation=name, kind="tool_summary")) == 1, "it is tried once"
     read = result(llm.of(investigation=name, kind="agent")[-1])
-    beginning, _, end = read.partition("\n[cut: ")
-    assert (masked.startswith(beginning), masked.endswith(end.partition("]\n")[2])) == (True, True)
-    assert read.endswith("level=info msg=the newest line")
-    assert 60_000 < len(read) < 66_000
-    events = (await told(process, found["without"], "timeline"))["events"]
+    assert (read.startswith("[an excerpt of "), len(read) <= 40_000) == (True, True)
+    events = (await told(process, found["failing"], "timeline"))["events"]
     (event,) = [one for one in events if one["type"] == "mcp_tool_summary"]
     assert (event["status"], "not today" in event["content"]) == ("failed", True)
-    assert (await told(process, found["without"], "trace/tool/1"))["whole"] == masked
+    assert (await told(process, found["failing"], "trace/tool/1"))["whole"] == masked
     await process.stop()

@@ -26,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import queueing
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
-from tarsy.transcript import admission, entries, memory, messages, nesting, ports, record
+from tarsy.transcript import admission, entries, line_excerpts, memory, messages, nesting, ports, record
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases
 
@@ -503,6 +503,36 @@ async def test_full_result_is_stored_with_the_cut_one_and_survives_a_takeover(
         assert [await journal.whole("collect/1", name) for name in parts] == [whole, None]
         assert await journal.whole("collect/2", "0.0") is None
         journal = await opened.open()
+
+
+@pytest.mark.parametrize("summarised", [False, True])
+async def test_whole_of_an_excerpt_is_put_together_again_and_nothing_of_it_is_stored_twice(
+    opened: Journals, database: databases.Database, *, summarised: bool
+) -> None:
+    journal = await opened.open()
+    whole = "".join(f"größer {number} 💥\r\n" for number in range(2_000))
+    shown, excerpt = line_excerpts.render(whole, line_excerpts.choose(whole, 2_000), header="[an excerpt]")
+    due = entries.SummaryDue(provider="p", tokens=9, reads=2_000) if summarised else None
+    run = result("0.0")
+    run = replace(
+        run, result=replace(run.result, text=shown), length=len(whole), whole=whole, excerpt=excerpt, summary=due
+    )
+    for entry in (*OPENING, answered(asks("0.0")), ran(run)):
+        await journal.commit(entry)
+    if summarised:
+        call = entries.ModelCall(provider="p", model="m", seconds=0.0)
+        await journal.commit(
+            entries.ToolSummarised(
+                execution="collect/1", turn=1, call_id="0.0", tool="k8s.get", word="w", text="2,000 times", call=call
+            )
+        )
+    for _ in range(2):
+        assert await journal.whole("collect/1", "0.0") == whole
+        _, message = journal.record.executions["collect/1"].result("0.0")
+        assert message.text.endswith("2,000 times" if summarised else shown)
+        journal = await opened.open()
+    for row in await database.run(sqlalchemy.text("SELECT whole, rest FROM tool_results")):
+        assert (row.whole, len(row.rest)) == ("", len(whole) - excerpt.shown_length)
 
 
 class Poisoner:

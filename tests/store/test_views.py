@@ -21,7 +21,7 @@ VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")
 """What views show beside the start of an execution."""
 SHARED = set(transcripts.ModelCall.model_fields) - {"n"}
-CALLED = set(transcripts.ToolCall.model_fields) - {"n"}
+CALLED = set(transcripts.ToolCall.model_fields) - {"n", "excerpt", "full_result_deleted"}
 STATE = messages.ProviderState(
     provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
 )

@@ -63,6 +63,8 @@ class Context:
     """The tools that the request declares."""
     repeatable: Collection[str] = ()
     """The tools that the model may call again for a result that is replaced."""
+    execution: str = ""
+    """The id of the execution, if the model has tools that look into its results; else ""."""
     compacted: Mapping[str, int]
     """See `record.Execution.compacted`."""
     reported: record.Reported | None
@@ -159,6 +161,7 @@ class Context:
         if not characters:
             return replace(message, text=self._line(message))
         advice = excerpts.ASK_FOR_LESS if message.tool_name in self.repeatable else ""
+        advice = excerpts.in_full(f"{self.execution}/{message.call_id}") if self.execution else advice
         cut = excerpts.middle_cut(message.text, characters, label="cut to save space", advice=advice)
         return replace(message, text=cut)
 
@@ -167,6 +170,8 @@ class Context:
         name = excerpts.one_line(message.tool_name, _NAME_MAX)
         what = f"an error of {name}" if message.failed else name
         again = "; call the tool again if they are needed" if message.tool_name in self.repeatable else ""
+        if self.execution:
+            again = f"; result.search and result.read have them: call {self.execution}/{message.call_id}"
         return f"[compacted to save space: {len(message.text):,} characters of {what}{again}]"
 
 
@@ -179,6 +184,7 @@ def build(
         provider=execution.source.provider,
         tools=tools,
         repeatable={spec.name for spec in execution.started.tools if spec.idempotent},
+        execution=execution.started.execution if execution.looks_into_results else "",
         compacted=execution.compacted,
         reported=execution.reported,
     )

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import concurrent_waits, prompts, requests, steps, summaries, templates
+from tarsy.agent import concurrent_waits, excerpting, prompts, requests, result_tools, steps, summaries, templates
 from tarsy.telemetry import metrics
 from tarsy.transcript import entries, excerpts, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
@@ -71,6 +71,9 @@ class Loop:
     """See `ports.Runtime.open_stream`."""
     result_limit: Callable[[str], int] = lambda _: RESULT_SHOWN
     """Returns the limit of a tool's result in a request to a provider, in characters."""
+    excerpt_limit: Callable[[str, str, int], int | None] = lambda *_: None
+    """Returns the limit of a result's excerpt in characters, given its server, the provider that is asked now, and its
+    characters; None if it gets none."""
     summary_due: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
     """Returns the summary that a result needs, given its server, the provider that is asked now, and its characters."""
 
@@ -206,33 +209,51 @@ class Loop:
         started = time.monotonic()
         if refusal := self._refusal(call):
             output = ports.ToolOutput(text=refusal, failed=True)
+        elif result_tools.is_own(call.name):
+            most = self.result_limit(self.execution.source.provider)
+            output = await result_tools.run(call, execution=self.execution, journal=self.journal, limit=most)
         else:
             scope = replace(self._scope(stream), only_reads=call.name not in self._writing)
             output = await self.toolbox.call(call, scope)
         failpoints.hit("tool.call.after")
-        return self._tool_run(call, output, seconds=time.monotonic() - started), output.away
+        return await self._tool_run(call, output, seconds=time.monotonic() - started), output.away
 
-    def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
-        """Return the record of a call, with its result cut to the limit of the present provider.
+    async def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
+        """Return the record of a call, with an excerpt of its result, or cut to the limit of the present provider.
 
         A fallback that is asked later reads the same.
         """
         provider = self.execution.source.provider
-        text = excerpts.middle_cut(output.text, self.result_limit(provider), advice=excerpts.ASK_FOR_LESS)
-        is_cut = text is not output.text
         server, _ = tool_names.split(call.name)
+        most = self.excerpt_limit(server, provider, len(output.text))
+        looks_into = self.execution.looks_into_results
+        reference = f"{self._id}/{call.id}"
+        excerpt = None
+        if most is not None and len(output.text) > most:
+            text, excerpt = await excerpting.excerpt(
+                output.text,
+                limit=most,
+                alert=self.journal.record.snapshot.alert_data,
+                call=reference,
+                looks_into=looks_into,
+            )
+        else:
+            advice = excerpts.in_full(reference) if looks_into else excerpts.ASK_FOR_LESS
+            text = excerpts.middle_cut(output.text, self.result_limit(provider), advice=advice)
+        is_cut = text is not output.text
         return entries.ToolRun(
             call=call,
             result=messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=text, failed=output.failed),
             seconds=seconds,
             length=output.length or (len(output.text) if is_cut else None),
+            excerpt=excerpt,
             whole=output.text if is_cut else None,
             summary=None if output.failed else self.summary_due(server, provider, len(output.text)),
         )
 
     def _refusal(self, call: messages.ToolCall) -> str:
         """Return why a call is not made, in words for the model; "" if it is made."""
-        pinned = [spec.name for spec in self.execution.started.tools]
+        pinned = [spec.name for spec in self.execution.tools]
         if call.name not in pinned:
             return _unknown_tool(call.name, pinned)
         if steps.is_repeated(self.execution.log, call):
@@ -296,7 +317,7 @@ class Loop:
 
     async def _summary_request(self, due: entries.SummaryDue, result: messages.Message, *, word: str) -> ports.Request:
         """Return the request for a summary. It keeps only a part of the full result, which may be long."""
-        is_cut = result.call_id in self.execution.cut
+        is_cut = result.call_id in self.execution.cut and result.call_id not in self.execution.excerpts
         full_result = await self.journal.whole(self._id, result.call_id) if is_cut else None
         snapshot = self.journal.record.snapshot
         return summaries.request(

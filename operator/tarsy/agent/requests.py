@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tarsy.agent import context, steps, strategies, summaries, templates
+from tarsy.agent import context, result_tools, steps, strategies, summaries, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
@@ -41,10 +41,12 @@ def rules(execution: record.Execution) -> steps.Rules:
     return steps.Rules(
         limit=settings(execution).max_iterations if chosen.tools else 0,
         problem=chosen.dialect.problem,
-        must_look=started.kind == "agent" and chosen.tools and bool(started.tools),
+        must_look=started.kind == "agent"
+        and chosen.tools
+        and any(not result_tools.is_own(tool.name) for tool in started.tools),
         since=execution.since,
         budget=settings(execution).budget,
-        tools=frozenset(tool.name for tool in started.tools),
+        tools=frozenset(tool.name for tool in execution.tools),
     )
 
 
@@ -127,4 +129,4 @@ def asked_for_summary(
 
 
 def _tools(execution: record.Execution, ask: steps.Ask) -> tuple[messages.ToolSpec, ...]:
-    return () if ask.final else strategy(execution).dialect.declared_tools(execution.started.tools)
+    return () if ask.final else strategy(execution).dialect.declared_tools(execution.tools)

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from tarsy.agent import prompts
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import entries, excerpts, messages, ports, record, token_estimate, tool_names
+from tarsy.transcript import entries, excerpts, line_excerpts, messages, ports, record, token_estimate, tool_names
 
-READ_TOKENS = 100_000
-"""The default limit of a result in the request for its summary, in tokens."""
+READ_MAX = 40_000
+"""The limit of what a summary is made of, in characters: about 10,000 tokens. Of a longer result it is an excerpt."""
 TURNS = 3
 """The agent's last answers in the request, including the one that called the tool."""
 CONVERSATION_MAX = 12_000
@@ -30,7 +30,7 @@ TOO_LONG = 2
 def due(platform_file: platforms.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
     """Return the summary that a result of `length` characters needs, for an agent of `provider`; or None."""
     server_settings = platform_file.mcp_servers.get(server)
-    if server_settings is None or not server_settings.summarization.enabled:
+    if server_settings is None or server_settings.summarization.mode != "summary":
         return None
     settings = server_settings.summarization
     if length <= settings.size_threshold_tokens * context_windows.CHARACTERS_A_TOKEN:
@@ -39,19 +39,27 @@ def due(platform_file: platforms.Platform, server: str, provider: str, length: i
     return entries.SummaryDue(
         provider=summary_provider,
         tokens=settings.summary_max_token_limit,
-        reads=_characters(platform_file, summary_provider),
+        reads=max(
+            line_excerpts.LEAST,
+            min(
+                _characters(platform_file, summary_provider),
+                context_windows.result_characters(platform_file, provider),  # without a summary the agent reads it
+            ),
+        ),
     )
 
 
 def _characters(platform_file: platforms.Platform, provider: str) -> int:
-    """Return how many characters of a result its provider reads: at most half of its context."""
+    """Return how many characters of a result its provider reads for a summary: at most half of its context."""
     settings = platform_file.llm_providers.get(provider)
     if settings is None:  # the file has it no more; its model says so
-        return platform_file.limits.tool_output
-    tokens = settings.max_tool_result_tokens or READ_TOKENS
-    window = context_windows.context_tokens(settings)
-    characters = tokens * context_windows.CHARACTERS_A_TOKEN
-    return characters if window is None else min(characters, window * token_estimate.CHARACTERS_A_TOKEN // 2)
+        return READ_MAX
+    own, window = settings.max_tool_result_tokens, context_windows.context_tokens(settings)
+    return min(
+        READ_MAX,
+        READ_MAX if own is None else own * context_windows.CHARACTERS_A_TOKEN,
+        READ_MAX if window is None else window * token_estimate.CHARACTERS_A_TOKEN // 2,
+    )
 
 
 def request(

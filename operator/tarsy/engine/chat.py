@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tarsy.agent import prompts
+from tarsy.agent import prompts, result_tools
 from tarsy.config import resolve
 from tarsy.config.model import platforms
 from tarsy.engine import execution, handover, outcomes, runbook
@@ -52,7 +52,11 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
             runbook=runbook.text(journal.record),
             position=f"chain '{snapshot.chain_name}'",
             name=agent.name,
-            findings=handover.investigation(runs[entries.INVESTIGATION], earlier),
+            findings=handover.investigation(
+                runs[entries.INVESTIGATION],
+                earlier,
+                looks_into_results=any(result_tools.is_own(spec.name) for spec in specs),
+            ),
             question=runs[run].question,
             task=TASK,
             now=datetime.now(UTC),

@@ -144,7 +144,10 @@ def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
             and result.text != templates.text("repeated")
         ):
             yield _gap(call.name, result.text)
-        elif not result.failed and result.call_id in execution.cut:
+        elif not result.failed and (
+            result.call_id in execution.cut
+            or (result.call_id in execution.excerpts and not execution.looks_into_results)
+        ):
             yield _gap(call.name, "its result was cut")
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import loop, strategies, summaries
+from tarsy.agent import excerpting, loop, result_tools, strategies, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms, tool_filters
 from tarsy.telemetry import logs
@@ -133,6 +133,7 @@ class Execution:
                 may_retry=self.retries.take,
                 open_stream=self._open_stream,
                 result_limit=functools.partial(context_windows.result_characters, runtime.platform),
+                excerpt_limit=functools.partial(excerpting.limit, runtime.platform),
                 summary_due=functools.partial(summaries.due, runtime.platform),
             ).run()
 
@@ -165,9 +166,13 @@ class Execution:
         *,
         agent: resolve.ResolvedAgent | None,
         tools: Sequence[messages.ToolSpec] = (),
+        later_tools: Sequence[messages.ToolSpec] = (),
         prompt: Sequence[messages.Message] = (),
     ) -> entries.ExecutionStarted:
-        """Return its start with settings, tools and prompt, without known secrets; without an agent it can only end."""
+        """Return its start with settings, tools and prompt, without known secrets; without an agent it can only end.
+
+        It gets `later_tools` once it has a result to look into.
+        """
         return entries.ExecutionStarted(
             run=self.task.run,
             stage=self.task.stage,
@@ -177,6 +182,7 @@ class Execution:
             name=self.task.name,
             agent=agent and self._without_secrets(agent),
             tools=tuple(tools),
+            result_tools=tuple(later_tools),
             messages=tuple(replace(message, text=self.runtime.secrets.mask(message.text)) for message in prompt),
         )
 
@@ -184,9 +190,28 @@ class Execution:
         agent = replace(resolved, problems=(*toolbox.problems, *self._unmatched(resolved, toolbox)))
         offered = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
         tools = [spec for spec in offered if self._admits(agent, spec.name)]
+        own = result_tools.specs(agent) if strategies.STRATEGIES[agent.strategy].tools else ()
+        if self._follows_calls and agent.servers:
+            tools += own
+            own = ()
         if tools:
             agent = agent.beside_tools()
-        return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
+        return self.start(
+            agent=agent,
+            tools=tools,
+            later_tools=own if tools else (),
+            prompt=self.task.prompt(agent, tools),
+        )
+
+    @property
+    def _follows_calls(self) -> bool:
+        """Whether an earlier stage or run has called tools, so that there are results to look into from the start."""
+        return any(
+            isinstance(message, messages.Message) and message.role == "tool"
+            for execution in self.journal.record.executions.values()
+            if (execution.started.run, execution.started.stage) != (self.task.run, self.task.stage)
+            for message in execution.log
+        )
 
     def _admits(self, agent: resolve.ResolvedAgent, tool: str) -> bool:
         """Return whether it gets a tool: after its start, exactly the tools of its start."""

@@ -31,14 +31,25 @@ RESULTS_SHOWN = 400_000
 """The limit of all tool results together, in characters: about 130,000 tokens. Each has an equal share."""
 RESULT_SHOWN = 16_000
 """The limit of one tool result, in characters."""
+CALLS_LISTED = 20
+"""The last calls of an agent whose references are listed."""
+_NAME_MAX = 80
+"""Characters of a tool's name in that list: models make up names."""
 QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
 """The number of latest questions that are shown, and the limit of each and of its answer, in characters."""
 
 
-def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
-    """Return the results of ended stages, each between markers; for a failed agent its error and its findings."""
-    reader = _Reader.for_run(run, reads=reads)
-    parts = [_stage(name, stage, reader) for name, stage in run.stages.items() if stage.ended]
+def earlier_stages(run: record.Run, *, reads: strategies.Reads, looks_into_results: bool = False) -> str:
+    """Return the results of ended stages, each between markers; for a failed agent its error and its findings.
+
+    `looks_into_results`: the reader has tools that search and read results, and gets the references of calls.
+    """
+    reader = _Reader.for_run(run, reads=reads, looks_into_results=looks_into_results)
+    parts: list[str] = []
+    for name, stage in run.stages.items():
+        if stage.ended:
+            parts.append(_stage(name, stage, reader))
+            parts += _references(name, stage) if looks_into_results else ()
     if not parts:
         return ""
     return "\n\n".join(filter(None, ["# Results of earlier stages", *parts, not_inspected(evidence.gaps(run))]))
@@ -53,10 +64,10 @@ def agents_work(stage: record.Stage) -> str:
     return "\n\n".join(["# The agents of this stage", *parts])
 
 
-def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
+def investigation(run: record.Run, earlier: Sequence[record.Run], *, looks_into_results: bool = False) -> str:
     """Return the whole investigation with its earlier questions, for the answer to another one."""
     asked = [_question(number, question) for number, question in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
-    parts = [earlier_stages(run, reads="data")]
+    parts = [earlier_stages(run, reads="data", looks_into_results=looks_into_results)]
     if run.ended:
         ended = f"The investigation ended as {run.ended.ending}: {run.ended.message or run.ended.reason}"
         parts.append(_clean(ended))
@@ -103,14 +114,16 @@ class _Reader:
     reads: strategies.Reads
     result_max: int
     """The limit of one tool result, in characters."""
+    looks_into_results: bool
+    """Whether the reader has tools that search and read results."""
 
     @classmethod
-    def for_run(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
+    def for_run(cls, run: record.Run, *, reads: strategies.Reads, looks_into_results: bool = False) -> _Reader:
         """Return the share of each result in a run: the more results, the less of each."""
         agents = [execution for stage in run.stages.values() for execution in stage.agents]
         results = (entry for execution in agents for entry in execution.log if isinstance(entry, messages.Message))
         share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in results), 1)
-        return cls(reads=reads, result_max=min(share, RESULT_SHOWN))
+        return cls(reads=reads, result_max=min(share, RESULT_SHOWN), looks_into_results=looks_into_results)
 
 
 def _stage(name: str, stage: record.Stage, reader: _Reader) -> str:
@@ -156,13 +169,30 @@ def _work(execution: record.Execution, reader: _Reader) -> str:
     return f"Error: {_clean(error)}\n\nBefore it failed it found:\n\n{parts}"
 
 
+def _references(name: str, stage: record.Stage) -> Iterator[str]:
+    """Yield the references of the last calls of a stage's agents, by which result.search and result.read know them."""
+    lines = []
+    for execution in stage.agents:
+        results = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
+        lines += [
+            f"{execution.started.execution}/{result.call_id}: "
+            f"{_word(excerpts.one_line(result.tool_name, _NAME_MAX))} of {execution.started.name}"
+            for result in results[-CALLS_LISTED:]
+        ]
+    if lines:
+        listed = _marked(_clean("\n".join(lines)))
+        yield f"### Calls in '{name}' stage, for result.search and result.read:\n\n{listed}"
+
+
 def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
     """Yield answers, calls and results in order, with thoughts if the reader gets them, without the conclusion."""
     conversation = [entry for entry in execution.log if isinstance(entry, messages.Message)]
     last = conversation[-1] if execution.analysis else None
     for message in conversation:
         if message.role == "tool":
-            result = excerpts.middle_cut(message.text, reader.result_max)
+            reference = f"{execution.started.execution}/{message.call_id}"
+            advice = excerpts.in_full(reference) if reader.looks_into_results else ""
+            result = excerpts.middle_cut(message.text, reader.result_max, advice=advice)
             yield f"Observation: {_word(message.tool_name)}: {_clean(result)}"
         elif message.role == "assistant":
             thought, text = _thought_and_text(execution, message)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tarsy.agent import loop, prompts, strategies
+from tarsy.agent import loop, prompts, result_tools, strategies
 from tarsy.config import resolve
 from tarsy.config.model import platforms
 from tarsy.engine import execution, handover, outcomes, runbook, timeouts
@@ -147,7 +147,11 @@ class Stage:
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             run = self.journal.record.runs[entries.INVESTIGATION]
-            findings = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
+            findings = handover.earlier_stages(
+                run,
+                reads=strategies.STRATEGIES[agent.strategy].reads,
+                looks_into_results=any(result_tools.is_own(spec.name) for spec in tools),
+            )
             task = f"Do the work of stage '{self.spec.name}'."
             return prompts.agent_prompt(self._assignment(name, findings, task), agent=agent, tools=tools)
 

@@ -18,6 +18,10 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationInfo
 
 AS_WRITTEN: Final = "as written"
 """The validation context of new input: only in it models refuse bad patterns, so that stored objects stay readable."""
+RESULT_SERVER: Final = "result"
+"""The server in the names of TARSy's own tools, which look into results of an investigation; no MCP server has it."""
+RESULT_TOOLS: Final = ("result.search", "result.read")
+"""They show nothing that the investigation does not have already, so `allow` does not concern them. `deny` does."""
 
 _CLOSED = r"(?s)^([^[]|\[(!.|[^!])[^]]*\])*$"
 """A pattern without an unclosed `[`. A `]` right after `[` or `[!` is one of the characters."""

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.transcript import entries, excerpts, messages
+from tarsy.transcript import entries, excerpts, line_excerpts, messages
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
@@ -77,10 +77,10 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     FROM fenced, {rows}""",
     ),
     "wholes": (
-        {"execution": "text", "call_id": "text", "whole": "text"},
+        {"execution": "text", "call_id": "text", "whole": "text", "rest": "text"},
         """
-    INSERT INTO tool_results (investigation, execution, call_id, whole)
-    SELECT investigation, execution, call_id, whole FROM fenced, {rows}""",
+    INSERT INTO tool_results (investigation, execution, call_id, whole, rest)
+    SELECT investigation, execution, call_id, whole, rest FROM fenced, {rows}""",
     ),
     "new_stages": (
         {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text", "cut_off": "boolean"},
@@ -403,7 +403,10 @@ def _count_tools(changes: _Changes, entry: entries.ToolsAnswered) -> None:
     changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
     for run in entry.runs:
         if run.whole is not None:
-            changes.add("wholes", {"execution": entry.execution, "call_id": run.call.id, "whole": run.whole})
+            stored: Row = {"whole": run.whole, "rest": None}
+            if run.excerpt is not None:
+                stored = {"whole": "", "rest": line_excerpts.rest(run.whole, run.excerpt)}
+            changes.add("wholes", {"execution": entry.execution, "call_id": run.call.id, **stored})
 
 
 def _count(row: Row, call: entries.ModelCall) -> None:

@@ -22,7 +22,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from tarsy.config import resolve
 from tarsy.resources import investigations
-from tarsy.transcript import messages
+from tarsy.transcript import line_excerpts, messages
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
 """The outcome of an execution, or of a stage that started."""
@@ -125,6 +125,8 @@ class ExecutionStarted:
     agent: resolve.ResolvedAgent | None
     """None if it could only end: its settings were not found, or the stage's time was over."""
     tools: tuple[messages.ToolSpec, ...] = ()
+    result_tools: tuple[messages.ToolSpec, ...] = ()
+    """The tools that it gets, too, once a result of its own has more than its model has read (`agent.result_tools`)."""
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
     """The first messages of the conversation: the system prompt and the task."""
 
@@ -266,10 +268,12 @@ class ToolRun:
 
     call: messages.ToolCall
     result: messages.Message
-    """The result, cut to the limit of the provider at that time (`excerpts.middle_cut`)."""
+    """The result, an excerpt of it, or the result cut to the limit of the provider at that time."""
     seconds: float
     length: int | None = None
-    """The length of the whole result, if `result` has less. The whole is stored beside the log (`Journal.whole`)."""
+    """The length of the whole result, if `result` has less. `Journal.whole` has the whole."""
+    excerpt: line_excerpts.Excerpt | None = None
+    """The places of the text of `result` in the whole; None if `result` is no excerpt."""
     whole: str | None = field(default=None, compare=False, repr=False)
     """The whole result on its way to the journal; None in an entry from the log."""
     summary: SummaryDue | None = None
@@ -411,10 +415,10 @@ _COLUMNS = ("run", "stage", "execution", "final_analysis")
 _KINDS: dict[str, type[Any]] = {shape.__name__: shape for shape in get_args(Entry)}
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 4,  # kinds besides agent; strategies; fallbacks, native tools; filters of tools, budget
+    "ExecutionStarted": 5,  # kinds besides agent; strategies; fallbacks, native tools; filters, budget; result tools
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
-    "ToolsAnswered": 3,  # the same, of messages; the length of a whole result, and its summary
+    "ToolsAnswered": 4,  # the same, of messages; the length of a whole result, and its summary; excerpts
     "ExecutionEnded": 2,  # ungrounded
     "StageEnded": 2,  # CompletedWithErrors
     "RunEnded": 3,  # summary, gaps, grounds; ServersAway among the grounds

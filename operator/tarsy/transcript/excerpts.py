@@ -11,6 +11,8 @@ NOTE_MAX = 120
 """The maximum length of the line at a middle cut, in characters."""
 ASK_FOR_LESS = "; ask for less"
 """The advice to a model that can call the tool again."""
+IN_FULL = "; result.read has it: {call}"
+"""The advice to a model that can read the whole result of a call."""
 _HEAD = 3
 """The beginning is one third of a middle cut, the end two thirds."""
 
@@ -31,6 +33,11 @@ def middle_cut(text: str, limit: int, *, label: str = "cut", advice: str = "") -
     size = f"{end - begin:,} characters"
     left_out = f"{lines:,} line{'s' * (lines > 1)} with {size}" if lines else f"{size} of a line"
     return f"{text[:begin]}{between}[{label}: {left_out} are left out here{advice}]\n{text[end:]}"
+
+
+def in_full(call: str) -> str:
+    """Return the advice to read the whole result of a call, by its reference `execution/call`."""
+    return IN_FULL.format(call=call)
 
 
 def beginning(text: str, limit: int) -> str:

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from tarsy.config import resolve
-from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, messages, nesting, react
+from tarsy.resources import chains, investigations, tool_patterns
+from tarsy.transcript import entries, line_excerpts, messages, nesting, react, tool_names
 
 CHAIN_VERSION = 5
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
@@ -88,6 +88,10 @@ class Execution:
     """The last count of a request by its provider."""
     cut: dict[str, int] = field(default_factory=dict)
     """The calls whose results are stored in part in the log: the whole length of each in characters."""
+    excerpts: dict[str, line_excerpts.Excerpt] = field(default_factory=dict)
+    """The calls whose results are excerpts, with the places of their texts in the whole."""
+    summarised: dict[str, str] = field(default_factory=dict)
+    """The calls whose results are replaced by summaries: the former text of each."""
     due: dict[str, entries.SummaryDue] = field(default_factory=dict)
     """The calls whose results get summaries before the model is asked again."""
     away: set[str] = field(default_factory=set)
@@ -124,6 +128,24 @@ class Execution:
         """Whether its answers are in the ReAct dialect."""
         return self.started.agent is not None and is_react(self.started.agent.strategy)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether a result has more than its next request shows."""
+        return bool(self.cut or self.excerpts or self.summarised or self.compacted)
+
+    @property
+    def tools(self) -> tuple[messages.ToolSpec, ...]:
+        """Its tools now: those of its start, and those that look into results once there is something unread."""
+        return self.started.tools + (self.started.result_tools if self.has_unread else ())
+
+    @property
+    def looks_into_results(self) -> bool:
+        """Whether it has the tools that look into results, now or once there is something unread."""
+        return any(
+            tool_names.split(tool.name)[0] == tool_patterns.RESULT_SERVER
+            for tool in (*self.started.result_tools, *self.started.tools)
+        )
+
     def result(self, call_id: str) -> tuple[int, messages.Message]:
         """Return the index in the log, and the message, of the result of a call."""
         return next(
@@ -131,6 +153,10 @@ class Execution:
             for index, logged in enumerate(self.log)
             if isinstance(logged, messages.Message) and logged.role == "tool" and logged.call_id == call_id
         )
+
+    def text_of_result(self, call_id: str) -> str:
+        """Return the text of the result of a call as it was committed, also if a summary has replaced it."""
+        return self.summarised.get(call_id) or self.result(call_id)[1].text
 
     def conclusion(self, answer: str) -> str:
         """Return the conclusion of an answer, in either dialect."""

@@ -204,7 +204,10 @@ class Document:
         title = f"#### Tool call {call.n}: {escape.span(name)} ({escape.span(call.tool_call_id)})"
         result = _bounded("Result", call.result, f"{self._path}/trace/tool/{call.n}")
         deleted = f"{call.full_result_deleted.message}\n\n" if call.full_result_deleted else ""
-        return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}{deleted}"
+        excerpt = ""
+        if call.excerpt:
+            excerpt = f", an excerpt of {call.excerpt.length:,} characters in {call.excerpt.lines:,} lines"
+        return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}{excerpt}\n\n{result}{deleted}"
 
 
 def _facts(details: summaries.Details) -> list[tuple[str, str]]:

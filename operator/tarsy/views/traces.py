@@ -129,7 +129,7 @@ class Called(transcripts.ToolCall):
     arguments_json: Annotated[Any, Field(json_schema_extra={"type": _JSON})]
     """The arguments, parsed; null if they are no JSON."""
     cut: bool
-    """The model is shown less than the whole result; a line in `result` marks the part that is left out."""
+    """The model is shown less than the whole result; lines in `result` mark the parts that are left out."""
     whole: str | None
     """The whole of a result that was cut, masked; null if `result` is complete, or `full_result_deleted` is set."""
     summary: str | None
@@ -300,7 +300,8 @@ def _request(
     try:
         execution = _execution(before)
         if isinstance(entry, entries.ToolSummarised):
-            if entry.call_id in execution.cut and full_result is None:
+            has_no_excerpt = entry.call_id not in execution.excerpts
+            if entry.call_id in execution.cut and has_no_excerpt and full_result is None:
                 return None, _deleted(before, entry.call_id).message
             request = requests.asked_for_summary(execution, entry, investigation=investigation, full_result=full_result)
             return _visible_request(request, final=False, mask=mask), ""
@@ -353,6 +354,11 @@ def _visible_request(request: ports.Request, *, final: bool, mask: base.Mask) ->
     )
 
 
+def tool_run(stored: transcript_pages.Call, *, number: int) -> entries.ToolRun:
+    """Return the record of the tool call with this number, of those that an entry has."""
+    return registry.tool_runs(stored.entry.logged.entry)[number - stored.entry.tool_calls - 1]
+
+
 def stored_tool_call(stored: transcript_pages.Call, *, number: int) -> transcripts.ToolCall:
     """Return the tool call with this number, of those that an entry records."""
     return transcripts.tool_calls(stored.entry)[number - stored.entry.tool_calls - 1]
@@ -361,9 +367,8 @@ def stored_tool_call(stored: transcript_pages.Call, *, number: int) -> transcrip
 def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | None, summary: str | None) -> Called:
     """Return a tool call; `full_result` is its result if the log has less, `summary` the text that replaced it."""
     call = stored_tool_call(stored, number=number)
-    logged = stored.entry.logged
-    runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()
-    length = next((run.length for run in runs if run.call.id == call.tool_call_id), None)
+    logged, run = stored.entry.logged, tool_run(stored, number=number)
+    length = run.length
     deleted = None
     if length is not None and full_result is None:
         deleted = full_results.Deleted(at=logged.results_deleted_at, length=length)

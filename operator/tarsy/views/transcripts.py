@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from tarsy.resources import chains
 from tarsy.store.reads import transcript_pages
-from tarsy.transcript import entries, full_results, messages, tool_names
+from tarsy.transcript import entries, full_results, line_excerpts, messages, tool_names
 from tarsy.transcript.kinds import registry
 from tarsy.views import base
 
@@ -147,6 +147,23 @@ class ModelCall(base.View):
     created_at: datetime
 
 
+class Lines(base.View):
+    """Consecutive lines, numbered from 1; of a long line maybe a part."""
+
+    first: int
+    last: int
+
+
+class Excerpt(base.View):
+    """The excerpt of a long result that the model was shown."""
+
+    lines: int
+    """The lines of the whole result."""
+    length: int
+    """Its characters."""
+    shown: list[Lines]
+
+
 class ToolCall(base.View):
     """One tool call that was made, and its result."""
 
@@ -164,6 +181,8 @@ class ToolCall(base.View):
     """The arguments as the model gave them."""
     result: str
     """The result, masked, as the model was shown it first; if it was summarised, the text before that."""
+    excerpt: Excerpt | None
+    """The lines that `result` shows of the whole result; null if it is no excerpt."""
     failed: bool
     """The tool answered with an error, or not at all."""
     in_doubt: bool
@@ -299,6 +318,7 @@ def tool_calls(numbered: transcript_pages.NumberedEntry) -> list[ToolCall]:
             **tool_names.fields(run.call.name),
             arguments=run.call.arguments,
             result=run.result.text,
+            excerpt=run.excerpt and excerpt(run.excerpt),
             failed=run.result.failed,
             in_doubt=run.result.in_doubt,
             full_result_deleted=full_result_deleted(full_results.deleted(logged, run)),
@@ -307,6 +327,12 @@ def tool_calls(numbered: transcript_pages.NumberedEntry) -> list[ToolCall]:
         )
         for number, run in enumerate(registry.tool_runs(logged.entry), numbered.tool_calls + 1)
     ]
+
+
+def excerpt(chosen: line_excerpts.Excerpt) -> Excerpt:
+    """Return what the log has of an excerpt beside its text."""
+    shown = [Lines(first=span.first, last=span.last) for span in chosen.spans]
+    return Excerpt(lines=chosen.lines, length=chosen.length, shown=shown)
 
 
 def unreadable(seq: int, entry: entries.Unreadable) -> Unreadable:

@@ -152,7 +152,7 @@ async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: pl
 async def test_a_summary_of_a_long_result(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     """The second of two turns; its result, of four tokens a line, is shown in part to who sums it up."""
     told = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    told["mcp_servers"]["k8s"]["summarization"] = {"size_threshold_tokens": 200}
+    told["mcp_servers"]["k8s"]["summarization"] = {"mode": "summary", "size_threshold_tokens": 200}
     told["llm_providers"]["first"]["max_tool_result_tokens"] = 300
     log = "".join(f"20:{number // 60:02}:{number % 60:02} <!-- ok -->\n" for number in range(120))
     box = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.log": f"{log}FATAL: out of memory"})

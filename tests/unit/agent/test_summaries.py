@@ -166,7 +166,7 @@ async def test_the_model_reads_the_summary_and_the_whole_is_kept(
 ) -> None:
     execution = await run(journal, model, summariser, toolbox)
     assert execution.analysis == "It is out of memory."
-    told = tool_calls.SUMMARY.format(length=len(LONG), text=SUMMED_UP)
+    told = tool_calls.SUMMARY.format(length=len(LONG), advice=tool_calls.ASK_FOR_LESS, text=SUMMED_UP)
     assert (
         told == f"[a summary of {len(LONG):,} characters; to read their own words, ask for less of them]\n{SUMMED_UP}"
     )
@@ -570,23 +570,27 @@ def settings(**summarization: Any) -> platforms.Platform:
 
 
 def test_what_is_over_the_threshold_is_due_and_what_is_not_is_not() -> None:
-    found = settings()
+    found = settings(mode="summary")
+    assert summaries.due(settings(), server="k8s", provider="first", length=10**7) is None, "an excerpt is the default"
     assert summaries.due(found, server="k8s", provider="first", length=20_000) is None
     wanted = summaries.due(found, server="k8s", provider="first", length=20_001)
-    assert wanted == entries.SummaryDue(provider="first", tokens=1000, reads=400_000)
+    assert wanted == entries.SummaryDue(provider="first", tokens=1000, reads=40_000)
     assert summaries.due(found, server="gone", provider="first", length=10**7) is None
     off = settings(enabled=False)
     assert summaries.due(off, server="k8s", provider="first", length=10**7) is None
     own = settings(size_threshold_tokens=100, summary_max_token_limit=50, llm_provider="shown")
     wanted = summaries.due(own, server="k8s", provider="first", length=401)
-    assert wanted == entries.SummaryDue(provider="shown", tokens=50, reads=120_000)
+    assert wanted == entries.SummaryDue(provider="shown", tokens=50, reads=40_000)
 
 
 @pytest.mark.parametrize(
-    ("provider", "reads"), [("first", 400_000), ("shown", 120_000), ("narrow", 48_000), ("unknown", 400_000)]
+    ("provider", "reads"), [("first", 40_000), ("shown", 4_000), ("narrow", 12_000), ("unknown", 40_000)]
 )
 def test_a_summary_is_made_of_as_much_as_its_provider_takes(provider: str, reads: int) -> None:
-    wanted = summaries.due(settings(), server="k8s", provider=provider, length=10**6)
+    found = settings(mode="summary")
+    found.llm_providers["narrow"] = found.llm_providers["narrow"].model_copy(update={"context_tokens": 8_000})
+    found.llm_providers["shown"] = found.llm_providers["shown"].model_copy(update={"max_tool_result_tokens": 1_000})
+    wanted = summaries.due(found, server="k8s", provider=provider, length=10**6)
     assert wanted
     assert wanted.reads == reads
 

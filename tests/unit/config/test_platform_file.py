@@ -221,7 +221,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             SUMMED_UP % "enabled: false, llm_provider: google-default",
-            "mcp_servers.k.summarization: llm_provider: has no effect if enabled is false",
+            "mcp_servers.k.summarization: llm_provider: has no effect unless mode is summary",
         ),
         (
             SUMMED_UP % "size_threshold_tokens: 99",

@@ -71,7 +71,8 @@ async def test_it_has_the_tools_that_the_agents_of_the_stages_were_given(
 
     model, _ = await answer(replace(runtime, toolbox=open_for), asked, LOOKS, ANSWERS)  # type: ignore[arg-type]
     assert opened == [("k8s",)]
-    assert [tool.name for tool in model.requests[0].tools] == ["k8s.get"], "not all that the server has"
+    names = [tool.name for tool in model.requests[0].tools]
+    assert names == ["k8s.get", "result.search", "result.read"], "not all that the server has"
 
 
 async def test_who_answers_without_a_look_is_not_asked_to_look(

@@ -20,7 +20,7 @@ import pytest
 from tarsy.config import resolve
 from tarsy.config.model import tool_filters
 from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, messages, record, timeline
+from tarsy.transcript import entries, line_excerpts, messages, record, timeline
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
@@ -332,6 +332,38 @@ SAMPLES: dict[str, entries.Entry] = {
         final_analysis="Could not be looked at: MCP server k8s could not be reached (stage look).",
         grounds="ServersAway",
     ),
+    # Since excerpts:
+    "ExecutionStarted, with tools for results": entries.ExecutionStarted(
+        stage="look",
+        execution="0123456789abcdef",
+        index=0,
+        name="KubernetesAgent",
+        agent=AGENT,
+        tools=TOOLS,
+        result_tools=(
+            messages.ToolSpec(name="result.read", description="Größer", parameters={"type": "object"}, idempotent=True),
+        ),
+        messages=PROMPT,
+    ),
+    "ToolsAnswered, an excerpt": entries.ToolsAnswered(
+        execution="0123456789abcdef",
+        runs=(
+            entries.ToolRun(
+                call=CALLS[0],
+                result=replace(RESULTS[0], text="[an excerpt]\nFATAL 💥\n[left out: lines 2-9]\nend"),
+                seconds=0.5,
+                length=120,
+                excerpt=line_excerpts.Excerpt(
+                    lines=10,
+                    length=120,
+                    spans=(
+                        line_excerpts.Span(first=1, last=1, begin=0, end=8, at=13),
+                        line_excerpts.Span(first=10, last=10, begin=117, end=120, at=43),
+                    ),
+                ),
+            ),
+        ),
+    ),
 }
 
 
@@ -607,7 +639,7 @@ def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
     stored = entries.encode(replace(entry, runs=(replace(entry.runs[0], result=replace(RESULTS[0], text=text)),)))
     body = json.loads(stored.body)
     for run in body["runs"]:
-        del run["length"], run["summary"]
+        del run["length"], run["excerpt"], run["summary"]
     old = replace(stored, version=version, body=json.dumps(body))
     found = decoded(old, entry)
     assert isinstance(found, entries.ToolsAnswered)
@@ -672,7 +704,7 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2, 3, 4, 5)
+RECORDS = (1, 2, 3, 4, 5, 6)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 

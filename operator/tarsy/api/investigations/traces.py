@@ -183,9 +183,11 @@ async def read_model_call(
 async def read_tool_call(database: databases.Database, identity: UUID, *, number: int) -> traces.Called:
     """Read a tool call. Raises a Problem if there is none with this number."""
     call = await _find(database, identity, kind="tool", number=number)
-    logged, call_id = call.entry.logged, traces.stored_tool_call(call, number=number).tool_call_id
-    full_result = await transcript_pages.full_result(database, identity, logged.execution, call_id)
-    summary = await transcript_pages.result_summary(database, identity, logged, call_id)
+    logged, run = call.entry.logged, traces.tool_run(call, number=number)
+    full_result = await transcript_pages.full_result(
+        database, identity, logged.execution, run.call.id, shown=run.result.text, excerpt=run.excerpt
+    )
+    summary = await transcript_pages.result_summary(database, identity, logged, run.call.id)
     return await asyncio.to_thread(traces.tool_call, call, number=number, full_result=full_result, summary=summary)
 
 

@@ -245,7 +245,7 @@ class MCPServer(Part):
     data_masking: DataMasking = DataMasking()
     """The masking of its results."""
     summarization: Summarization = Summarization()
-    """The summarization of its long results."""
+    """The part of its long results that agents read."""
     tools: ServerTools = ServerTools()
     """The tool selection of the server, for all agents."""
     write_tools: ToolNames = []
@@ -439,8 +439,17 @@ class Web(Part):
     """Whether the API's process serves the pages for browsers, too."""
 
 
+def _not_reserved(name: str) -> str:
+    """Return a server's name if TARSy's own tools do not have it."""
+    if name == tool_patterns.RESULT_SERVER:
+        raise ValueError(
+            f"the name belongs to TARSy's own tools ({', '.join(tool_patterns.RESULT_TOOLS)}): use another"
+        )
+    return name
+
+
 SERVER_NAME = "^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"
-ServerName = Annotated[str, Field(pattern=SERVER_NAME)]
+ServerName = Annotated[str, Field(pattern=SERVER_NAME), AfterValidator(_not_reserved)]
 """A server's name, without `__` in it or `_` at its end: the wire names its tools `server__tool`, and `a.b__c` must not
 be `a__b.c`."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tarsy.config.model import platforms
-from tarsy.resources import chains, investigations
+from tarsy.resources import chains, investigations, tool_patterns
 from tarsy.telemetry import component_states
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -48,7 +48,8 @@ class Filter:
 
     def admits(self, name: str) -> bool:
         """Return whether the filter admits the tool of this name (`server.tool`)."""
-        return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
+        is_allowed = self.allow is None or name in tool_patterns.RESULT_TOOLS or _matches(name, self.allow)
+        return is_allowed and not _matches(name, self.deny)
 
 
 def tools_from_detail(detail: component_states.Tools) -> list[Tool]:

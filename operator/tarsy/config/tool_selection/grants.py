@@ -90,7 +90,9 @@ def selection_problem(
         pattern = prefix + pattern
         # An alert may deny a tool that no agent gets anyway, and anything if there are no servers.
         if (is_denied and not available_servers) or tool_filters.matches(
-            pattern, all_names if is_denied else granted_names, available_servers - catalogue.keys()
+            pattern,
+            [*all_names, *tool_patterns.RESULT_TOOLS] if is_denied else granted_names,
+            available_servers - catalogue.keys(),
         ):
             continue
         why = _exclusion(pattern, available_servers, platform, catalogue)

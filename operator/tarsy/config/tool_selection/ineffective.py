@@ -45,8 +45,8 @@ def misfits(chain: chains.Spec) -> Iterator[str]:
 
 
 def never_matches(pattern: str, servers: Collection[str]) -> bool:
-    """Return whether the pattern can match no tool of these servers, even a future one."""
-    return not any(tool_filters.may_fit(pattern, server) for server in servers)
+    """Return whether the pattern can match no tool of these servers, even a future one, and none of TARSy's own."""
+    return not any(tool_filters.may_fit(pattern, server) for server in (*servers, tool_patterns.RESULT_SERVER))
 
 
 def unfit_in_chain(
@@ -135,7 +135,7 @@ def _unmatched_patterns(
     unfit = [
         f"{files.path_text(location)}: '{pattern}' matches no tool"
         for location, pattern in selection_patterns(tools, at=at)
-        if not tool_filters.matches(pattern, names, unknown)
+        if not tool_filters.matches(pattern, [*names, *tool_patterns.RESULT_TOOLS], unknown)
     ]
     yield from unfit[:-1]
     yield from (f"{last}. Available tools: {tool_filters.listed(names) or 'none'}" for last in unfit[-1:])

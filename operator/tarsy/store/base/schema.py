@@ -15,7 +15,7 @@ from tarsy.store.base import databases, tables
 if TYPE_CHECKING:
     from alembic import script
 
-NEWEST = "feedback"
+NEWEST = "excerpts"
 """The newest revision of the schema: the name of its migration."""
 MIGRATION_SECONDS = 600.0
 """The limit of a migration: indexing existing rows may take long, and another process's migration has to end first."""

@@ -348,10 +348,13 @@ tool_results = Table(
     _text("execution", primary_key=True),
     _text("call_id", primary_key=True),
     _text("whole"),
+    _text("rest", nullable=True),
 )
-"""The full text, masked, of each tool result that the log has in part.
+"""What the log lacks, masked, of each tool result that it has in part.
 
-It is written with the entry, and is not read when the log is loaded. It may be deleted before its transcript.
+Of an excerpt it is the `rest`, the characters that the excerpt does not show (`transcript.line_excerpts`), and `whole`
+is empty; of any other part it is the `whole` result. It is written with the entry, and is not read when the log is
+loaded. It may be deleted before its transcript.
 """
 
 feedback = Table(

@@ -210,8 +210,8 @@ _COPY = text("""
     FROM added, executions
     WHERE executions.investigation = :original AND run = 0 AND stage = ANY(CAST(:stages AS text[]))
   ), their_results AS (
-    INSERT INTO tool_results (investigation, execution, call_id, whole)
-    SELECT added.investigation, execution, call_id, whole
+    INSERT INTO tool_results (investigation, execution, call_id, whole, rest)
+    SELECT added.investigation, execution, call_id, whole, rest
     FROM added, tool_results JOIN executions ON id = execution AND executions.investigation = :original
     WHERE tool_results.investigation = :original AND run = 0 AND stage = ANY(CAST(:stages AS text[]))
   ), linked AS (

@@ -84,7 +84,7 @@ def limited(column: str, *, order: str = "") -> str:
 
 _SIZES = {
     "entries": "pg_column_size(body) + coalesce(pg_column_size(opaque), 0) + coalesce(pg_column_size(call_facts), 0)",
-    "tool_results": "pg_column_size(whole)",
+    "tool_results": "pg_column_size(whole) + coalesce(pg_column_size(rest), 0)",
     "executions": "pg_column_size(error)",
     "stages": "pg_column_size(message) + pg_column_size(lacks)",
     "feedback": "pg_column_size(cause) + pg_column_size(note)",

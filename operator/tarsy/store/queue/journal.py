@@ -129,9 +129,14 @@ class PgJournal:
 
     async def whole(self, execution: str, call_id: str) -> str | None:
         """Return the full result of which the log has a part; retry while the database is unavailable."""
+        of_call = self.record.executions.get(execution)
+        excerpt = of_call.excerpts.get(call_id) if of_call else None
+        shown = of_call.text_of_result(call_id) if of_call and excerpt else ""
         while True:
             try:
-                return await transcript_pages.full_result(self._database, self._claim.investigation, execution, call_id)
+                return await transcript_pages.full_result(
+                    self._database, self._claim.investigation, execution, call_id, shown=shown, excerpt=excerpt
+                )
             except databases.StoreDownError as error:
                 logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)

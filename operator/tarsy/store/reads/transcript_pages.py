@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from tarsy.store.base import databases, visibility
 from tarsy.store.reads import log_entries
-from tarsy.transcript import entries
+from tarsy.transcript import entries, line_excerpts
 
 EXECUTION_BOUNDS = ("ExecutionStarted", "FellBack", "ExecutionEnded")
 """The kinds of entries that describe an execution and its end."""
@@ -317,15 +317,30 @@ async def call(database: databases.Database, investigation: UUID, *, kind: CallT
 
 
 _WHOLE = text(f"""
-  SELECT whole FROM tool_results
+  SELECT whole, rest FROM tool_results
   WHERE investigation = :id AND execution = :execution AND call_id = :call_id AND {visibility.VISIBLE_BY_ID}
 """)  # noqa: S608 - our own text
 
 
-async def full_result(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
-    """Return the full result of a tool call, masked; None if the log has all of it, or there is no such call."""
+async def full_result(
+    database: databases.Database,
+    investigation: UUID,
+    execution: str,
+    call_id: str,
+    *,
+    shown: str = "",
+    excerpt: line_excerpts.Excerpt | None = None,
+) -> str | None:
+    """Return the full result of a tool call, masked; None if the log has all of it, or it is deleted.
+
+    `shown` is the text that the log has, if that is an `excerpt`.
+    """
     rows = await database.run(_WHOLE, id=investigation, execution=execution, call_id=call_id)
-    return rows[0].whole if rows else None
+    if not rows or rows[0].rest is None:
+        return rows[0].whole if rows else None
+    if excerpt is None:  # of the request for a summary, which was made of the excerpt
+        return None
+    return await asyncio.to_thread(line_excerpts.whole, shown, excerpt, rows[0].rest)
 
 
 _SUMMARY = text(f"""

@@ -9,15 +9,21 @@ from typing import Any
 from tarsy.transcript import entries, full_results, messages, record, timeline_events, tool_names
 from tarsy.transcript.kinds import kind
 
-SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
+SUMMARY = "[a summary of {length:,} characters; {advice}]\n{text}"
 """The text that replaces a result with a summary."""
+ASK_FOR_LESS = "to read their own words, ask for less of them"
+LOOK_INTO = "result.search and result.read have their own words: call {call}"
 _SUMMARY_MESSAGES = 2
 """The number of messages in a request for a summary: the instructions, and the result."""
 
 
 def _add(execution: record.Execution, entry: entries.ToolsAnswered) -> None:
     execution.log.extend(_results(entry))
-    execution.cut |= {run.call.id: run.length for run in entry.runs if run.length is not None}
+    for run in entry.runs:
+        if run.excerpt is not None:
+            execution.excerpts[run.call.id] = run.excerpt
+        if run.length is not None and (run.excerpt is None or run.length > run.excerpt.length):
+            execution.cut[run.call.id] = run.length
     execution.due |= {run.call.id: run.summary for run in entry.runs if run.summary is not None}
 
 
@@ -28,10 +34,15 @@ def _add_summary(execution: record.Execution, entry: entries.ToolSummarised) -> 
     if not entry.text:
         return
     index, result = execution.result(entry.call_id)
-    length = execution.cut.get(entry.call_id, len(result.text))
+    excerpt = execution.excerpts.get(entry.call_id)
+    length = execution.cut.get(entry.call_id, excerpt.length if excerpt else len(result.text))
     if length <= due.reads:
         execution.cut.pop(entry.call_id, None)
-    execution.log[index] = replace(result, text=SUMMARY.format(length=length, text=entry.text))
+    execution.summarised[entry.call_id] = result.text
+    advice = ASK_FOR_LESS
+    if execution.looks_into_results:
+        advice = LOOK_INTO.format(call=f"{entry.execution}/{entry.call_id}")
+    execution.log[index] = replace(result, text=SUMMARY.format(length=length, advice=advice, text=entry.text))
 
 
 def _results(entry: entries.ToolsAnswered) -> kind.Additions:
@@ -50,6 +61,10 @@ def _result_events(entry: entries.ToolsAnswered, context: timeline_events.Contex
         yield context.event(f"{run.call.id}.call", "mcp_tool_call", status, "", details)
         if deleted := full_results.deleted(context.logged, run):
             details |= {"full_result_deleted": deleted.message}
+        if run.excerpt:
+            shown = [[span.first, span.last] for span in run.excerpt.spans]
+            of_whole = {"lines": run.excerpt.lines, "length": run.excerpt.length, "shown": shown}
+            details = details | {"excerpt": of_whole}
         yield context.event(f"{run.call.id}.result", "tool_result", status, run.result.text, details)
 
 

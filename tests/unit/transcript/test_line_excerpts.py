@@ -1,0 +1,157 @@
+"""Excerpts of long results: within their budget, verbatim, with the lines that matter; and the whole again."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tarsy.transcript import line_excerpts
+
+HEADER = "[an excerpt]"
+NOTE = re.compile(r"\[left out: (?:lines (\d+)-(\d+)|line (\d+)|characters (\d+)-(\d+) of line (\d+))\]\n")
+FLOOD = [f"level=info msg=ok path=/healthz status=200 n={number:05}" for number in range(4_200)]
+
+LINES = st.one_of(
+    st.sampled_from(
+        ["", "ok", "x" * 900, "FATAL: out of memory", "größer 💥", '{"a": 1, "b": [1, 2]}', "\r", "web-0 is up"]
+    ),
+    st.text(max_size=300),
+)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Lines of all kinds, some repeated often, with either line break or none."""
+    blocks = draw(st.lists(st.tuples(LINES, st.integers(1, 120)), min_size=1, max_size=12))
+    lines = [line for line, times in blocks for _ in range(times)]
+    return draw(st.sampled_from(["\n", "\r\n", " "])).join(lines) + draw(st.sampled_from(["", "\n"]))
+
+
+def excerpt(text: str, limit: int = 4_000, words: str = "") -> tuple[str, line_excerpts.Excerpt]:
+    chosen = line_excerpts.choose(text, limit, alert_words=line_excerpts.words(words))
+    return line_excerpts.render(text, chosen, header=HEADER)
+
+
+@given(text=texts(), limit=st.integers(line_excerpts.LEAST, 6_000))
+def test_excerpt_is_verbatim_in_order_within_its_budget_and_gives_the_whole_back(text: str, limit: int) -> None:
+    shown, chosen = excerpt(text, limit, "web-0")
+    assert len(shown) <= limit + len(HEADER) + 1
+    assert (chosen.lines, chosen.length) == (len(text.split("\n")) - text.endswith("\n") if text else 0, len(text))
+    end = 0
+    for number, span in enumerate(chosen.spans):
+        assert span.begin > end or (number == 0 and span.begin == 0), "spans that touch are one"
+        assert span.end > span.begin
+        assert shown[span.at : span.at + span.end - span.begin] == text[span.begin : span.end]
+        assert span.first == text.count("\n", 0, span.begin) + 1
+        assert span.last == text.count("\n", 0, span.end - 1) + 1
+        end = span.end
+    assert (chosen.spans[0].begin, chosen.spans[-1].end) == (0, len(text)) if text else not chosen.spans
+    rest = line_excerpts.rest(text, chosen)
+    assert chosen.shown_length + len(rest) == len(text), "nothing is stored twice"
+    assert line_excerpts.whole(shown, chosen, rest) == text
+    assert excerpt(text, limit, "web-0") == (shown, chosen), "the same text gives the same excerpt"
+
+
+@given(text=texts())
+def test_notes_name_exactly_what_is_left_out(text: str) -> None:
+    shown, chosen = excerpt(text)
+    for before, after in zip(chosen.spans, chosen.spans[1:], strict=False):
+        between = shown[before.at + before.end - before.begin : after.at]
+        note = NOTE.fullmatch(between.removeprefix("\n"))
+        assert note, between
+        assert len(between) <= line_excerpts.NOTE_MAX
+        first, last, alone, begin, end, line = (int(part or 0) for part in note.groups())
+        if line:
+            start = len("\n".join(text.split("\n")[: line - 1])) + (line > 1)
+            assert (start + begin - 1, start + end) == (before.end, after.begin)
+        else:
+            numbers = [text.count("\n", 0, offset) + 1 for offset in (before.end, after.begin - 1)]
+            assert numbers == [first or alone, last or alone]
+
+
+def test_the_one_line_that_matters_is_found_in_a_flood() -> None:
+    lines = [*FLOOD]
+    lines[1_234] = "FATAL: out of memory, killed"
+    lines[2_000] = "connected to shop-db-0 after 3 tries"
+    lines[3_000] = "the cache is as cold as ice"
+    shown, chosen = excerpt("\n".join(lines), words="shop-db-0 is down")
+    assert [line for line in (1_234, 2_000, 3_000) if lines[line] not in shown] == []
+    assert lines[0] in shown
+    assert shown.endswith(lines[-1])
+    assert "[left out: lines " in shown
+    assert chosen.lines == 4_200
+
+
+def test_a_rare_error_is_found_in_a_flood_of_another_error() -> None:
+    lines = [f"ERROR request {number} timed out after 30 s" for number in range(5_000)]
+    lines[2_501] = "ERROR certificate of shop-db has expired"
+    assert lines[2_501] in excerpt("\n".join(lines))[0]
+
+
+def test_of_more_errors_than_fit_some_of_all_parts_are_shown() -> None:
+    lines = [f"error in {chr(97 + number % 26) * (number // 26 + 3)}" for number in range(2_600)]
+    _, chosen = excerpt("\n".join(lines))
+    quarters = {span.first * 4 // len(lines) for span in chosen.spans}
+    assert quarters == {0, 1, 2, 3}
+
+
+def test_one_line_of_json_is_shown_in_parts_with_the_members_that_matter() -> None:
+    members = [f'{{"pod": "web-{number}", "status": "Running"}}' for number in range(5_000)]
+    members[2_500] = '{"pod": "web-2500", "status": "CrashLoopBackOff"}'
+    text = f"[{', '.join(members)}]"
+    shown, chosen = excerpt(text)
+    assert '"CrashLoopBackOff"' in shown
+    assert re.search(r"\[left out: characters \d+-\d+ of line 1\]", shown)
+    assert (chosen.lines, chosen.shown_lines) == (1, 1)
+    assert shown.endswith("]")
+
+
+def test_words_that_stand_everywhere_or_are_short_or_numbers_are_no_reason() -> None:
+    assert line_excerpts.words("Pod web-0 in shop: 10.2.3.4 2026-11-26 größer!") == {"web-0", "shop", "größer"}
+    lines = [f"shop took order {chr(97 + number % 26)}{'x' * (number % 7)} in time" for number in range(3_000)]
+    assert excerpt("\n".join(lines), words="shop order") == excerpt("\n".join(lines))
+    assert len(line_excerpts.words(" ".join(f"word{number}" for number in range(9_999)))) == line_excerpts.WORDS_MAX
+
+
+def steps(text: str) -> int:
+    """The lines of the module's code that are run for an excerpt."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != line_excerpts.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        line_excerpts.choose(text, 4_000, alert_words=frozenset({"web-0", "shop"}))
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["\n", "a" * 400, "error web-0\n", "x y\n", '{"a": 1}, ', "a1" * 200 + "\n", "_" * 300 + "\n", "größer\r\n"],
+    ids=["empty lines", "one line", "errors", "short lines", "JSON", "hashes", "words", "Unicode"],
+)
+def test_work_grows_no_faster_than_the_text(line: str) -> None:
+    """Beside the expressions, which are linear: none can match a text in two ways."""
+    half = line * (6_000 // len(line))
+    assert steps(half * 4) <= 4.4 * steps(half) + 2_000
+
+
+def test_many_short_lines_cost_no_more_than_so_many_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_excerpts, "UNITS_MAX", 1_000)
+    text = "\n" * 20_000
+    shown, chosen = excerpt(text)
+    assert steps(text) < 100 * line_excerpts.UNITS_MAX
+    assert line_excerpts.whole(shown, chosen, line_excerpts.rest(text, chosen)) == text
