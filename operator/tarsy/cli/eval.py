@@ -106,3 +106,184 @@ def _written(config: Path | None) -> Any:
     from tarsy.config.load import loader
 
     return None if config is None else loader.as_written(config).written
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
+@command.command(
+    epilog="Examples:\n\n\b\n"
+    "  tarsy eval run scenarios/ --chain chain.yaml --provider google-default --provider openai-default --times 5 "
+    "--output results"
+)
+@click.argument("paths", metavar="SCENARIO...", nargs=-1, required=True, type=DIRECTORY)
+@tag_option
+@click.option("--chain", required=True, type=FILE, help="The file of the AgentChain to measure.")
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Run the chain with this provider for all its agents; several are compared. By default those of the chain.",
+)
+@click.option("--times", default=1, show_default=True, type=click.IntRange(1, 100), help="Runs of each scenario.")
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1, 50), help="Investigations at once.")
+@click.option(
+    "--output", required=True, type=DIRECTORY, help="The directory of results. Runs with a result are skipped."
+)
+@click.option("--max-tokens", type=click.IntRange(1), help="Begin no further run after results of so many tokens.")
+@click.option(
+    "--database-url",
+    envvar="DATABASE_URL",
+    show_envvar=True,
+    required=True,
+    metavar="URL",
+    help="A Postgres server whose user may create databases; each scenario gets one of its own, which is dropped.",
+)
+@config_option
+@command_option
+def run(
+    *,
+    paths: tuple[Path, ...],
+    tags: tuple[str, ...],
+    chain: Path,
+    providers: tuple[str, ...],
+    times: int,
+    jobs: int,
+    output: Path,
+    max_tokens: int | None,
+    database_url: str,
+    config: Path | None,
+    mcp_command: str | None,
+) -> None:
+    """Investigate the alerts of scenarios with a chain, in their recorded worlds, and judge each analysis.
+
+    Real workers run the chain; no cluster is needed. After an interruption the same command continues. The exit code is
+    1 if a run could not be made, and 3 if the budget was spent before all were.
+    """
+    from tarsy import errors
+    from tarsy.config.load import loader
+    from tarsy.evaluation import runs, subjects
+    from tarsy.resources import files
+
+    found = _scenarios(paths, tags)
+    try:
+        loaded = loader.platform_file(config)
+        for name in providers:
+            if name not in loaded.llm_providers:
+                available = ", ".join(sorted(loaded.llm_providers))
+                raise click.UsageError(f"--provider: the platform file has no {name}. Available: {available}")
+        measured, missing = subjects.for_world(subjects.load(chain, platform=loaded))
+        if missing:
+            click.echo(f"The chain runs without {', '.join(missing)}: recorded worlds do not have them.", err=True)
+        plan = runs.Plan(
+            scenarios=found,
+            chain=measured,
+            providers=providers or (None,),
+            repeats=times,
+            jobs=jobs,
+            output=output,
+            written=_written(config),
+            mcp_command=mcp_command,
+            database_url=database_url,
+            max_tokens=max_tokens,
+        )
+        finished = asyncio.run(runs.run(plan, progress=click.echo))
+    except (files.FileError, loader.ConfigError, errors.TemporaryError) as error:
+        raise click.ClickException(str(error)) from error
+    except ExceptionGroup as group:  # of the scenarios that were run side by side
+        known, others = group.split((files.FileError, loader.ConfigError, errors.TemporaryError))
+        if others or known is None:
+            raise
+        raise click.ClickException("\n".join(map(str, _leaves(known)))) from group
+    if finished.failures:
+        raise click.ClickException(f"{len(finished.failures)} runs could not be made; the same command tries again")
+    if finished.left_out:
+        click.echo(f"The budget is spent: {finished.left_out} runs were left out; the same command goes on.", err=True)
+        raise click.exceptions.Exit(3)
+
+
+@command.command(epilog="Examples:\n\n\b\n  tarsy eval report results --format html --to report.html --fail-under 0.8")
+@click.argument("folder", metavar="RESULTS", type=DIRECTORY)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json", "junit", "html"]),
+    default="table",
+    show_default=True,
+    help="The form of the report.",
+)
+@click.option("--to", type=FILE, help="Write the report into this file.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Exit with 1 if a provider's share of right scenarios is less than this, such as 0.8.",
+)
+def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None) -> None:
+    """Compare providers on the results of tarsy eval run.
+
+    Intervals are by scenario, not by run. SEEN is the share of the evidence that a model got, CITED the share that an
+    analysis uses, ALWAYS the share of scenarios that are right in every run.
+    """
+    from tarsy.cli.client import terminal
+    from tarsy.evaluation import pages, reports, results
+    from tarsy.resources import files
+
+    try:
+        found = results.read(folder)
+    except files.FileError as error:
+        raise click.ClickException(str(error)) from error
+    listed = reports.rows(found)
+    if form == "table":
+        header, table = reports.scenario_table(listed)
+        lines = [
+            *terminal.table([reports.cells(row) for row in listed], header=reports.HEADER),
+            "",
+            *terminal.table(table, header=header),
+            *reports.warnings(listed),
+        ]
+        text = "\n".join(lines) + "\n"
+    elif form == "html":
+        text = pages.page(found, folder=folder, target=to or folder / "report.html")
+    else:
+        text = {"markdown": reports.as_markdown, "json": reports.as_json, "junit": reports.as_junit}[form](found)
+    if to is None:
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        to.write_text(text, encoding="utf-8")
+    below = [row for row in listed if fail_under is not None and row.right.value < fail_under]
+    if below:
+        names = ", ".join(f"{row.provider} {row.right.value:.0%}" for row in below)
+        raise click.ClickException(f"right in less than {fail_under:.0%} of the scenarios: {names}")
+
+
+@command.command(epilog="Examples:\n\n\b\n  tarsy eval diff before after")
+@click.argument("before", metavar="RESULTS", type=DIRECTORY)
+@click.argument("after", metavar="RESULTS", type=DIRECTORY)
+def diff(*, before: Path, after: Path) -> None:
+    """Compare two directories of results, scenario by scenario: better, worse, or noise."""
+    from tarsy.cli.client import terminal
+    from tarsy.evaluation import reports, results, statistics
+    from tarsy.resources import files
+
+    try:
+        first, second = (reports.shares(results.read(folder)) for folder in (before, after))
+    except files.FileError as error:
+        raise click.ClickException(str(error)) from error
+    change = statistics.difference(first, second)
+    names = sorted(first.keys() | second.keys())
+    table = [
+        (name, *("-" if name not in own else f"{own[name]:.0%}" for own in (first, second)))
+        for name in names
+        if first.get(name) != second.get(name)
+    ]
+    if table:
+        click.echo("\n".join(terminal.table(table, header=("SCENARIO", "BEFORE", "AFTER"))))
+    interval = f"{change.low:+.0%} to {change.high:+.0%}"
+    click.echo(f"{change.verdict}: {change.value:+.0%} ({interval}, 95%) over {change.scenarios} scenarios of both")

@@ -63,7 +63,7 @@ def static_problems(scenario: scenarios.Scenario, world: worlds.World) -> Iterat
         yield problem(f"the alert or an object has the scenario's name, {scenario.name}: rename its directory")
     everything = json.dumps(objects, ensure_ascii=False) + "".join(log.text for log in world.logs.values())
     for index, secret in enumerate(document.secrets):
-        if secret not in everything and _base64(secret) not in everything:
+        if not has_secret(everything, secret):
             yield problem(f"secrets.{index}: no object and no log of the world has this value: correct it")
     yield from (problem(message) for message in _lacking_logs(world))
 
@@ -81,6 +81,11 @@ def _missing(objects: Iterable[Mapping[str, Any]], kind: str, namespace: str, na
     more = f" and {len(named) - _NAMES_MAX} more" if len(named) > _NAMES_MAX else ""
     where = f" in namespace {namespace}" if namespace else ""
     return f"the world has no {kind} {name}{where}. Available: {', '.join(named[:_NAMES_MAX]) or 'none'}{more}"
+
+
+def has_secret(text: str, secret: str) -> bool:
+    """Return whether a text has a secret, in clear or as Secrets hold it."""
+    return secret in text or _base64(secret) in text
 
 
 def _base64(secret: str) -> str:
@@ -132,7 +137,7 @@ async def tool_problems(scenario: scenarios.Scenario, world: worlds.World, call:
         problems += [
             f"secrets.{number}: {shown} shows it: mask it in the platform file, or take it out of the world"
             for number, secret in enumerate(scenario.document.secrets)
-            if secret in result or _base64(secret) in result
+            if has_secret(result, secret)
         ]
     path = str(scenario.folder / scenarios.FILE)
     return [files.Problem(file=path, line=0, message=message) for message in problems]

@@ -21,13 +21,19 @@ from tarsy.evaluation import causes, scenarios
 SCORE_MIN = 2 / 3
 """The least score of a right verdict: one wrong class beside the right one."""
 _HEADING = re.compile(
-    r"^\s*(?:#{1,6}\s*|\*\*|__|\d+[.)]\s*)*"
+    r"^[\s#*_\d.)]*"
     r"(?:(?:most )?(?:likely|probable) )?(?:root[ -]?cause|cause|conclusion|verdict)(?: analysis)?\b(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 _NEXT_HEADING = re.compile(
-    r"^\s*(?:#{1,6}\s|\*\*[^*\n]{1,60}\*\*:?\s*$|\*\*[^*\n]{1,60}:\*\*|\d+[.)]\s+\*{0,2}[A-Z][^\n.]{0,40}:)"
+    r"^\s*(?:#{1,6}\s|\*\*[^*\n]{1,60}\*\*:?\s*$|\*\*[^*\n]{1,60}:\*\*|\d+[.)]\s+\*{0,2}[A-Z][^\n.]{0,40}:"
+    r"|(?-i:[A-Z])\w*(?: [\w/&'-]+){0,3}:\s*$"  # a line that is a label
+    r"|(?:supporting )?(?:evidence|impact|effects?|recommend\w*|remediation|fix|next steps?|what (?:to do|could not)"
+    r"|actions?|prevention|verification|(?:not )?verified|unverified|ruled out|gaps|timeline|symptoms?)\b"
+    r"[^:\n]{0,40}:)",
+    re.IGNORECASE,
 )
+_CODE_BLOCK = re.compile(r"^\s*(```|~~~).*?(?:^\s*\1|\Z)", re.MULTILINE | re.DOTALL)
 _OF_CAUSE = re.compile(
     r"\b(?:root cause|caused by|causes?|because|due to|reason|results? from|as a result of|explains)\b", re.IGNORECASE
 )
@@ -66,7 +72,8 @@ class CauseVerdict:
 
 
 def conclusion(analysis: str) -> str:
-    """Return the part of an analysis that says the cause."""
+    """Return the part of an analysis that says the cause, without blocks of code, which quote what was seen."""
+    analysis = _CODE_BLOCK.sub("", analysis)
     lines = analysis.splitlines()
     for number, line in enumerate(lines):
         match = _HEADING.match(line)
@@ -74,7 +81,7 @@ def conclusion(analysis: str) -> str:
             continue
         section = [match["rest"].strip(" :*_#")]
         for following in lines[number + 1 :]:
-            if _NEXT_HEADING.match(following):
+            if _NEXT_HEADING.match(following) and (any(section) or following.startswith("#")):
                 break
             section.append(following)
         if text := "\n".join(section).strip():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tarsy.evaluation import causes, scenarios, verdicts
+from tarsy_dev.scenarios import golden
 
 CAUSE = scenarios.Cause.model_validate(
     {"class": "out-of-memory", "kind": "Deployment", "namespace": "shop", "name": "checkout"}
@@ -42,6 +43,10 @@ def judge(analysis: str, cause: scenarios.Cause = CAUSE) -> verdicts.CauseVerdic
         "Root cause: OOMKilled.\n\nWhat I saw: the pods of checkout restart.",
         "Root cause: checkout is OOMKilled. It is not a wrong image, and the quota is not exceeded.",
         "Root cause: checkout is OOMKilled, which is no misconfigured probe.",
+        "Root cause: checkout is OOMKilled.\n\nEvidence:\n\n- the database is down, DNS fails, a taint [tool 1.0]",
+        "Root cause: checkout is OOMKilled.\nEvidence: the database is down, DNS fails, there is a taint",
+        "## Root cause\ncheckout is OOMKilled:\n```\nthe database is down, DNS fails, there is a taint\n```\n",
+        "## Evidence\nthe database is down, DNS fails\n## Root Cause\ncheckout is OOMKilled\n## Impact\na taint",
     ],
 )
 def test_a_right_analysis_is_right(analysis: str) -> None:
@@ -90,20 +95,7 @@ def test_a_cause_claimed_where_there_is_none_is_wrong() -> None:
 
 @given(st.lists(st.sampled_from([name for name in causes.CLASSES if name != "out-of-memory"]), unique=True, min_size=2))
 def test_to_name_everything_is_not_to_know(others: list[causes.CauseClass]) -> None:
-    samples = {
-        "image-missing": "the image does not exist", "probe-wrong": "a wrong readiness probe",
-        "configuration-wrong": "a misconfiguration", "configuration-missing": "a missing ConfigMap",
-        "credentials-wrong": "a wrong password", "application-error": "an application bug",
-        "quota-exceeded": "an exceeded quota", "disruption-budget": "the PDB blocks it",
-        "node-pressure": "disk pressure", "node-down": "the node is down", "taint": "a taint",
-        "insufficient-resources": "insufficient cpu", "volume": "the PVC is pending", "dns": "DNS fails",
-        "selector-mismatch": "a wrong selector", "certificate-expired": "an expired certificate",
-        "metrics-missing": "the metrics API is missing", "jobs-pile-up": "jobs pile up",
-        "dependency-down": "the database is down", "rollout-incomplete": "a stuck rollout",
-        "noisy-neighbour": "a noisy neighbour", "network-policy": "a network policy blocks it",
-        "nothing": "a false alarm",
-    }  # fmt: skip
-    listed = "; ".join(samples[name] for name in others)
+    listed = "; ".join(golden.SENTENCES[name] for name in others)
     verdict = judge(f"Root cause: checkout: OOMKilled; {listed}.")
     assert set(others) <= set(verdict.claimed)
     assert not verdict.is_right
@@ -122,3 +114,8 @@ def test_a_false_claim_counts_unless_it_is_denied() -> None:
     assert list(verdicts.false_claims("The database is down.", [claim])) == [claim]
     assert not list(verdicts.false_claims("It is unlikely that the database is down.", [claim]))
     assert not list(verdicts.false_claims("The database isn't down, checkout is.", [claim]))
+
+
+@pytest.mark.parametrize("name", causes.CLASSES)
+def test_a_plain_sentence_claims_one_class_alone(name: causes.CauseClass) -> None:
+    assert verdicts.claimed_classes(f"Root cause: {golden.SENTENCES[name]}.") == (name,)
