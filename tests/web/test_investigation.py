@@ -126,6 +126,36 @@ async def test_running_investigation_shows_new_events_and_texts_in_the_making_as
     await playwright.expect(page.locator("#cancel")).to_be_hidden()
 
 
+async def test_a_reader_says_whether_it_was_right_and_the_list_finds_it(page: playwright.Page, world: World) -> None:
+    identity, writing = await world.begin()
+    await commit(writing, [stories.stage_started("data-collection")])
+    await page.goto(f"/investigations/{identity}")
+    given = page.locator("#feedback-given li")
+    await playwright.expect(page.locator("#feedback")).to_be_hidden()
+    ends: list[entries.Entry] = [stories.stage_ended("data-collection"), stories.run_ended(final_analysis="Memory.")]
+    await commit(writing, ends)
+    wrong = page.get_by_role("button", name="Wrong")
+    await wrong.click()
+    await playwright.expect(given).to_have_count(1)
+    await page.get_by_text("Cause and note").click()
+    await page.get_by_label("The true cause").fill(HOSTILE)
+    await wrong.click()
+
+    await playwright.expect(given).to_contain_text("<script>")
+    await playwright.expect(wrong).to_have_attribute("aria-pressed", "true")
+    await browsers.look(page, "investigation-feedback")
+    await page.goto("/?feedback=wrong")
+    await playwright.expect(page.locator(f"#row-{identity}")).to_contain_text("Wrong, says one person")
+    await page.goto(f"/investigations/{identity}")
+    await playwright.expect(page.get_by_label("The true cause")).to_contain_text("<script>")
+    await page.get_by_role("button", name="Partly right").click()
+    await playwright.expect(given).to_contain_text("Partly right")
+    await page.get_by_role("button", name="Withdraw").click()
+    await playwright.expect(given).to_have_count(0)
+    await playwright.expect(page.get_by_role("button", name="Withdraw")).to_be_hidden()
+    assert await page.title() != "owned"
+
+
 @pytest.mark.slow
 async def test_page_resumes_after_the_network_was_cut(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from tarsy.api import app
-from tarsy.api.investigations import reads
+from tarsy.api.investigations import feedback, reads
 from tarsy.auth import permissions
 from tarsy.ingest import question
 from tarsy.web import investigation_layout, rendering
@@ -31,7 +31,15 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         # It is read after its events, so that it has their authors.
         investigation = await reads.read(database, target.id, mask=services.mask)
         laid_out = await asyncio.to_thread(investigation_layout.layout, investigation, timeline.events)
-        return {"page": laid_out, "shown": investigation, "after": after, "last": timeline.last, "more": timeline.more}
+        own = (given for given in investigation.feedback_by_person if given.author == target.caller.author)
+        return {
+            "page": laid_out,
+            "shown": investigation,
+            "mine": next(own, None),
+            "after": after,
+            "last": timeline.last,
+            "more": timeline.more,
+        }
 
     @router.get("", include_in_schema=False)
     async def page(
@@ -47,6 +55,8 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             user=target.caller,
             title=target.name,
             question_max=question.CHARACTERS_MAX,
+            cause_max=feedback.CAUSE_MAX,
+            note_max=feedback.NOTE_MAX,
             looks=investigation_layout.LOOKS,
             **content,
         )

@@ -25,7 +25,18 @@ OPEN: tuple[investigations.Phase, ...] = get_args(investigations.OpenPhase)
 ENDED: tuple[investigations.Phase, ...] = get_args(investigations.EndedPhase)
 CARDS_MAX = 10
 """Active investigations that the first page shows above the ended ones."""
-_STATE = ("namespace", "phase", "alert_type", "chain", "author", "fingerprint", "severity", "name", "grounded")
+_STATE = (
+    "namespace",
+    "phase",
+    "alert_type",
+    "chain",
+    "author",
+    "fingerprint",
+    "severity",
+    "name",
+    "grounded",
+    "feedback",
+)
 _PARAMETERS = (*_STATE, "since", "until", "q", "sort", "limit")
 """The parameters of the list, but the cursor."""
 SUGGESTED_MAX = 50
@@ -116,7 +127,7 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
     return router
 
 
-_ADVANCED = ("author", "since", "until", "grounded", "name", "fingerprint")
+_ADVANCED = ("author", "since", "until", "grounded", "feedback", "name", "fingerprint")
 """Filters that the form folds in."""
 
 

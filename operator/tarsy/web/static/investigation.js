@@ -186,12 +186,18 @@ addEventListener("keydown", (event) => {
 
 // Actions.
 
+const verdicts = [...document.querySelectorAll("[data-verdict]")];
+
 function shown() {
   const head = byId("head").dataset;
   const isEnded = head.ended === "true";
   byId("cancel").hidden = isEnded;
   byId("cancel").disabled = head.phase === "Cancelling";
   byId("retry").hidden = !isEnded;
+  byId("feedback").hidden = !isEnded;
+  const mine = byId("feedback-given").dataset.mine;
+  byId("feedback-withdraw").hidden = !mine;
+  for (const button of verdicts) button.setAttribute("aria-pressed", String(button.dataset.verdict === mine));
   followButton.hidden = isEnded && position().openQuestion !== "true";
   if (stream && isEnded && byId("live-state").textContent === "Live") state("");
   const takes = position().takesQuestions === "true";
@@ -247,6 +253,23 @@ byId("retry-form").addEventListener("submit", (event) => {
     location.assign(`/investigations/${answer.id}`);
   });
 });
+
+for (const button of verdicts) {
+  button.addEventListener("click", () =>
+    act(button, "feedback-error", async () => {
+      const [cause, note] = ["feedback-cause", "feedback-note"].map((name) => byId(name).value);
+      await send("POST", `${api}/feedback`, { verdict: button.dataset.verdict, cause, note });
+      refresh();
+    }),
+  );
+}
+byId("feedback-withdraw").addEventListener("click", (event) =>
+  act(event.currentTarget, "feedback-error", async () => {
+    await send("DELETE", `${api}/feedback`);
+    for (const name of ["feedback-cause", "feedback-note"]) byId(name).value = "";
+    refresh();
+  }),
+);
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
