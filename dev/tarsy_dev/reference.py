@@ -37,8 +37,9 @@ examples a test loads.
   `TARSY_CONFIG` names. `--servers` also connects to the MCP servers.
 - **Edit with completion**: begin the file with `# yaml-language-server: $schema=tarsy.schema.json`.
   `tarsy config schema` prints that schema.
-- **Change a running operator**: it reads the file again when it changes. `namespaces`, `queue`, `api`, `web` and
-  `traces` need a restart. A file with an error changes nothing, and `/readyz` and `system/warnings` report it.
+- **Change a running operator**: it reads the file again when it changes. `namespaces`, `ingest.namespace`, `queue`,
+  `api`, `web` and `traces` need a restart. A file with an error changes nothing, and `/readyz` and `system/warnings`
+  report it.
 - **Overrides**: agents, providers and servers are added to the built-in ones. An entry with the name of a built-in one
   replaces all of it; `defaults` are replaced key by key. `mcp_servers: {kubernetes-server: null}` removes the built-in
   server, also from the built-in agent that has it.

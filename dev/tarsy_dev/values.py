@@ -309,6 +309,9 @@ class Webhook(Part):
     """The Secret."""
     key: forms.Key = "token"
     """The key of it with the token."""
+    tokens_secret: forms.Name = "tarsy-webhook-tokens"
+    """The Secret with further tokens, such as one for each team, if there is one: each of its keys is a file in
+    /etc/tarsy/webhook-tokens, to which `ingest.tokens` of `platform` refers by token_file."""
 
 
 class LLMKeys(Part):

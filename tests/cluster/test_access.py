@@ -35,6 +35,7 @@ WEBHOOK = "the token"
 OPEN = {"/healthz", "/readyz", "/health"}
 """For everybody."""
 FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/webhooks/grafana", "/api/v1/alerts", "/alerts"}
+FOR_THE_WEBHOOK |= {f"{path}/{{namespace}}" for path in FOR_THE_WEBHOOK if "webhooks" in path}
 FOR_EVERY_USER = {"/api/v1/session-codes"}
 """A session has the rights of its token, which are checked then."""
 FORBIDDEN = re.compile(
@@ -66,8 +67,10 @@ def clock() -> Clock:
 class API:
     """The API, asked from outside."""
 
-    def __init__(self, session: aiohttp.ClientSession, application: Mapping[str, Any]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, application: Mapping[str, Any], *, namespace: str = "") -> None:
+        """`namespace` is the operator's own, for routes that have one in their path."""
         self._session = session
+        self._namespace = namespace
         self.routes = [
             (method.upper(), path, described)
             for path, operations in application["paths"].items()
@@ -105,7 +108,8 @@ class API:
     async def call(
         self, method: str, path: str, described: Mapping[str, Any], *, identity: UUID, token: str | None
     ) -> tuple[int, Any]:
-        filled = re.sub(r"{(\w+)}", lambda match: str(identity) if match[1] == "identity" else "0", path)
+        values = {"identity": str(identity), "namespace": self._namespace}
+        filled = re.sub(r"{(\w+)}", lambda match: values.get(match[1], "0"), path)
         return await self.ask(method, filled, token=token, body=b"{}" if "requestBody" in described else None)
 
 
@@ -119,7 +123,8 @@ async def serve(cluster: client.Cluster, database: databases.Database, clock: Cl
 
         async def serving(on: client.Cluster = cluster, settings: platforms.API | None = None) -> API:
             parts = apis.parts(cluster=on, database=database, token=WEBHOOK, settings=settings, clock=clock)
-            return API(await stack.enter_async_context(apis.served(parts)), apis.description())
+            session = await stack.enter_async_context(apis.served(parts))
+            return API(session, apis.description(), namespace=on.served.own)
 
         yield serving
 
@@ -267,7 +272,8 @@ async def test_an_authorization_that_is_none_is_nobodys(api: API) -> None:
 async def bare(cluster: client.Cluster, database: databases.Database, clock: Clock) -> AsyncIterator[API]:
     """A route for each way to ask for rights, which answers what it was told."""
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
-    may = permissions.Access(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
+    tokens = apis.tokens(cluster, WEBHOOK)
+    may = permissions.Access(cluster=cluster, database=database, tokens=tokens, settings=PROXIED, clock=clock)
     application = FastAPI()
     problems.install(application)
 

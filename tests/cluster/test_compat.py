@@ -16,7 +16,7 @@ import pytest
 from support import apis, examples, manifests, queue, stories
 from tarsy.api.compat import live_updates, stages, statuses, timeline
 from tarsy.config import resolve
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
@@ -411,7 +411,7 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
         plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.served.own)
 
     given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
-    ingest = platforms.Ingest(default_alert_type="kubernetes")
+    ingest = webhooks.Ingest(default_alert_type="kubernetes")
     settings = given.platform().model_copy(update={"ingest": ingest})
     headers = {**apis.bearer(editor), "Content-Type": "application/json"}
     body = json.dumps({"alert_type": "Rare", "data": {"pod": "web-0", "runbook": "https://github.com/a/b/blob/main/c"}})

@@ -98,7 +98,11 @@ async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[permissions.A
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
         yield permissions.Access(
-            cluster=cluster, database=database, token="hook", settings=platforms.API(), clock=reviewer.clock
+            cluster=cluster,
+            database=database,
+            tokens=apis.tokens(cluster, "hook"),
+            settings=platforms.API(),
+            clock=reviewer.clock,
         )
     await database.close()
 
@@ -251,7 +255,11 @@ async def of_teams(may: permissions.Access, reviewer: Reviewer) -> permissions.A
     """The rights of callers of an operator that serves a hundred namespaces beside its own."""
     cluster = replace(may._cluster, served=namespaces.Served.from_names("tarsy", TEAMS))
     return permissions.Access(
-        cluster=cluster, database=may._database, token="hook", settings=platforms.API(), clock=reviewer.clock
+        cluster=cluster,
+        database=may._database,
+        tokens=apis.tokens(cluster, "hook"),
+        settings=platforms.API(),
+        clock=reviewer.clock,
     )
 
 
@@ -320,7 +328,8 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
 ) -> None:
     database = databases.Database(NOBODYS)
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
-        may = permissions.Access(cluster=cluster, database=database, token="hook", settings=platforms.API())
+        tokens = apis.tokens(cluster, "hook")
+        may = permissions.Access(cluster=cluster, database=database, tokens=tokens, settings=platforms.API())
         assert await answered(may.list_in(asked(), ["tarsy"])) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
@@ -376,7 +385,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
     database = databases.Database(NOBODYS)
     trusting = platforms.API(trusted_proxies=["203.0.113.7"])
     local = permissions.Access(
-        cluster=may._cluster, database=database, token=None, settings=trusting, clock=reviewer.clock
+        cluster=may._cluster, database=database, tokens=None, settings=trusting, clock=reviewer.clock
     )
     jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
     for headers, author in (([], "api-client"), (jane, "jane")):

@@ -13,7 +13,7 @@ import pytest
 from support import apis, kubeconfigs, manifests, queue
 from support.masking import NO_SECRETS
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, webhooks
 from tarsy.controller import unserved_events
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -103,7 +103,7 @@ def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any
         database=database,
         deployment=DEPLOYMENT,
         index=index,
-        ingest=lambda: platforms.Ingest(**ingest),
+        ingest=lambda: webhooks.Ingest(**ingest),
     )
 
 

@@ -174,14 +174,22 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
     await cluster.close()
 
 
-async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
-    plane: ControlPlane, namespace: str, tmp_path: Path
+async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
+    plane: ControlPlane,
+    namespace: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    log = watch._bounded_log
+    monkeypatch.setattr(log, "dropped", 0)
+    monkeypatch.setattr(log, "_next_at", -math.inf)
+    monkeypatch.setattr(watch, "LOGGED_SECONDS", math.inf)
     async with proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
         config = json.loads(plane.kubeconfig(namespace=namespace).read_text())
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{between.port}"
         (tmp_path / "config").write_text(json.dumps(config))
-        cluster = await client.connect(tmp_path / "config")
+        cluster = await client.connect(tmp_path / "config", served=[f"{namespace}-{number}" for number in range(5)])
         async with watching(cluster) as seen:
             before = await asyncio.to_thread(create, plane, namespace, "before")
             await seen.of(before["metadata"]["uid"])
@@ -190,11 +198,15 @@ async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
             between.cut()
             await seen.open(now=False)
             assert 0 < seen.watcher.cut_for() < 20
+            async with asyncio.timeout(60):
+                while log.dropped < 3 * 2 * 6:  # noqa: ASYNC110 - counted in another thread
+                    await asyncio.sleep(0.01)
             during = await asyncio.to_thread(create, plane, namespace, "during")
             between.accept()
             await seen.of(during["metadata"]["uid"])
             await seen.open(now=True)
         await cluster.close()
+    assert len([record for record in caplog.records if record.name == watch._REQUESTS_LOGGER]) == 1, "of many"
 
 
 STOP_AT_ONCE = """

@@ -17,8 +17,9 @@ from fastapi import FastAPI
 from support import queue
 from support.masking import NO_SECRETS
 from tarsy.api import app
+from tarsy.auth import webhook_tokens
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, webhooks
 from tarsy.kube import client, rights
 from tarsy.live import hubs, web_socket_protocol
 from tarsy.probes import checks, health
@@ -41,12 +42,15 @@ def parts(
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
     settings: platforms.API | None = None,
+    ingest: webhooks.Ingest | None = None,
     clock: Callable[[], float] = time.monotonic,
     kept: reporter.Reporter | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
-    found = queue.PLATFORM.model_copy(update={"queue": limited, "api": settings or platforms.API()})
+    found = queue.PLATFORM.model_copy(
+        update={"queue": limited, "api": settings or platforms.API(), "ingest": ingest or queue.PLATFORM.ingest}
+    )
     return app.Parts(
         cluster=cluster,
         database=database,
@@ -57,9 +61,17 @@ def parts(
         readiness=readiness or ready(database, cluster),
         process_reporter=kept or keeping(database),
         hub=hubs.Hub(database),
-        token=token,
+        tokens=None if token is None else tokens(cluster, token, ingest=found.ingest),
         clock=clock,
     )
+
+
+def tokens(
+    cluster: client.Cluster, token: str, *, ingest: webhooks.Ingest | None = None
+) -> Callable[[], webhook_tokens.Tokens]:
+    """The tokens of webhooks: this one, which is TARSY_WEBHOOK_TOKEN's, and those of `ingest`, as they are now."""
+    in_force = webhook_tokens.load(token, ingest or webhooks.Ingest(), default_namespace=cluster.served.default)
+    return lambda: in_force
 
 
 def ready(database: databases.Database, cluster: client.Cluster) -> health.Readiness:

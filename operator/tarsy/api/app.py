@@ -19,7 +19,7 @@ from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, deletions, exports, feedback, lists, questions, reads, traces
 from tarsy.api.system import audit, mcp_servers, overview, session_codes
-from tarsy.auth import permissions, request_log, rights
+from tarsy.auth import permissions, request_log, rights, webhook_tokens
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
@@ -41,7 +41,7 @@ The API takes alerts, and serves investigations and their transcripts.
 
 **Callers** send a bearer token of Kubernetes, such as one that `kubectl create token` makes; the API server is asked
 for its rights in the investigation's namespace. Other callers come through a trusted proxy, which names them in
-headers. The static token of webhooks can only send alerts. Each operation names the right that it needs. `/healthz`,
+headers. The tokens of webhooks can only send alerts. Each operation names the right that it needs. `/healthz`,
 `/readyz` and `/health` need no token. With `--insecure-dev` only programs of the same machine are served, without a
 token.
 
@@ -77,8 +77,8 @@ class Parts:
     readiness: health.Readiness
     process_reporter: reporter.Reporter
     hub: hubs.Hub
-    token: str | None
-    """The token of webhooks; None serves the programs of this machine (`--insecure-dev`)."""
+    tokens: Callable[[], webhook_tokens.Tokens] | None
+    """Returns the tokens of webhooks; None serves the programs of this machine (`--insecure-dev`)."""
     on_admitted: Callable[[base.ObjectMeta], None] | None = None
     """See `intake.Intake.on_admitted`."""
     configuration_version: Callable[[], int] = lambda: 0
@@ -200,7 +200,7 @@ def bare() -> Application:
             readiness=absent,
             process_reporter=absent,
             hub=hubs.Hub(absent),
-            token="",
+            tokens=lambda: webhook_tokens.Tokens(owners={}),
         )
     )
 
@@ -223,7 +223,7 @@ def _services(parts: Parts) -> Services:
         access=permissions.Access(
             cluster=parts.cluster,
             database=parts.database,
-            token=parts.token,
+            tokens=parts.tokens,
             settings=parts.platform().api,
             clock=parts.clock,
         ),

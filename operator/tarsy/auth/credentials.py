@@ -18,6 +18,8 @@ from starlette.requests import HTTPConnection
 from tarsy.serve import problems
 
 SCHEME = "Bearer"
+_TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
+"""The form of a token: the API server's, and those of webhooks."""
 TOKEN_MISSING = f"give the token as `Authorization: {SCHEME} <token>`"
 
 
@@ -28,6 +30,11 @@ def bearer(request: HTTPConnection) -> bytes | None:
     if scheme.lower() != SCHEME.lower():
         return None
     return token.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
+
+
+def is_token(text: bytes) -> bool:
+    """Return whether a text can be a token."""
+    return _TOKEN.fullmatch(text) is not None
 
 
 def expiry(token: str) -> float | None:

@@ -1,7 +1,7 @@
 """Identities: the caller of a request, by its credential. `permissions` decides what it may do.
 
-A credential is the webhook's token, which is compared here and never sent anywhere; a token that the API server knows
-(TokenReview); the user that a trusted proxy names; or the cookie of a session. If a proxy forwards a request with a
+A credential is a token of webhooks (`webhook_tokens`); a token that the API server knows (TokenReview); the user that a
+trusted proxy names; or the cookie of a session. If a proxy forwards a request with a
 token, the token's rights count, and the proxy's user is the author.
 
 A browser adds the cookie of a session, or of a proxy, to requests of any page. So a change with such a credential has
@@ -15,11 +15,8 @@ affected.
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import math
-import re
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -30,7 +27,7 @@ from typing import Literal, TypeAlias
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, origins, request_log, sessions, single_flight
+from tarsy.auth import credentials, origins, request_log, sessions, single_flight, webhook_tokens
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import investigations
@@ -38,7 +35,7 @@ from tarsy.serve import limits, problems, trusted_proxies
 from tarsy.store.base import databases
 
 ANONYMOUS = "api-client"
-"""The author of requests without a name: with the webhook's token, or with `--insecure-dev`."""
+"""The author of requests without a name: with a token of webhooks, or with `--insecure-dev`."""
 KNOWN_SECONDS = 60.0
 UNKNOWN_SECONDS = 10.0
 """Seconds that the API server's answer about a token is cached: one for a known token, one for an unknown token."""
@@ -49,13 +46,11 @@ LOGGED_SECONDS = 10.0
 """Seconds between two logged failures of lookups: requests without a token must not fill the log."""
 
 _AUTHENTICATED = "system:authenticated"
-_TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
-"""The form of an API server's token; other texts are not sent there."""
 
 log = logging.getLogger(__name__)
 
-Principal: TypeAlias = reviews.User | Literal["webhook", "anybody"]
-"""The owner of rights: a user, the webhook's token, or with `--insecure-dev` every program of this machine."""
+Principal: TypeAlias = reviews.User | webhook_tokens.Webhook | Literal["anybody"]
+"""The owner of rights: a user, a token of webhooks, or with `--insecure-dev` every program of this machine."""
 Credential: TypeAlias = Literal["none", "webhook", "token", "proxy", "session"]
 
 
@@ -117,15 +112,15 @@ class Identities:
         *,
         cluster: client.Cluster,
         database: databases.Database,
-        token: str | None,
+        tokens: Callable[[], webhook_tokens.Tokens] | None,
         settings: platforms.API,
         lookups: Lookups,
         clock: Callable[[], float],
     ) -> None:
-        """`token` is the webhook's; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
+        """`tokens` returns those of webhooks in force; None is `--insecure-dev`. `clock` is monotonic, in seconds."""
         self._cluster = cluster
         self.sessions = sessions.Sessions(cluster, database)
-        self._webhook = None if token is None else _digest(token.encode())
+        self._tokens = tokens
         self.proxies = trusted_proxies.Proxies(settings.trusted_proxies)
         self._origins = origins.Origins(settings, self.proxies)
         self._rates = limits.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
@@ -147,7 +142,8 @@ class Identities:
             self._count(f"user {name}", busy)
         else:
             name = ANONYMOUS
-            self._count(f"{principal} {limits.network(origin.address)}", busy)
+            owner = principal.name if isinstance(principal, webhook_tokens.Webhook) else principal
+            self._count(f"{owner} {limits.network(origin.address)}", busy)
         token = credentials.bearer(request) if credential == "token" else None
         identity = Identity(
             principal=principal,
@@ -165,7 +161,7 @@ class Identities:
         self, request: HTTPConnection, origin: trusted_proxies.Origin, busy: HTTPStatus
     ) -> tuple[Principal, Credential]:
         """Return the owner of the request's first credential, in the order token, proxy, session."""
-        if self._webhook is None:
+        if self._tokens is None:
             return "anybody", "none"
         network = limits.network(origin.address)
         if "Authorization" not in request.headers:
@@ -178,18 +174,18 @@ class Identities:
                 if user := await self.sessions.user(cookie):
                     return user, "session"
                 raise credentials.session_ended()
-        owner = await self._token_owner(credentials.bearer(request), network, busy)
-        return owner, "webhook" if owner == "webhook" else "token"
+        token = credentials.bearer(request)
+        if token and (webhook := self._tokens().owner(webhook_tokens.digest(token))):
+            return webhook, "webhook"
+        return await self._token_user(token, network, busy), "token"
 
-    async def _token_owner(self, token: bytes | None, network: str, busy: HTTPStatus) -> Principal:
-        digest = _digest(token or b"")
-        if token and self._webhook and secrets.compare_digest(digest, self._webhook):
-            return "webhook"
+    async def _token_user(self, token: bytes | None, network: str, busy: HTTPStatus) -> reviews.User:
+        digest = webhook_tokens.digest(token or b"")
         look_up = functools.partial(self._review, (token or b"").decode("latin-1"))
         if user := self._users.cached(digest, look_up):
             return user
         self._count(f"address {network}", busy)
-        if token is None or not _TOKEN.fullmatch(token):
+        if token is None or not credentials.is_token(token):
             raise credentials.unauthorized(has_token=token is not None)
         try:
             async with self._lookups.unavailable_if_failed("the owner of the token"):
@@ -232,11 +228,6 @@ class Identities:
 def _rate_exceeded(seconds: float, reason: str, busy: HTTPStatus) -> problems.Problem:
     wait = math.ceil(seconds)
     return problems.Problem(busy, f"{reason}: send the next one in {wait} s", headers={"Retry-After": str(wait)})
-
-
-def _digest(token: bytes) -> bytes:
-    """Return a digest of a token, so that no token is stored; comparisons of digests always take the same time."""
-    return hashlib.sha256(token).digest()
 
 
 def printable_name(name: str) -> str:

@@ -31,7 +31,16 @@ from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.auth import credentials, identities, origins, request_log, rights, sessions, single_flight
+from tarsy.auth import (
+    credentials,
+    identities,
+    origins,
+    request_log,
+    rights,
+    sessions,
+    single_flight,
+    webhook_tokens,
+)
 from tarsy.config.model import platforms
 from tarsy.kube import client, discovery, reviews
 from tarsy.resources import chains, investigations
@@ -67,6 +76,15 @@ Namespaces = Annotated[
         ),
         examples=[["shop"]],
         json_schema_extra={"maxItems": NAMESPACES_MAX},  # checked, as the names are, once the caller is known
+    ),
+]
+ServedNamespace = Annotated[
+    str,
+    Path(
+        alias="namespace",
+        description="A namespace that is served, and that the token is listed for (`ingest.tokens`).",
+        examples=["shop"],
+        json_schema_extra={"maxLength": 63},  # not checked: others are not served
     ),
 ]
 ServerName = Annotated[
@@ -129,6 +147,14 @@ class Scope:
     """Whether it has all namespaces, also those that are not served or gone; then `namespaces` is empty."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """A served namespace in which the caller may create an investigation."""
+
+    namespace: str
+    caller: Caller
+
+
 class ForbiddenError(problems.Problem):
     """A caller without a right: which one, and in which namespace."""
 
@@ -154,21 +180,21 @@ class Access:
         *,
         cluster: client.Cluster,
         database: databases.Database,
-        token: str | None,
+        tokens: Callable[[], webhook_tokens.Tokens] | None,
         settings: platforms.API,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`token` is the webhook's; None allows everything to the programs of this machine (`--insecure-dev`).
+        """`tokens` returns those of webhooks; None allows everything to programs of this machine (`--insecure-dev`).
 
         `clock` is monotonic, in seconds: caches and rates go by it.
         """
         self._cluster = cluster
         self._database = database
-        self._local_only = token is None
+        self._local_only = tokens is None
         self._public_url = settings.public_url
         self._lookups = identities.Lookups(clock=clock)
         self._identities = identities.Identities(
-            cluster=cluster, database=database, token=token, settings=settings, lookups=self._lookups, clock=clock
+            cluster=cluster, database=database, tokens=tokens, settings=settings, lookups=self._lookups, clock=clock
         )
         self.sessions = self._identities.sessions
         self._origins = origins.Origins(settings, self._identities.proxies)
@@ -180,13 +206,22 @@ class Access:
         if self._local_only:
             credentials.ensure_same_machine(request)
 
-    async def notify(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
-        """Return a caller that may send notifications. Alertmanager sends again only after a 503."""
-        return await self._create(await self._identities.identify(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
+    async def notify(self, request: HTTPConnection, _right: rights.Create = None) -> Destination:
+        """Return the namespace of a notification that names none. Alertmanager sends again only after a 503."""
+        identity = await self._identities.identify(request, busy=HTTPStatus.SERVICE_UNAVAILABLE)
+        return await self._destination(identity, self._cluster.served.default)
+
+    async def notify_in(
+        self, request: HTTPConnection, namespace: ServedNamespace, _right: rights.CreateIn = None
+    ) -> Destination:
+        """Return the namespace that a notification names, if the caller may send alerts to it."""
+        request_log.note(request, namespace=namespace[: problems.ECHOED_MAX])
+        identity = await self._identities.identify(request, busy=HTTPStatus.SERVICE_UNAVAILABLE)
+        return await self._destination(identity, namespace)
 
     async def submit(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
         """Return a caller that may post an alert."""
-        return await self._create(await self._identities.identify(request))
+        return (await self._destination(await self._identities.identify(request), self._cluster.served.default)).caller
 
     async def list_in(
         self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.List = None
@@ -234,6 +269,9 @@ class Access:
         """Return the investigation, if the caller may read it and create others in its namespace."""
         target = await self._target(request, investigation_id, "get")
         await self._ensure(await self._reader(request), _on_investigations("create", target.namespace))
+        if target.namespace not in self._cluster.served:
+            message = f"it is of namespace {target.namespace}, which is not served any more"
+            raise problems.Problem(HTTPStatus.CONFLICT, message)
         return target
 
     async def delete(
@@ -301,17 +339,30 @@ class Access:
         return self._public_url or self._identities.proxies.site(request) or ""
 
     async def _reader(self, request: HTTPConnection) -> identities.Identity:
-        """Return the identity of a caller; refuse the webhook's token."""
+        """Return the identity of a caller; refuse a token of webhooks."""
         identity = await self._identities.identify(request)
-        if identity.principal == "webhook":
+        if isinstance(identity.principal, webhook_tokens.Webhook):
             message = "the webhook's token only sends alerts: `kubectl create token` makes one for other requests"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
         return identity
 
-    async def _create(self, identity: identities.Identity) -> Caller:
-        if identity.principal != "webhook":
-            await self._ensure(identity, _on_investigations("create", self._cluster.served.default))
-        return _caller(identity)
+    async def _destination(self, identity: identities.Identity, namespace: str) -> Destination:
+        """Return a served namespace, if the caller may create investigations in it."""
+        owner, name = identity.principal, namespace[: problems.ECHOED_MAX]
+        if isinstance(owner, webhook_tokens.Webhook) and namespace not in owner.namespaces:
+            remedy = "list the namespace with it in `ingest.tokens` of the platform file, or send another token"
+            message = f"the token may not send alerts to namespace {name}: {remedy}"
+            raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+        if isinstance(owner, reviews.User) and _NAMESPACE.fullmatch(namespace):
+            await self._ensure(identity, _on_investigations("create", namespace))
+        self._ensure_served(namespace)
+        return Destination(namespace=namespace, caller=_caller(identity))
+
+    def _ensure_served(self, namespace: str) -> None:
+        if namespace not in self._cluster.served:
+            name = namespace[: problems.ECHOED_MAX]
+            message = f"namespace {name} is not served: add it to `namespaces` of the platform file, and restart"
+            raise problems.Problem(HTTPStatus.FORBIDDEN, message)
 
     async def _target(
         self, request: HTTPConnection, investigation_id: str, verb: reviews.Verb, *, subresource: str = ""
@@ -455,7 +506,7 @@ class Access:
             return single_flight.Answer(value=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
 
         principal = identity.principal
-        caller = principal.name if isinstance(principal, reviews.User) else principal
+        caller = "anybody" if principal == "anybody" else principal.name
         async with self._lookups.unavailable_if_failed(f"the namespace {namespace}"):
             return await self._namespaces.get(namespace.encode(), look_up, caller=caller)
 

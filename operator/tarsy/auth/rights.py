@@ -26,7 +26,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "webhook": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The static token (TARSY_WEBHOOK_TOKEN), which sends alerts and does nothing else.",
+        "description": "A token of webhooks (TARSY_WEBHOOK_TOKEN, ingest.tokens), which only sends alerts.",
     },
 }
 
@@ -39,9 +39,13 @@ Create = Annotated[
     None,
     _right(
         "create",
-        "create on alertinvestigations in the operator's namespace",
+        "create on alertinvestigations in the namespace of alerts that come without one (ingest.namespace)",
         schemes=("kubernetes", "proxy", "webhook"),
     ),
+]
+CreateIn = Annotated[
+    None,
+    _right("create-in", "create on alertinvestigations in that namespace", schemes=("kubernetes", "proxy", "webhook")),
 ]
 List = Annotated[
     None, _right("list", "list on alertinvestigations in the namespaces that it names, or in any served one")

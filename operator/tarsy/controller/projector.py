@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
@@ -67,6 +66,8 @@ class Projector:
         """The investigations whose status is out of date, and the monotonic time since when none was written."""
         self._refused: dict[str, float] = {}
         """The namespaces in which a right is missing, and the monotonic time of the next attempt."""
+        self._without_events: set[str] = set()
+        """The namespaces in which the latest event was refused for lack of a right."""
 
     def oldest_unwritten(self) -> float:
         """Return the seconds for which the status that is longest out of date has not been written; 0 if none is."""
@@ -148,12 +149,19 @@ class Projector:
     ) -> None:
         """Post the events that are not in `posted`, and add them to it.
 
-        After a restart all events are posted again; the API server refuses those whose names it has.
+        After a restart all events are posted again; the API server refuses those whose names it has. An event that is
+        refused for lack of a right is not posted again; the refusal is logged once for its namespace.
         """
         for event in events_of(summary):
             if (key := f"{event.reason} {event.message}") not in posted:
-                with suppress(objects.ForbiddenError):  # the missing right is a warning of its namespace
+                try:
                     await events.post(self._cluster, event, namespace=namespace, name=name, uid=uid)
+                    self._without_events.discard(namespace)
+                except objects.ForbiddenError as error:
+                    if namespace not in self._without_events:
+                        self._without_events.add(namespace)
+                        log_fields = {"action": "events_refused", "namespace": namespace}
+                        log.warning("events are left out in one namespace: %s", error, extra=log_fields)
                 posted.add(key)
 
     def _may_write(self, namespace: str) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tarsy import errors
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.kube import client, events, objects
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
@@ -33,7 +33,7 @@ class UnservedEvents:
         database: databases.Database,
         deployment: str,
         index: chain_index.Indexer,
-        ingest: Callable[[], platforms.Ingest],
+        ingest: Callable[[], webhooks.Ingest],
     ) -> None:
         """`deployment` is the name of the Deployment, in the operator's namespace.
 

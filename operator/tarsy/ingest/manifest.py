@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.ingest import alertmanager, formats, payload, plain, subject
 from tarsy.resources import base, investigations, naming
 from tarsy.transcript import admission, messages
@@ -103,7 +103,7 @@ def _comparable(spec: investigations.Spec) -> tuple[object, ...]:
     return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp, spec.retry_of
 
 
-def alert_type(alert: alertmanager.Alert, settings: platforms.Ingest) -> str:
+def alert_type(alert: alertmanager.Alert, settings: webhooks.Ingest) -> str:
     """Return the type that the alert names: by the configured label, or else by its alertname, or else ""."""
     return alert.labels.get(settings.alert_type_label) or alert.alertname
 

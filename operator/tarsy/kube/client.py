@@ -72,12 +72,14 @@ async def connect(
     kubeconfig: Path | None,
     *,
     served: Iterable[str] = (),
+    default_namespace: str | None = None,
     secrets: known_secrets.KnownSecrets | None = None,
 ) -> Cluster:
     """Return a client for `kubeconfig`'s current context, or for the cluster that this process runs in.
 
     None means the service account if there is one, else the default kubeconfig ($KUBECONFIG, ~/.kube/config). `served`
-    are the namespaces that are served beside its own. Raises ConfigError.
+    are the namespaces that are served beside its own; requests without a namespace are about `default_namespace`, None
+    is its own. Raises ConfigError.
     """
     configuration = kubernetes.Configuration()
     inside = kubeconfig is None and (_SERVICE_ACCOUNT / "token").exists()
@@ -97,7 +99,7 @@ async def connect(
     return Cluster(
         api=api,
         configuration=configuration,
-        served=namespaces.Served.from_names(namespace, served),
+        served=namespaces.Served.from_names(namespace, served, default=default_namespace),
         secrets=secrets or known_secrets.KnownSecrets(),
     )
 
@@ -105,7 +107,7 @@ async def connect(
 def own_namespace(kubeconfig: Path | None) -> str:
     """Return the namespace of the operator, as `connect` finds it, for a process that sends no requests.
 
-    It is "" if there is neither a service account nor a kubeconfig.
+    It is "" if there is neither a service account nor a kubeconfig that can be read.
     """
     account = _SERVICE_ACCOUNT / "namespace"
     if kubeconfig is None and account.exists():
@@ -114,7 +116,7 @@ def own_namespace(kubeconfig: Path | None) -> str:
     try:
         _check(paths)
         _, current = config.list_kube_config_contexts(config_file=paths)
-    except (ConfigError, config.ConfigException):
+    except (ConfigError, config.ConfigException, OSError):
         return ""
     return str(current["context"].get("namespace", "default"))
 

@@ -44,9 +44,33 @@ CUT_SECONDS = 10.0
 
 A watch that ends regularly is open again after a tenth of a second; one whose API server restarts, after a few seconds.
 """
+LOGGED_SECONDS = 60.0
+"""Seconds between two logged failures of kopf's requests: in an outage each watch fails each second."""
 _IDENTITY: Any = "tarsy"  # kopf's default needs a user name, which a container may not have
 
 log = logging.getLogger(__name__)
+
+
+class _BoundedLog(logging.Filter):
+    """Drops the records of failed requests but for one in LOGGED_SECONDS. It is used in kopf's thread alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped = 0
+        """The number of records that were dropped since the last one that was not."""
+        self._next_at = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
+        if not record.getMessage().startswith("Request attempt "):
+            return True
+        if time.monotonic() < self._next_at:
+            self.dropped += 1
+            return False
+        if self.dropped:
+            record.msg, record.args = f"{record.getMessage()} ({self.dropped} such lines were left out before)", ()
+        self.dropped, self._next_at = 0, time.monotonic() + LOGGED_SECONDS
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +273,7 @@ class Watcher:
             self._on_main(self._ended.set)
 
     async def _operator(self) -> None:
+        logging.getLogger(_REQUESTS_LOGGER).addFilter(_bounded_log)  # adding it again has no effect
         self._stop = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         if self._stopping:
@@ -343,6 +368,10 @@ async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandl
         is_logged = True
         await asyncio.sleep(RETRY_SECONDS)
     return response
+
+
+_REQUESTS_LOGGER = "kopf._cogs.clients.watching"
+_bounded_log = _BoundedLog()
 
 
 def _settings() -> kopf.OperatorSettings:

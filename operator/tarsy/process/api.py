@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from tarsy.api import app
+from tarsy.auth import webhook_tokens
+from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.live import hubs
 from tarsy.process import supervision
 from tarsy.process.context import Context
+from tarsy.process.runtime import platform_file
 from tarsy.resources import base
 from tarsy.store.base import databases, notify
 from tarsy.store.live import text_streams
@@ -16,6 +21,34 @@ from tarsy.web import site
 
 LIVE_CONNECTIONS = 2
 """Connections to the database for live updates only, so that viewers delay no work."""
+
+log = logging.getLogger(__name__)
+
+
+class _WebhookTokens:
+    """The tokens of webhooks, by the platform file in force."""
+
+    def __init__(self, token: str, context: Context, cluster: client.Cluster) -> None:
+        """`token` is TARSY_WEBHOOK_TOKEN's."""
+        self._token = token
+        self._default_namespace = cluster.served.default
+        self.in_force = self._load(context.in_force.platform)
+        context.in_force.prepare(self._prepare)
+        context.in_force.warn(lambda: self.in_force.problems)
+
+    def _load(self, platform: platforms.Platform) -> webhook_tokens.Tokens:
+        loaded = webhook_tokens.load(self._token, platform.ingest, default_namespace=self._default_namespace)
+        for problem in loaded.problems:
+            log.warning("%s", problem, extra={"action": "webhook_token_unusable"})
+        return loaded
+
+    async def _prepare(self, platform: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
+        loaded = await asyncio.to_thread(self._load, platform)
+
+        def exchange() -> None:
+            self.in_force = loaded
+
+        return platform_file.Prepared(exchange=exchange)
 
 
 def build(
@@ -34,6 +67,7 @@ def build(
         hub.poll()
         return context.options.serves("controller")  # otherwise another process writes the status
 
+    tokens = None if token is None else _WebhookTokens(token, context, cluster)
     application = app.build(
         app.Parts(
             cluster=cluster,
@@ -46,7 +80,7 @@ def build(
             readiness=context.early.readiness,
             process_reporter=context.process_reporter,
             hub=hub,
-            token=token,
+            tokens=None if tokens is None else lambda: tokens.in_force,
             on_admitted=admitted,
         )
     )

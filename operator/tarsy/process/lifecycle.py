@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack, suppress
 from importlib import metadata
 
 from tarsy.config.load import reload, settings
+from tarsy.config.model import reach
 from tarsy.config.redact import secret_values
 from tarsy.kube import client
 from tarsy.llm import registry
@@ -38,7 +39,12 @@ async def operator(process: settings.Settings, secrets: known_secrets.KnownSecre
     `secrets` are masked in the log; the process adds to them. Raises StartError if the process cannot start.
     """
     with startup.start_errors():
-        watched = reload.Watch(process.platform_file, environment=os.environ, other_files=platform_file.files_beside)
+        watched = reload.Watch(
+            process.platform_file,
+            environment=os.environ,
+            other_files=platform_file.files_beside,
+            own_namespace=_own_namespace(process),
+        )
     running = asyncio.create_task(_run(process, watched, masking.Masking(secrets)))
 
     def stop() -> None:
@@ -79,6 +85,14 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
         _log_unusable(in_force)
         in_force.follow(functools.partial(_log_unusable, in_force))
         in_force.follow(lambda: logs.set_levels(in_force.platform.logs.levels))
+        own = early.cluster.served.own if early.cluster else _own_namespace(process)
+        if not own:
+            log.warning(
+                "%s is not set: only providers and MCP servers with allowed_namespaces can be used",
+                settings.NAMESPACE,
+                extra={"action": "namespace_unknown"},
+            )
+        _warn_of_unserved(in_force, own)
         owner = uuid.uuid4()
         context = Context(
             options=process,
@@ -87,7 +101,7 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
             channels=channels,
             database=database,
             early=early,
-            own_namespace=_own_namespace(process, early.cluster),
+            own_namespace=own,
             stack=stack,
             traces=await traces.begin(in_force, database=database, stack=stack),
             owner=owner,
@@ -97,16 +111,25 @@ async def _run(process: settings.Settings, watched: reload.Watch, process_maskin
         await _serve(context, token=token)
 
 
-def _own_namespace(process: settings.Settings, cluster: client.Cluster | None) -> str:
+def _own_namespace(process: settings.Settings) -> str:
     """Return the operator's own namespace, "" if this process does not know it."""
-    own = cluster.served.own if cluster else process.namespace or client.own_namespace(process.kubeconfig)
-    if not own:
-        log.warning(
-            "%s is not set: only providers and MCP servers with allowed_namespaces can be used",
-            settings.NAMESPACE,
-            extra={"action": "namespace_unknown"},
-        )
-    return own
+    sends_requests = process.serves("controller") or process.serves("api")
+    return ("" if sends_requests else process.namespace) or client.own_namespace(process.kubeconfig)
+
+
+def _warn_of_unserved(in_force: platform_file.PlatformFile, own: str) -> None:
+    """Warn of names in `allowed_namespaces` that are not served, now and after each change of the platform file."""
+
+    def warnings() -> list[str]:
+        return reach.unserved(in_force.platform, own=own)
+
+    def log_warnings() -> None:
+        for warning in warnings():
+            log.warning("%s", warning, extra={"action": "namespace_unserved"})
+
+    in_force.warn(warnings)
+    in_force.follow(log_warnings)
+    log_warnings()
 
 
 async def _serve(context: Context, *, token: str | None) -> None:

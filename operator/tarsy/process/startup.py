@@ -63,7 +63,10 @@ async def answer(
     if process.serves("controller") or process.serves("api"):
         with start_errors():
             cluster = await client.connect(  # reads files, sends no request
-                process.kubeconfig, served=in_force.platform.namespaces, secrets=secrets
+                process.kubeconfig,
+                served=in_force.platform.namespaces,
+                default_namespace=in_force.platform.ingest.namespace,
+                secrets=secrets,
             )
         stack.push_async_callback(cluster.close)
     metrics_listener = scrapes.Scrapes()

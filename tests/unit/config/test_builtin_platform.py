@@ -9,7 +9,7 @@ import yaml
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader
-from tarsy.config.model import platforms, providers
+from tarsy.config.model import platforms, providers, webhooks
 from tarsy.resources import chains
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work(
     transport = found.mcp_servers["kubernetes-server"].transport
     assert isinstance(transport, platforms.StdioTransport)
     assert "--read-only" in transport.args
-    assert (found.limits, found.queue, found.ingest) == (platforms.Limits(), platforms.Queue(), platforms.Ingest())
+    assert (found.limits, found.queue, found.ingest) == (platforms.Limits(), platforms.Queue(), webhooks.Ingest())
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])

@@ -5,10 +5,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
+import pydantic
 import pytest
 from tarsy.config.load import builtin, loader
 from tarsy.config.model import platforms
-from tarsy.resources import chains, namespaces
+from tarsy.resources import chains, files, namespaces
 
 DESIGN = """
 defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
@@ -154,6 +155,20 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("limits: {chat: 2d}", "limits.chat: must be from 1ms to 1d"),
         ("ingest: {dedup_window: 0s}", "ingest.dedup_window: must be from 1s to 365d"),
         ("ingest: {cooldown: 366d}", "ingest.cooldown: must be from 0s to 365d"),
+        (
+            "ingest: {namespace: Shop}",
+            "ingest.namespace: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",  # noqa: E501
+        ),
+        ("ingest: {tokens: [{token_file: /t, namespaces: []}]}", "ingest.tokens.0.namespaces: expected 1 or more"),
+        ("ingest: {tokens: [{namespaces: [shop]}]}", "ingest.tokens.0.token_file: Field required"),
+        (
+            "ingest: {tokens: [{token_file: /t, namespaces: [shop, shop]}]}",
+            "ingest.tokens.0.namespaces: 'shop' is listed twice: name each namespace once",
+        ),
+        (
+            "ingest: {tokens: [{token_file: /t, namespaces: [a]}, {token_file: /t, namespaces: [b]}]}",
+            "ingest: tokens.1.token_file: the same file as of tokens.0: list all its namespaces there",
+        ),
         ('ingest: {alert_type_label: ""}', "ingest.alert_type_label: String should have at least 1 character"),
         ('ingest: {default_alert_type: ""}', "ingest.default_alert_type: String should have at least 1 character"),
         (
@@ -503,3 +518,48 @@ def test_what_is_wrong_with_who_we_are_to_a_server_is_told_without_it(file: Path
 def test_tls_belongs_to_https(file: Path) -> None:
     file.write_text("mcp_servers: {k: {transport: {type: sse, url: 'http://h/sse', ca_file: /c}}}")
     assert refused(file) == ["mcp_servers.k.transport: ca_file: the url has to begin with https"]
+
+
+ALERTS = """\
+namespaces: [shop]
+ingest:
+  namespace: {default}
+  tokens:
+  - {{token_file: /t, namespaces: [shop, {first}]}}
+  - {{token_file: /u, namespaces: [{second}]}}
+"""
+
+
+def unserved(own: str, **names: str) -> list[str]:
+    read = ALERTS.format(**{"default": own or "shop", "first": "tarsy", "second": "tarsy"} | names).encode()
+    try:
+        loader.from_bytes(read, file="f", environment={}, own_namespace=own)
+    except files.FileError as error:
+        return str(error).splitlines()
+    return []
+
+
+def test_namespaces_of_alerts_have_to_be_served() -> None:
+    assert unserved("tarsy") == []
+    assert unserved("tarsy", default="shop") == []
+    remedy = "is not served: add it to namespaces. Served: tarsy, shop"
+    assert unserved("tarsy", default="shops", first="other", second="team") == [
+        f"f:3: ingest.namespace: 'shops' {remedy}",
+        f"f:5: ingest.tokens.0.namespaces.1: 'other' {remedy}",
+        f"f:6: ingest.tokens.1.namespaces.0: 'team' {remedy}",
+    ]
+    assert unserved("", first="other") == [], "a process that does not know its own namespace refuses none"
+
+
+def test_problem_of_the_file_as_a_whole_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(platforms.Platform):
+        @pydantic.model_validator(mode="after")
+        def _has_no_agents(self) -> Refusing:
+            if "mine" in self.agents:
+                raise ValueError("defaults.llm_provider: of no use with agents.mine")
+            return self
+
+    monkeypatch.setattr(platforms, "Platform", Refusing)
+    with pytest.raises(files.FileError) as error:
+        loader.from_bytes(b"limits: {chat: 5m}\nagents: {mine: {}}\n", file="f", environment={})
+    assert str(error.value) == "f:1: the file: defaults.llm_provider: of no use with agents.mine"

@@ -237,3 +237,16 @@ def test_a_list_of_namespaces_has_names_or_the_asterisk() -> None:
     )
     assert "allowed_namespaces.0: neither" in refused("['team-*']")
     assert "allowed_namespaces" in refused("team-a")
+
+
+def test_allowed_namespaces_that_are_not_served_are_told() -> None:
+    known = platform(
+        providers={"x": {"allowed_namespaces": [TEAM, OWN, "*"]}}, servers={"s": {"allowed_namespaces": ["team-x"]}}
+    )
+    assert reach.unserved(known, own="") == [], "one that is not known may be the operator's own"
+    told = "is not served and has no effect: add it to namespaces, or remove it"
+    assert reach.unserved(known, own=OWN) == [
+        f"llm_providers.x.allowed_namespaces: '{TEAM}' {told}",
+        f"mcp_servers.s.allowed_namespaces: 'team-x' {told}",
+    ]
+    assert reach.unserved(known.model_copy(update={"namespaces": [TEAM, "team-x"]}), own=OWN) == []

@@ -210,7 +210,7 @@ def test_secrets_are_mounted_as_files_by_those_who_need_them() -> None:
     }
     assert mounted["controller"] == {"tarsy-database"}
     assert mounted["worker"] == {"tarsy-database", "tarsy-llm-keys"}
-    assert mounted["api"] == {"tarsy-database", "tarsy-webhook"}
+    assert mounted["api"] == {"tarsy-database", "tarsy-webhook", "tarsy-webhook-tokens"}
     assert mounted["mcp"] == set()
     for name in ("controller", "worker", "api"):
         found = templates[f"Deployment/tarsy-{name}"]["spec"]

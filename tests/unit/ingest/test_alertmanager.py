@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.ingest import alertmanager, manifest
 from tarsy.ingest import payload as payloads
 
@@ -152,7 +152,7 @@ def test_the_type_is_the_alerts_own_label_else_its_name(
     payload: dict[str, Any], labels: dict[str, str], settings: dict[str, str], expected: str
 ) -> None:
     payload["alerts"][0]["labels"] = labels
-    assert manifest.alert_type(parse(payload).readable[0], platforms.Ingest.model_validate(settings)) == expected
+    assert manifest.alert_type(parse(payload).readable[0], webhooks.Ingest.model_validate(settings)) == expected
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.ingest import alertmanager, formats, grafana, manifest
 from tarsy.ingest import payload as payloads
 
@@ -88,7 +88,7 @@ def test_what_is_grafanas_own_is_in_the_alerts_data(payload: dict[str, Any]) -> 
     assert spec["source"]["groupKey"] == payload["groupKey"]
     assert spec["runbookURL"] == "https://example.com/rb.md"
     assert spec["severity"] == "critical"
-    assert manifest.alert_type(parse(payload).readable[0], platforms.Ingest()) == "pod-crash"
+    assert manifest.alert_type(parse(payload).readable[0], webhooks.Ingest()) == "pod-crash"
 
 
 @pytest.mark.parametrize(

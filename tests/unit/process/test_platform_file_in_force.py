@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
@@ -77,16 +78,18 @@ async def test_chains_are_checked_by_what_is_in_force(now: platform_file.Platfor
 async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
     now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(file, "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nnamespaces: [shop]\nagents: {mine: {}}\n")
+    started = "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nnamespaces: [shop]\n"
+    write(file, f"{started}agents: {{mine: {{}}}}\ningest: {{namespace: shop, cooldown: 1m}}\n")
     await settle(now)
     message = (
-        "changes of the platform file to namespaces, queue.slots, queue.max_running, api.burst come into force at the "
-        "next start"
+        "changes of the platform file to namespaces, queue.slots, queue.max_running, api.burst, ingest.namespace come "
+        "into force at the next start"
     )
     assert now.notes() == [message]
     assert caplog.messages.count(message) == 1
     assert (now.platform.queue.slots, now.platform.api.burst, "mine" in now.platform.agents) == (50, 2000, True)
-    assert now.platform.namespaces == []
+    assert (now.platform.namespaces, now.platform.ingest.namespace) == ([], None)
+    assert now.platform.ingest.cooldown == timedelta(minutes=1)
     (fact,) = now.facts()
     assert isinstance(fact.detail, component_states.Configuration)
     assert [one.message for one in fact.detail.problems] == [message]

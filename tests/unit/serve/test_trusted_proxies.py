@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from starlette import requests
-from tarsy.auth import credentials, identities
+from tarsy.auth import credentials, identities, webhook_tokens
 from tarsy.config.model import platforms
 from tarsy.serve import problems, trusted_proxies
 
@@ -43,7 +43,7 @@ async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
     known = identities.Identities(
         cluster=nobody,
         database=nobody,
-        token="the webhook's",
+        tokens=lambda: webhook_tokens.Tokens(owners={}),
         settings=settings,
         lookups=identities.Lookups(),
         clock=time.monotonic,

@@ -19,7 +19,7 @@ from typing import Any
 from tarsy import errors, failpoints
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms
+from tarsy.config.model import webhooks
 from tarsy.ingest import decision, manifest
 from tarsy.kube import client, discovery, objects
 from tarsy.resources import base
@@ -113,7 +113,7 @@ class Intake:
     cluster: client.Cluster
     database: databases.Database
     chains: ChainLister
-    settings: Callable[[], platforms.Ingest]
+    settings: Callable[[], webhooks.Ingest]
     """Returns the settings in force."""
     max_queued: int
     mask: Callable[[str], str]
@@ -123,7 +123,7 @@ class Intake:
 
     @property
     def namespace(self) -> str:
-        """The namespace in which objects are created."""
+        """The namespace of alerts that come without one."""
         return self.cluster.served.default
 
     async def free_slots(self) -> int:
@@ -162,14 +162,14 @@ class Intake:
                 await self._admit(created, chains, caller, original=original)
                 return created
             if receipt.name == name:  # otherwise another process has renamed it already
-                full_name = f"{self.namespace}/{name}"
+                full_name = f"{draft.namespace}/{name}"
                 log.warning(
                     "object %s does not belong to this receipt: trying another name",
                     full_name,
                     extra={"action": "name_taken", "investigation": full_name},
                 )
                 receipt = await receipts.rename(self.database, receipt)
-        raise errors.TemporaryError(f"{self.namespace}/{name} is taken by another object, as are the names before it")
+        raise errors.TemporaryError(f"{draft.namespace}/{name} is taken by another object, as are the names before it")
 
     async def _create_object(self, draft: manifest.Draft) -> objects.Created:
         """Store large alert data, which is bound to the object's name, then create the object."""

@@ -97,38 +97,51 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
     """Return the webhooks."""
     router = strict.router(prefix="/api/v1", tag="alerts")
 
-    @router.post(
-        "/webhooks/alertmanager",
-        operation_id="notifyOfAlerts",
-        openapi_extra=openapi.body(alertmanager.schema()),
-    )
-    async def notify(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
+    of_alertmanager, of_grafana = openapi.body(alertmanager.schema()), openapi.body(grafana.schema())
+
+    @router.post("/webhooks/alertmanager", operation_id="notifyOfAlerts", openapi_extra=of_alertmanager)
+    async def notify(request: Request, destination: permissions.Destination = Depends(access.notify)) -> Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
-        return await take(alert_intake, request, caller, sent_by="alertmanager")
+        return await take(alert_intake, request, destination, sent_by="alertmanager")
 
-    @router.post(
-        "/webhooks/grafana",
-        operation_id="notifyOfGrafanaAlerts",
-        openapi_extra=openapi.body(grafana.schema()),
-    )
-    async def notify_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
+    @router.post("/webhooks/alertmanager/{namespace}", operation_id="notifyOfAlertsIn", openapi_extra=of_alertmanager)
+    async def notify_in(request: Request, destination: permissions.Destination = Depends(access.notify_in)) -> Receipt:
+        """Take a notification of Alertmanager for a namespace: its investigations are created there."""
+        return await take(alert_intake, request, destination, sent_by="alertmanager")
+
+    @router.post("/webhooks/grafana", operation_id="notifyOfGrafanaAlerts", openapi_extra=of_grafana)
+    async def notify_of_grafana(
+        request: Request, destination: permissions.Destination = Depends(access.notify)
+    ) -> Receipt:
         """Take a notification of Grafana's webhook contact point, format 1."""
-        return await take(alert_intake, request, caller, sent_by="grafana")
+        return await take(alert_intake, request, destination, sent_by="grafana")
 
-    @router.put(
-        "/webhooks/grafana",
-        operation_id="putGrafanaAlerts",
-        openapi_extra=openapi.body(grafana.schema()),
-    )
-    async def put_of_grafana(request: Request, caller: permissions.Caller = Depends(access.notify)) -> Receipt:
+    @router.put("/webhooks/grafana", operation_id="putGrafanaAlerts", openapi_extra=of_grafana)
+    async def put_of_grafana(
+        request: Request, destination: permissions.Destination = Depends(access.notify)
+    ) -> Receipt:
         """Take the same notification from a contact point that uses PUT."""
-        return await take(alert_intake, request, caller, sent_by="grafana")
+        return await take(alert_intake, request, destination, sent_by="grafana")
+
+    @router.post("/webhooks/grafana/{namespace}", operation_id="notifyOfGrafanaAlertsIn", openapi_extra=of_grafana)
+    async def notify_of_grafana_in(
+        request: Request, destination: permissions.Destination = Depends(access.notify_in)
+    ) -> Receipt:
+        """Take a notification of Grafana for a namespace: its investigations are created there."""
+        return await take(alert_intake, request, destination, sent_by="grafana")
+
+    @router.put("/webhooks/grafana/{namespace}", operation_id="putGrafanaAlertsIn", openapi_extra=of_grafana)
+    async def put_of_grafana_in(
+        request: Request, destination: permissions.Destination = Depends(access.notify_in)
+    ) -> Receipt:
+        """Take the same notification for a namespace from a contact point that uses PUT."""
+        return await take(alert_intake, request, destination, sent_by="grafana")
 
     return router
 
 
 async def take(
-    alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, sent_by: formats.Format
+    alert_intake: intake.Intake, request: Request, destination: permissions.Destination, *, sent_by: formats.Format
 ) -> Receipt:
     """Take the alerts of a notification and return their outcomes. Raises a Problem (503) if it must be sent again."""
     body = await alert_intake.bodies.read(request, limit=NOTIFICATION_MAX)
@@ -136,7 +149,7 @@ async def take(
         notification = await bodies.process(formats.PARSERS[sent_by], body, size=len(body))
     except payload.PayloadError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-    batch = _Batch(notification, alert_intake=alert_intake, caller=caller, sent_by=sent_by, size=len(body))
+    batch = _Batch(notification, alert_intake=alert_intake, destination=destination, sent_by=sent_by, size=len(body))
     try:
         async with intake.unavailable_if_temporary():
             await batch.take()
@@ -178,7 +191,7 @@ class _Batch:
         notification: alertmanager.Notification,
         *,
         alert_intake: intake.Intake,
-        caller: permissions.Caller,
+        destination: permissions.Destination,
         sent_by: formats.Format,
         size: int,
     ) -> None:
@@ -191,7 +204,8 @@ class _Batch:
         self._intake = alert_intake
         self._settings = alert_intake.settings()
         self._rule = episodes.Rule(window=self._settings.dedup_window, cooldown=self._settings.cooldown)
-        self._caller = caller
+        self._caller = destination.caller
+        self._namespace = destination.namespace
         self._sent_by = sent_by
         self._size = size
         self._results: dict[int, _Result] = {}
@@ -265,8 +279,12 @@ class _Batch:
 
     async def _look_up(self, alert: alertmanager.Alert, fingerprint: str) -> _Result | episodes.Begin:
         """Record an alert that is resolved or a repeat; return the verdict on any other."""
-        database, namespace = self._intake.database, self._intake.namespace
-        episode: dict[str, Any] = {"namespace": namespace, "fingerprint": fingerprint, "starts_at": alert.starts_at}
+        database = self._intake.database
+        episode: dict[str, Any] = {
+            "namespace": self._namespace,
+            "fingerprint": fingerprint,
+            "starts_at": alert.starts_at,
+        }
         if alert.status == "resolved":
             resolved = await episodes.resolve(database, **episode)
             if resolved is None:
@@ -290,7 +308,7 @@ class _Batch:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 uid = await objects.get_investigation_uid(
-                    self._intake.cluster, namespace=self._intake.namespace, name=investigation.name
+                    self._intake.cluster, namespace=self._namespace, name=investigation.name
                 )
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             self._cluster_is_down = True
@@ -305,7 +323,7 @@ class _Batch:
 
     async def _load_shared(self) -> _Shared:
         alert_types = await bodies.process(self._new_types, size=self._size)
-        chains = await self._intake.chains.list_for(alert_types, namespace=self._intake.namespace)
+        chains = await self._intake.chains.list_for(alert_types, namespace=self._namespace)
         free_slots = await self._intake.free_slots()
         if free_slots < NEW_MAX:
             self.limit = f"{self._intake.max_queued} investigations are queued already"
@@ -355,7 +373,7 @@ class _Batch:
                 size=self._size,
                 sent_by=self._sent_by,
                 alert_type=alert_type,
-                namespace=self._intake.namespace,
+                namespace=self._namespace,
                 author=self._caller.author,
                 mask=self._intake.mask,
             )
@@ -391,10 +409,10 @@ class _Batch:
         if created.existed:
             return episodes.Repeat(investigation=investigation)
         if previous:
-            name = f"{self._intake.namespace}/{investigation.name}"
+            name = f"{self._namespace}/{investigation.name}"
             log.info(
                 "another investigation begun after %s",
-                f"{self._intake.namespace}/{previous.name}",
+                f"{self._namespace}/{previous.name}",
                 extra={"action": "begun_anew", "investigation": name, "uid": investigation.id},
             )
         return investigation
@@ -462,7 +480,7 @@ class _Batch:
                     alertname=alert.alertname[:TEXT_MAX],
                     outcome=result.outcome,
                     id=investigation and investigation.id,
-                    namespace=investigation and self._intake.namespace,
+                    namespace=investigation and self._namespace,
                     name=investigation and investigation.name,
                     reason=result.reason[:TEXT_MAX],
                 )

@@ -112,14 +112,9 @@ async def _create(
         original = await originals.load(alert_intake.database, target.id)
         if original is None:
             raise retries.NotRetriableError("its transcript was deleted: create a new investigation")
-        if original.namespace != alert_intake.namespace:
-            message = (
-                f"it is of namespace {original.namespace}; this installation creates investigations in another one"
-            )
-            raise retries.NotRetriableError(message)
         is_current = requested.chain == "current"
         retries.check(original, from_stage=requested.from_stage, is_chain_current=is_current)
-        chains = await alert_intake.chains.list_for({original.alert_type}, namespace=alert_intake.namespace)
+        chains = await alert_intake.chains.list_for({original.alert_type}, namespace=original.namespace)
         if is_current and original.chain:
             chains.index.chain_named(original.chain.name)
         elif is_current:

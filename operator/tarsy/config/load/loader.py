@@ -78,12 +78,12 @@ def unreadable(error: OSError) -> str:
     return f"{reason}: {_MISSING}" if isinstance(error, FileNotFoundError) else reason
 
 
-def from_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
-    """Return the platform file in these bytes (see `platform_file`). Raises FileError with all problems."""
+def from_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None, own_namespace: str = "") -> Loaded:
+    """Return the platform file in these bytes (see `loaded`). Raises FileError with all problems."""
     first, *more = files.parse_bytes(read, file=file)
     if more:
         raise files.FileError([more[0].problem((), "a second document: the platform file must be a single one")])
-    return loaded(first, environment=environment)
+    return loaded(first, environment=environment, own_namespace=own_namespace)
 
 
 def builtin_only() -> Loaded:
@@ -91,10 +91,11 @@ def builtin_only() -> Loaded:
     return loaded(_NOWHERE, environment=None)
 
 
-def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -> Loaded:
+def loaded(document: files.Document, *, environment: Mapping[str, str] | None, own_namespace: str = "") -> Loaded:
     """Return the platform file in a document. Raises FileError with all problems.
 
-    Without an environment, the values of its variables are unknown, and not checked.
+    Without an environment, the values of its variables are unknown, and not checked. Without the operator's own
+    namespace, it is not checked whether the namespaces of alerts are served.
     """
     written = {} if document.value is None else document.value
     if not isinstance(written, dict):
@@ -104,7 +105,9 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
     problems = [] if environment is None else list(_variable_problems(document, environment))
     used = _filled(written, environment or {})
     unset = {at for at, text in _strings_with_variables(written) if set(_variables(text)) - (environment or {}).keys()}
-    checked = _checked(_merged_with_builtin(used), document, unset=unset, problems=problems)
+    checked = _checked(
+        _merged_with_builtin(used), document, unset=unset, problems=problems, own_namespace=own_namespace
+    )
     if problems:
         raise files.FileError(sorted(problems))
     return Loaded(platform=checked, written=written, used=used)
@@ -159,12 +162,17 @@ def _variable_keys(node: Any, at: validation.KeyPath = ()) -> Iterator[validatio
 
 
 def _checked(
-    values: dict[str, Any], document: files.Document, *, unset: set[validation.KeyPath], problems: list[files.Problem]
+    values: dict[str, Any],
+    document: files.Document,
+    *,
+    unset: set[validation.KeyPath],
+    problems: list[files.Problem],
+    own_namespace: str,
 ) -> platforms.Platform:
     """Return the platform of the valid parts of `values`, and add all problems to `problems`.
 
-    Invalid parts are removed, and the rest is validated again. A problem that is found only then is not reported,
-    because a removed part may have caused it.
+    Invalid parts are removed, and the rest is validated again; of a problem of the whole file, all parts are. A problem
+    that is found only then is not reported, because a removed part may have caused it.
     """
     section_names = {section: list(faults) for section, faults in values.items() if isinstance(faults, dict)}
     broken: list[validation.KeyPath] = []
@@ -186,7 +194,10 @@ def _checked(
     servers = {*checked.mcp_servers, *section_names.get("mcp_servers", ())}
     ineffective_patterns = () if ("mcp_servers",) in broken else _ineffective_patterns(checked, servers)
     rest = itertools.chain(
-        _unknown_names(checked, section_names, broken), _invalid_tool_patterns(checked), ineffective_patterns
+        _unknown_names(checked, section_names, broken),
+        _invalid_tool_patterns(checked),
+        ineffective_patterns,
+        () if ("namespaces",) in {path[:1] for path in broken} else _unserved_namespaces(checked, own_namespace),
     )
     located = [(_path_in_file(location, rounds), message) for location, message in rest]
     problems += [document.problem(location, f"{files.path_text(location)}: {message}") for location, message in located]
@@ -208,6 +219,9 @@ def _remove(values: dict[str, Any], paths: Iterable[validation.KeyPath]) -> list
                 break
             parent, inner, depth = inner, inner[step], depth + 1
         targets[location[:depth]] = parent
+    if () in targets:
+        values.clear()
+        return []
     for location in reversed(targets):  # of a list, the last one first
         if location[-1] in targets[location] or isinstance(targets[location], list):
             del targets[location][location[-1]]
@@ -309,6 +323,21 @@ def _invalid_tool_patterns(loaded: platforms.Platform) -> Iterator[tuple[validat
                     yield location, f"write the tool's name without '{name}.'"
                 elif why := tool_patterns.own_misfit(pattern):
                     yield location, why
+
+
+def _unserved_namespaces(loaded: platforms.Platform, own: str) -> Iterator[tuple[validation.KeyPath, str]]:
+    """Yield the namespaces of alerts that are not served, unless the operator's own one is unknown ("")."""
+    settings = loaded.ingest
+    names: list[tuple[validation.KeyPath, str]] = []
+    if settings.namespace is not None:
+        names.append((("ingest", "namespace"), settings.namespace))
+    for index, token in enumerate(settings.tokens):
+        for position, name in enumerate(token.namespaces):
+            names.append((("ingest", "tokens", index, "namespaces", position), name))
+    served = dict.fromkeys((own, *loaded.namespaces))
+    for location, name in names if own else ():
+        if name not in served:
+            yield location, f"'{name}' is not served: add it to namespaces. Served: {', '.join(served)}"
 
 
 def _ineffective_patterns(

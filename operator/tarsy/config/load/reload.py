@@ -46,15 +46,17 @@ class Watch:
         *,
         environment: Mapping[str, str],
         other_files: Callable[[platforms.Platform], Iterable[Path]] = lambda _: (),
+        own_namespace: str = "",
     ) -> None:
         """Load the file; raises a ConfigError that lists all problems.
 
         Without a `path` the built-in platform is loaded. `other_files` returns the other files that a platform names. A
-        pipe is read once.
+        pipe is read once. `own_namespace` is the operator's own; "" if it is unknown (see `loader.loaded`).
         """
         self._path = path
         self._environment = environment
         self._other_files = other_files
+        self._own_namespace = own_namespace
         try:
             is_file = path is not None and path.is_file()
             content: bytes | _Unreadable = loader.contents(path) if path else b""
@@ -95,7 +97,9 @@ class Watch:
             return loader.builtin_only()
         if isinstance(content, _Unreadable):
             raise files.FileError([files.Problem(file=str(self._path), line=0, message=content.problem)])
-        return loader.from_bytes(content, file=str(self._path), environment=self._environment)
+        return loader.from_bytes(
+            content, file=str(self._path), environment=self._environment, own_namespace=self._own_namespace
+        )
 
     def _content(self) -> bytes | _Unreadable | None:
         if self._path is None or not self._is_looked_at:

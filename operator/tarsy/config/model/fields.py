@@ -163,6 +163,15 @@ Namespace = Annotated[
     str,
     require(is_namespace, "not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most"),
 ]
+
+
+def _each_once(names: list[str]) -> list[str]:
+    if repeated := next((name for index, name in enumerate(names) if name in names[:index]), None):
+        raise ValueError(f"'{repeated}' is listed twice: name each namespace once")
+    return names
+
+
+Namespaces = Annotated[list[Namespace], Field(max_length=100), AfterValidator(_each_once)]
 _Allowed = Annotated[
     str,
     require(

@@ -19,7 +19,7 @@ from tarsy.config.model.fields import (
     URL,
     AllowedNamespaces,
     Duration,
-    Namespace,
+    Namespaces,
     Network,
     Origin,
     Part,
@@ -30,6 +30,7 @@ from tarsy.config.model.fields import (
 )
 from tarsy.config.model.runbooks import Runbooks, Text
 from tarsy.config.model.summarization import Summarization
+from tarsy.config.model.webhooks import Ingest
 from tarsy.masking import custom_patterns, known_secrets, masker, secret_patterns
 from tarsy.resources import base, chains, tool_patterns
 
@@ -363,20 +364,6 @@ class Queue(Part):
         return self
 
 
-class Ingest(Part):
-    """The handling of alerts from webhooks."""
-
-    alert_type_label: Word = "alert_type"
-    """The label with an alert's type; without it, the type is the label `alertname`."""
-    default_alert_type: base.AlertType | None = None
-    """The type for alerts whose type no chain takes; None does not investigate them."""
-    cooldown: Annotated[Time, within("0s", "365d")] = Field(default="5m", validate_default=True)
-    """The time after the end of an investigation in which new episodes of its alert are counted on it; 0s is none. If
-    it failed, it is a minute at least; for the second failure in a row 4 cool-downs, for later ones 16."""
-    dedup_window: Annotated[Time, within("1s", "365d")] = Field(default="7d", validate_default=True)
-    """The time for which an alert episode is remembered, also after its investigation is deleted."""
-
-
 class Retention(Part):
     """The periods after which the database loses what is old; 0s keeps it for ever."""
 
@@ -491,12 +478,6 @@ Kind: TypeAlias = Literal["agent", "LLM provider", "MCP server"]
 """The kinds of parts that chains refer to by name, as messages call them."""
 
 
-def _each_once(names: list[str]) -> list[str]:
-    if repeated := next((name for index, name in enumerate(names) if name in names[:index]), None):
-        raise ValueError(f"'{repeated}' is listed twice: name each namespace once")
-    return names
-
-
 class Platform(Part):
     """The platform file."""
 
@@ -513,7 +494,7 @@ class Platform(Part):
     web: Web = Web()
     logs: Logs = Logs()
     traces: Traces = Traces()
-    namespaces: Annotated[list[Namespace], Field(max_length=100), AfterValidator(_each_once)] = []
+    namespaces: Namespaces = []
     """The namespaces that are served beside the operator's own. A change needs a restart."""
     _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)
 

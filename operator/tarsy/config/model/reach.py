@@ -8,9 +8,9 @@ synthesis, summary, questions, the servers that an alert selects) has to be chec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from tarsy.config.model import fields, platforms
+from tarsy.config.model import fields, platforms, providers
 
 
 def platform_for(platform: platforms.Platform, namespaces: Collection[str], *, own: str) -> platforms.Platform:
@@ -36,6 +36,23 @@ def platform_for(platform: platforms.Platform, namespaces: Collection[str], *, o
         else:
             servers[name] = server
     return platform.restricted(llm_providers=providers, mcp_servers=servers, not_allowed=not_allowed)
+
+
+def unserved(platform: platforms.Platform, *, own: str) -> list[str]:
+    """Return a warning for each name in `allowed_namespaces` that is not served; none if `own` is unknown ("")."""
+    served = {own, fields.ALL_NAMESPACES, *platform.namespaces}
+    sections: Mapping[str, Mapping[str, providers.Provider | platforms.MCPServer]] = {
+        "llm_providers": platform.llm_providers,
+        "mcp_servers": platform.mcp_servers,
+    }
+    return [
+        f"{section}.{name}.allowed_namespaces: '{namespace}' is not served and has no effect: add it to namespaces, or "
+        "remove it"
+        for section, parts in (sections if own else {}).items()
+        for name, part in parts.items()
+        for namespace in part.allowed_namespaces or ()
+        if namespace not in served
+    ]
 
 
 def _exclusion(allowed: Sequence[str] | None, namespaces: Collection[str], *, own: str) -> str:

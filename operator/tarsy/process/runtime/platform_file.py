@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader, reload, secret_files
@@ -28,7 +29,7 @@ LOOK_SECONDS = 1.0
 """Seconds between two checks of the file; a change comes into force after two checks."""
 PROBLEMS_MAX = 20
 """The maximal number of problems that are reported; `tarsy config check` lists all."""
-STARTED_WITH = ("namespaces", "queue", "api", "web", "traces")
+STARTED_WITH = ("namespaces", "queue", "api", "web", "traces", "ingest.namespace")
 """Keys that change only at a restart: watches, routes and the connection to the collector are built once, other
 processes rely on leases and slots."""
 
@@ -73,6 +74,7 @@ class PlatformFile:
         self._since = self._problem_since = self._restart_since = datetime.now(UTC)
         self._preparations: list[Prepare] = []
         self._followers: list[Callable[[], None]] = []
+        self._warnings: list[Callable[[], Iterable[str]]] = [lambda: self.platform.runbooks.warnings]
 
     def index(
         self,
@@ -95,6 +97,10 @@ class PlatformFile:
     def follow(self, follow: Callable[[], None]) -> None:
         """Add a callback for each new platform in force."""
         self._followers.append(follow)
+
+    def warn(self, warnings: Callable[[], Iterable[str]]) -> None:
+        """Add a source of warnings about the file in force, which are shown but not public."""
+        self._warnings.append(warnings)
 
     async def run(self) -> None:
         """Check the file at intervals until cancelled."""
@@ -121,8 +127,7 @@ class PlatformFile:
                 self._set_problem(f"it is valid, but failed to come into force: {type(error).__name__}; see the log")
 
     async def _renew(self, loaded: loader.Loaded, keys: secret_files.Digests) -> None:
-        started = {name: getattr(self.platform, name) for name in STARTED_WITH}
-        platform = loaded.platform.model_copy(update=started)
+        platform = _with_started(loaded.platform, self.platform)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
         redacted = await asyncio.to_thread(_redacted, loaded)
         with ExitStack() as undo:
@@ -177,7 +182,8 @@ class PlatformFile:
         ]
         if self.needs_restart:
             problems.append({"message": _restart_warning(self.needs_restart), "since": self._restart_since})
-        problems += [{"message": problem, "since": self._since} for problem in self.platform.runbooks.warnings]
+        for warnings in self._warnings:
+            problems += [{"message": warning, "since": self._since} for warning in warnings()]
         remarks = [
             component_states.Remark(message=str(problem["message"]), since=f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}")
             for problem in problems
@@ -194,7 +200,10 @@ class PlatformFile:
 def files_beside(loaded: platforms.Platform) -> set[Path]:
     """Return the files that a platform file names and that are checked with it."""
     token = loaded.runbooks.token_file
-    return credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
+    files = (
+        credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
+    )
+    return files | {entry.token_file for entry in loaded.ingest.tokens}
 
 
 def _redacted(loaded: loader.Loaded) -> view.View:
@@ -212,10 +221,20 @@ def _restart_warning(keys: Sequence[str]) -> str:
     return f"changes of the platform file to {', '.join(keys)} come into force at the next start"
 
 
+def _with_started(loaded: platforms.Platform, started: platforms.Platform) -> platforms.Platform:
+    """Return a platform with those keys of `started` that need a restart."""
+    sections: dict[str, Any] = {}
+    for name in STARTED_WITH:
+        section, _, key = name.partition(".")
+        value = getattr(started, section)
+        sections[section] = getattr(loaded, section).model_copy(update={key: getattr(value, key)}) if key else value
+    return loaded.model_copy(update=sections)
+
+
 def _differing(current: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
     """Yield the keys in which two platforms differ, of those that need a restart; of a section, its keys."""
     for name in STARTED_WITH:
-        current_value, other_value = getattr(current, name), getattr(other, name)
+        current_value, other_value = operator.attrgetter(name)(current), operator.attrgetter(name)(other)
         if not isinstance(current_value, fields.Part):
             if current_value != other_value:
                 yield name

@@ -1,0 +1,84 @@
+"""The tokens of webhooks: each sends alerts to some namespaces, and does nothing else.
+
+TARSY_WEBHOOK_TOKEN is for the namespace of alerts that come without one; the tokens of `ingest.tokens` are for those
+that the platform file lists. They are compared here, as digests, and never sent anywhere.
+
+A file that lacks its token leaves out that token alone, because others depend on theirs. The token is in force as soon
+as the file has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tarsy.auth import credentials
+from tarsy.config.load import secret_files
+from tarsy.config.load import settings as process_settings
+from tarsy.config.model import webhooks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """The owner of a token of webhooks."""
+
+    name: str
+    """The origin of the token, which tells it from others: a variable, or a key of the platform file."""
+    namespaces: frozenset[str]
+    """The namespaces that it may send alerts to; some may not be served."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """The tokens in force."""
+
+    owners: Mapping[bytes, Webhook]
+    """By the digests of their tokens."""
+    problems: Sequence[str] = ()
+    """The tokens of the platform file that are not in force, each with the reason and the remedy."""
+
+    def owner(self, token_digest: bytes) -> Webhook | None:
+        """Return the owner of a token. The comparison takes the same time for each unknown token."""
+        found = None
+        for known, owner in self.owners.items():
+            if secrets.compare_digest(known, token_digest):
+                found = owner
+        return found
+
+
+def digest(token: bytes) -> bytes:
+    """Return a digest of a token, so that no token is stored; comparisons of digests always take the same time."""
+    return hashlib.sha256(token).digest()
+
+
+def load(token: str, settings: webhooks.Ingest, *, default_namespace: str) -> Tokens:
+    """Return the tokens in force: `token`, which is TARSY_WEBHOOK_TOKEN's, and those of the platform file.
+
+    It reads files. `default_namespace` is that of alerts that come without one.
+    """
+    own = Webhook(name=process_settings.WEBHOOK_TOKEN, namespaces=frozenset((default_namespace,)))
+    owners = {digest(token.encode()): own}
+    problems = []
+    for index, entry in enumerate(settings.tokens):
+        place = f"ingest.tokens.{index}.token_file"
+        try:
+            key = digest(_read(entry))
+        except secret_files.UnreadableError as error:
+            problems.append(f"{place}: no token is in force: {entry.token_file}: {error}")
+            continue
+        if key in owners:
+            problems.append(f"{place}: not in force: it is also the token of {owners[key].name}: make another one")
+            continue
+        owners[key] = Webhook(name=place, namespaces=frozenset(entry.namespaces))
+    return Tokens(owners=owners, problems=problems)
+
+
+def _read(entry: webhooks.Token) -> bytes:
+    token = secret_files.read_text(entry.token_file).encode()
+    if not token:
+        raise secret_files.UnreadableError("it is empty")
+    if not credentials.is_token(token):
+        raise secret_files.UnreadableError("it has characters that no token has, such as spaces")
+    return token
