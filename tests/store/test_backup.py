@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 
 import pytest
-from support import queue, stories
+from support import backups, queue, stories
 from tarsy.store.base import databases, schema
 from tarsy.store.fleet import leader
 from tarsy.store.queue import journal
 from tarsy.transcript import memory, ports
 from tarsy.worker import leases, run
 from tarsy_dev import postgres as launcher
-
-
-def program(name: str, *args: str) -> None:
-    """Run one of Postgres's programs."""
-    path = launcher.find_programs() / "bin" / name
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
-    subprocess.run([path, *args], check=True, env=environment, capture_output=True)
 
 
 @pytest.fixture
@@ -35,10 +26,8 @@ async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
     running, ended = await queue.admit(database), await queue.admit(database)
     one = await queue.opened(database, await queue.claimed(database))
     await one.commit(stories.stage_started("collect"), stories.started(stage="collect"), stories.asks("k8s.get"))
-    dump = tmp_path_factory.mktemp("dump") / "tarsy.dump"
-    program("pg_dump", "--format=custom", f"--file={dump}", database.url)
-    program("pg_restore", "--no-owner", "--exit-on-error", f"--dbname={other_url}", str(dump))
-    restored = databases.Database(other_url)
+    dump = backups.dump(database.url, tmp_path_factory.mktemp("dump") / "tarsy.dump")
+    restored = databases.Database(backups.restore(dump, other_url))
     try:
         assert await schema.missing(restored) == ""
         for identity in (running, ended):

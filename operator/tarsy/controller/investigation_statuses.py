@@ -106,6 +106,36 @@ def build_unreadable(unreadable: objects.Unreadable, *, now: datetime) -> invest
     )
 
 
+LOST = (
+    "the database has no transcript of it: it is another database, or was restored to an earlier time. What it did is "
+    "not known, so it is not run again: create it again to have its alert investigated"
+)
+"""The message of an investigation that another database has known."""
+
+
+def build_lost(fetched: investigations.AlertInvestigation, *, now: datetime) -> investigations.Status:
+    """Return the status of an open investigation that the database does not know, although one has: Failed."""
+    conditions = [
+        base.Condition(
+            type=kind,
+            status="True",
+            reason="TranscriptLost",
+            message=LOST,
+            last_transition_time=now,
+            observed_generation=fetched.metadata.generation,
+        )
+        for kind in ("Accepted", "Finished", "Failed", "Stalled")
+    ]
+    return investigations.Status(
+        sequence=fetched.written.sequence + 1,
+        observed_generation=fetched.metadata.generation,
+        phase="Failed",
+        conditions=conditions,
+        message=LOST,
+        completion_time=now,
+    )
+
+
 def _headline(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> str:
     """Return the result in one short line, or the message if there is no result."""
     has_result = summary.ending in ("Completed", "CompletedWithErrors")

@@ -24,6 +24,7 @@ from tarsy.resources import base, investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import originals, queueing
+from tarsy.store.operations import restored
 from tarsy.store.queue import work
 from tarsy.transcript import admission as admitted
 
@@ -101,13 +102,48 @@ class Reconciler:
             self._reconciled.pop(key.uid, None)
             self._missed.pop(key.uid, None)
             return
-        if not await queueing.is_known(self._database, UUID(key.uid)):
+        if await queueing.is_known(self._database, UUID(key.uid)):
+            await self._align(fetched)
+        elif fetched.written.sequence:
+            await self._report_lost(fetched)
+            return
+        else:
             await queueing.admit(self._database, await self._admission(fetched))
         await work.observe(self._database, fetched)
         if fetched.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
         self._note(fetched.metadata)
         self._missed.pop(key.uid, None)
+
+    async def _align(self, fetched: investigations.AlertInvestigation) -> None:
+        """Notice that the database, or the cluster, was restored, and have the status written again."""
+        metadata, sequence = fetched.metadata, fetched.written.sequence
+        if sequence and (older := await restored.align(self._database, UUID(metadata.uid), sequence=sequence)):
+            log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
+            log.warning(
+                "the %s was restored to an earlier time: the status is written again",
+                older,
+                extra={"action": "status_aligned", "older": older, **log_fields},
+            )
+
+    async def _report_lost(self, fetched: investigations.AlertInvestigation) -> None:
+        """Report an investigation that another database has known, once: it is not run again by itself.
+
+        What it has done since cannot be known, and a tool call that writes must not be repeated. The status of an ended
+        one stays, with its result.
+        """
+        metadata = fetched.metadata
+        log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
+        log.warning("the database has no transcript of it", extra={"action": "transcript_lost", **log_fields})
+        if not fetched.written.has_ended:
+            now = datetime.now(UTC).replace(microsecond=0)
+            where = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+            event = events.Event(reason="Failed", message=investigation_statuses.LOST, at=now, warning=True)
+            status = investigation_statuses.build_lost(fetched, now=now)
+            if await objects.apply_status(self._cluster, **where, status=status) == "written":
+                await events.post(self._cluster, event, **where)
+        self._note(metadata)
+        self._missed.pop(metadata.uid, None)
 
     async def _refuse(self, unreadable: objects.Unreadable) -> None:
         """Report in the status, once for each generation, that the object cannot be read; an admitted one goes on."""

@@ -263,7 +263,9 @@ def _chain(cluster: client.Cluster, body: Any) -> chains.AgentChain | Unreadable
 def _investigation(cluster: client.Cluster, body: Any) -> investigations.AlertInvestigation:
     try:
         return investigations.AlertInvestigation(
-            metadata=base.ObjectMeta.model_validate(body["metadata"]), spec=messages.storable_json(body["spec"])
+            metadata=base.ObjectMeta.model_validate(body["metadata"]),
+            spec=messages.storable_json(body["spec"]),
+            written=investigations.WrittenStatus.model_validate(body.get("status") or {}),
         )
     except pydantic.ValidationError as error:
         raise UnreadableError(_unreadable(cluster, body, error)) from error

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, WithJsonSchema
 
 from tarsy.resources import base, chains, tool_patterns
 
@@ -412,11 +412,28 @@ class Status(base.Model):
     ] = None
 
 
+class WrittenStatus(BaseModel):
+    """What a status in the cluster says of itself."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sequence: int = 0
+    """The revision of the store that it shows; 0 if no store has written one."""
+    phase: str | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it shows an end."""
+        return self.phase in get_args(EndedPhase)
+
+
 class AlertInvestigation(base.Model):
     """An investigation as an object in the cluster, without its status: the store is the source of that."""
 
     metadata: base.ObjectMeta
     spec: Spec
+    written: WrittenStatus = WrittenStatus()
+    """The status that was written last, by which a restored database or cluster is noticed."""
 
     def digest(self) -> str:
         """Return the digest of the original spec, as far as it can still be known.

@@ -46,12 +46,12 @@ def _reference(row: Any) -> Reference:
 _ENDED = text("""
   SELECT CAST(id AS text) AS id
   FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS listed (id, generation)
-  JOIN investigations AS known USING (id)
-  WHERE ended_at IS NOT NULL AND known.generation >= listed.generation
+  JOIN investigations AS known USING (id) JOIN work ON investigation = id
+  WHERE ended_at IS NOT NULL AND known.generation >= listed.generation AND NOT stale
 """)
 
 
 async def ended_uids(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
-    """Return the uids of ended investigations whose stored generation is not older than the given one."""
+    """Return the uids of ended investigations with a written status, whose stored generation is not older."""
     rows = await database.run(_ENDED, ids=list(generations), generations=list(generations.values()))
     return {row.id for row in rows}
