@@ -5,6 +5,7 @@ So what is tested is the harness: all evidence that tools show reaches the model
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -70,6 +71,7 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
             written=loader.as_written(config).written,
             mcp_command=str(tools.kubernetes_mcp_server()),
             database_url=postgres.url(),
+            unusable={},
             max_tokens=None,
         )
         lines: list[str] = []
@@ -79,6 +81,12 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
         asked = len(model.requests)
         again = await runs.run(plan, progress=lines.append)
         assert (again.failures, len(model.requests)) == ([], asked)
+        spent = await runs.run(dataclasses.replace(plan, repeats=2, max_tokens=1), progress=lines.append)
+        assert (spent.left_out, len(model.requests)) == (len(known), asked)
+        unusable = {"scripted": "its key is not set"}
+        one = dataclasses.replace(plan, scenarios=known[:1], output=tmp_path / "none", unusable=unusable)
+        (failure,) = (await runs.run(one, progress=lines.append)).failures
+        assert "LLM provider 'scripted' cannot be used: its key is not set" in failure
         bodies = json.dumps([request.body for request in model.requests], ensure_ascii=False)
     assert [result.scenario for result in found] == [scenario.name for scenario in known]
     for result in found:

@@ -169,6 +169,7 @@ def run(
     from tarsy import errors
     from tarsy.config.load import loader
     from tarsy.evaluation import runs, subjects
+    from tarsy.process import agent_tools
     from tarsy.resources import files
 
     found = _scenarios(paths, tags)
@@ -191,6 +192,7 @@ def run(
             written=_written(config),
             mcp_command=mcp_command,
             database_url=database_url,
+            unusable=agent_tools.unusable_providers(loaded),
             max_tokens=max_tokens,
         )
         finished = asyncio.run(runs.run(plan, progress=click.echo))

@@ -31,6 +31,8 @@ class Plan:
     """The content of the user's platform file."""
     mcp_command: str | None
     database_url: str
+    unusable: Mapping[str, str]
+    """The providers that workers cannot use, with reasons."""
     max_tokens: int | None
     """The tokens of all results of `output` after which no further run begins; None for no limit."""
 
@@ -72,6 +74,7 @@ class _Runs:
                     scenario,
                     written=self._plan.written,
                     mcp_command=self._plan.mcp_command,
+                    unusable=self._plan.unusable,
                     template=self._template,
                 ) as stand,
                 asyncio.TaskGroup() as group,

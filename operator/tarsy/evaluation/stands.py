@@ -60,6 +60,8 @@ class Stand:
     scenario: scenarios.Scenario
     world: worlds.World
     platform: platforms.Platform
+    unusable: Mapping[str, str]
+    """The providers that workers cannot use, with reasons."""
     database: databases.Database
     worker: asyncio.subprocess.Process
     log: Path
@@ -100,7 +102,7 @@ class Stand:
         index = chain_index.ChainIndex(
             [chain],
             platform=self.platform,
-            unusable_providers={},
+            unusable_providers=self.unusable,
             namespace=subjects.NAMESPACE,
             own=subjects.NAMESPACE,
         )
@@ -153,6 +155,7 @@ async def opened(
     *,
     written: Mapping[str, Any] | None,
     mcp_command: str | None,
+    unusable: Mapping[str, str],
     template: scratch_databases.Template,
 ) -> AsyncIterator[Stand]:
     """Open a stand for a scenario, and take it down at the end.
@@ -172,7 +175,15 @@ async def opened(
         database = databases.Database(url)
         stack.push_async_callback(database.close)
         worker = await stack.enter_async_context(_worker(path, url, log))
-        yield Stand(scenario=scenario, world=world, platform=platform, database=database, worker=worker, log=log)
+        yield Stand(
+            scenario=scenario,
+            world=world,
+            platform=platform,
+            unusable=unusable,
+            database=database,
+            worker=worker,
+            log=log,
+        )
 
 
 @contextlib.asynccontextmanager

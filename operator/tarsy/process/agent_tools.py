@@ -1,15 +1,17 @@
-"""Calls of tools outside of a worker, as an agent makes them: through the same servers, with the same masking."""
+"""Calls of tools outside of a worker, as an agent makes them, and the providers that a worker could not use."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tarsy.config.model import platforms
+from tarsy.llm import registry
 from tarsy.masking import known_secrets
 from tarsy.process import errors
 from tarsy.transcript import messages, ports
@@ -48,3 +50,8 @@ async def calls_to(platform: platforms.Platform, server: str) -> AsyncIterator[C
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+def unusable_providers(platform: platforms.Platform) -> dict[str, str]:
+    """Return the problems of the providers that a worker with this environment cannot use, by name."""
+    return registry.unusable(platform, environment=os.environ)
