@@ -58,12 +58,11 @@ async def test_an_operator_that_dies_around_a_summary_is_followed_by_one_that_go
 
 
 def searching(turn: model.Turn) -> model.Answer:
-    calls: tuple[model.Call, ...] = ()
     if turn.iteration == 0:
-        calls = (model.Call(name="tools__flood", args={"size": LENGTH}),)
-    elif turn.iteration == 1:
-        calls = (model.Call(name="result__search", args={"call": "0.0", "pattern": "dull|play"}),)
-    return model.Answer(text="" if calls else "It is dull.", calls=model.keyed(turn, calls))
+        return model.Answer(calls=model.keyed(turn, (model.Call(name="tools__flood", args={"size": LENGTH}),)))
+    if turn.iteration == 1:
+        return model.Answer(calls=(model.Call(name="result__search", args={"call": "0.0", "pattern": "dull|play"}),))
+    return model.Answer(text="It is dull.")
 
 
 @pytest.mark.parametrize(

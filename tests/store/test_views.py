@@ -123,7 +123,8 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     """A message of the view as the API shows it, with its tool's name in two."""
-    split = row | tool_names.fields(row["tool_name"]) | {"native_results": row["native"]}
+    shown = {"native_results": row["native"], "full_result_deleted": None}
+    split = row | tool_names.fields(row["tool_name"]) | shown
     return {name: split[name] for name in transcripts.Message.model_fields}
 
 

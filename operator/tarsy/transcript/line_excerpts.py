@@ -33,7 +33,7 @@ _BLOCK = 8
 """If a class does not fit, so many blocks or more are taken, evenly spread, of so many of its units or fewer."""
 _COMMON = 20, 10
 """A word that more than so many units have, and more than one of so many, says nothing."""
-_VARIABLE = re.compile(r"\b[^\W\d]*+\d\w*+")
+_VARIABLE = re.compile(r"\b(?:[^\W\d]*+\d\w*+|[A-Fa-f]++\b)")
 _WORD = re.compile(r"\w++(?:[.-]\w++)*+")
 _WORD_LEAST = 4
 _TROUBLE = (
@@ -205,6 +205,7 @@ def _candidates(text: str, units: Sequence[_Unit], alert_words: frozenset[str]) 
     trouble, differing = _Counts(), _Counts()
     has_words: list[tuple[int, int, frozenset[str]]] = []
     seen: dict[str, int] = {}
+    first_at: dict[str, int] = {}
     last_at: dict[str, int] = {}
     frequency = dict.fromkeys(alert_words, 0)
     for number, unit in enumerate(units):
@@ -212,6 +213,7 @@ def _candidates(text: str, units: Sequence[_Unit], alert_words: frozenset[str]) 
         shape = _VARIABLE.sub("#", content.strip())
         count = seen.get(shape, 0)
         seen[shape] = count + 1
+        first_at.setdefault(shape, number)
         lower = content.lower()
         if any(mark in lower for mark in _TROUBLE):
             trouble.add(number, count)
@@ -229,9 +231,10 @@ def _candidates(text: str, units: Sequence[_Unit], alert_words: frozenset[str]) 
         if not own_words <= common:
             naming.add(number, count)
     context = [near for number in trouble.rounds[0] for near in (number - 1, number + 1, number + 2)]
-    yield trouble.rounds[0]
-    yield naming.rounds[0]
-    yield differing.rounds[0]
+    unique = {first_at[shape] for shape, count in seen.items() if count == 1}
+    for counts in (trouble, naming, differing):
+        yield [number for number in counts.rounds[0] if number in unique]
+        yield [number for number in counts.rounds[0] if number not in unique]
     yield [number for number in context if 0 <= number < len(units)]
     for index in (1, 2):
         yield trouble.rounds[index]
