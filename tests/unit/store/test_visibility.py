@@ -89,5 +89,6 @@ def test_reads_build_no_statement_that_the_walk_misses(module: ModuleType) -> No
 @pytest.mark.parametrize("column", NAMED_IN)
 def test_no_other_module_names_the_columns(column: str) -> None:
     root = Path(tarsy.__path__[0])
-    naming = {str(path.relative_to(root)) for path in root.rglob("*.py") if column in path.read_text(encoding="utf-8")}
+    name = re.compile(rf"\b{column}\b")
+    naming = {str(path.relative_to(root)) for path in root.rglob("*.py") if name.search(path.read_text("utf-8"))}
     assert [path for path in sorted(naming) if not path.startswith(NAMED_IN[column])] == []
