@@ -139,6 +139,22 @@ async def test_each_served_namespace_is_watched_also_one_that_appears_later(
     await cluster.close()
 
 
+@pytest.mark.slow
+async def test_a_hundred_namespaces_are_listed_and_watched_once_each(plane: ControlPlane, namespace: str) -> None:
+    others = [f"{namespace}-{number}" for number in range(100)]
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace), served=others)
+    plane.create_namespace(others[-1])
+    async with watching(cluster) as seen:
+        await asyncio.wait_for(seen.watcher.opened.wait(), 120)
+        assert len(seen.watcher._open_watches._cut) == 2 * 101
+        last = create(plane, others[-1], "last")
+        assert (await seen.of(last["metadata"]["uid"])).namespace == others[-1]
+        first = create(plane, namespace, "first")
+        await seen.of(first["metadata"]["uid"])
+        assert seen.watcher.lists == dict.fromkeys((namespace, *others), 1), "no watch made another one list again"
+    await cluster.close()
+
+
 async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
     plane: ControlPlane, admin: client.Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
