@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tarsy.evaluation import checks, results, scenarios, verdicts, worlds
+from tarsy.evaluation import checks, results, scenarios, stands, verdicts, worlds
 from tarsy.resources import chains
-from tarsy.store.reads import phase_rules, summaries
+from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries
 
 
@@ -29,15 +29,14 @@ class Shown:
     results: Sequence[str]
     """The results of calls, as models got them."""
     wholes: Sequence[str]
-    """The same results, whole."""
+    """The whole results of calls of which models got a part."""
     transcript: str
     """All texts of the run: prompts, answers, calls, results."""
 
 
-def shown(logged: Iterable[entries.Logged]) -> Shown:
+def shown(logged: Iterable[entries.Logged], wholes: Sequence[str]) -> Shown:
     """Return what a log shows. Raises ValueError for an entry that this program cannot read."""
     read: list[str] = []
-    wholes: list[str] = []
     texts: list[str] = []
     for each in logged:
         match each.entry:
@@ -45,9 +44,7 @@ def shown(logged: Iterable[entries.Logged]) -> Shown:
                 for message in messages:
                     texts += [message.text, message.thinking, *(call.arguments for call in message.calls)]
             case entries.ToolsAnswered(runs=runs):
-                for run in runs:
-                    read.append(run.result.text)
-                    wholes.append(run.whole or run.result.text)
+                read += [run.result.text for run in runs]
             case entries.ToolSummarised(text=text):
                 read.append(text)
             case entries.Unreadable(problem=problem):
@@ -55,10 +52,10 @@ def shown(logged: Iterable[entries.Logged]) -> Shown:
     return Shown(results=read, wholes=wholes, transcript="\n".join([*texts, *read, *wholes]))
 
 
-def judge(subject: Subject, details: summaries.Details, logged: Sequence[entries.Logged]) -> results.Result:
+def judge(subject: Subject, ended: stands.Ended) -> results.Result:
     """Return the result of a run."""
-    summary, document = details.summary, subject.scenario.document
-    seen = shown(logged)
+    summary, document = ended.details.summary, subject.scenario.document
+    seen = shown(ended.logged, ended.wholes)
     analysis = summary.final_analysis
     verdict = verdicts.judge(analysis, document.cause, subject.world.objects())
     misses = tuple(dict.fromkeys(miss for text in seen.results for miss in worlds.MISS.findall(text)))
@@ -85,7 +82,7 @@ def judge(subject: Subject, details: summaries.Details, logged: Sequence[entries
         is_entity_named=verdict.is_entity_named,
         precision=verdict.precision,
         recall=verdict.recall,
-        evidence=tuple(_evidence(evidence, seen, analysis) for evidence in document.evidence),
+        evidence=tuple(evidence_result(evidence, seen, analysis) for evidence in document.evidence),
         false_claims=tuple(claim.because for claim in verdicts.false_claims(analysis, document.forbidden_claims)),
         leaked_secrets=sum(checks.has_secret(seen.transcript + analysis, secret) for secret in document.secrets),
         grounded=phase_rules.is_grounded(summary.grounds),
@@ -102,7 +99,8 @@ def judge(subject: Subject, details: summaries.Details, logged: Sequence[entries
     )
 
 
-def _evidence(evidence: scenarios.Evidence, seen: Shown, analysis: str) -> results.EvidenceResult:
+def evidence_result(evidence: scenarios.Evidence, seen: Shown, analysis: str) -> results.EvidenceResult:
+    """Return what became of a piece of evidence."""
     return results.EvidenceResult(
         shows=evidence.shows,
         seen=any(verdicts.matches(evidence.matches, text) for text in seen.results),

@@ -102,7 +102,7 @@ class _Runs:
                 provider=provider or "",
                 repeat=repeat,
             )
-            result = await asyncio.to_thread(judgements.judge, subject, ended.details, ended.logged)
+            result = await asyncio.to_thread(judgements.judge, subject, ended)
             await asyncio.to_thread(results.write, self._plan.output, result, ended.transcript)
         self.done.add(result.key)
         self.tokens += result.total_tokens

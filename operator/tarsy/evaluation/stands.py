@@ -49,6 +49,8 @@ class Ended:
 
     details: summaries.Details
     logged: list[entries.Logged]
+    wholes: list[str]
+    """The whole results of calls of which models got a part."""
     transcript: str
     """In Markdown."""
 
@@ -81,7 +83,16 @@ class Stand:
         details = await summaries.details(self.database, identity)
         assert details  # noqa: S101 - nothing deletes it here
         logged = await log_entries.load(self.database, identity)
-        return Ended(details=details, logged=logged, transcript=await self._markdown(details))
+        wholes = [
+            whole
+            for each in logged
+            if isinstance(each.entry, entries.ToolsAnswered)
+            for run in each.entry.runs
+            if run.length is not None
+            and (whole := await transcript_pages.full_result(self.database, identity, each.execution, run.call.id))
+        ]
+        transcript = await self._markdown(details)
+        return Ended(details=details, logged=logged, wholes=wholes, transcript=transcript)
 
     async def _admit(self, chain: chains.AgentChain) -> uuid.UUID:
         identity = uuid.uuid4()
