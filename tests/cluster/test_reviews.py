@@ -20,7 +20,7 @@ from support import answers, apis, queue, watching
 from tarsy.auth import identities, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
-from tarsy.live import subscriptions
+from tarsy.live import hubs, live_events, subscriptions
 from tarsy.resources import namespaces
 from tarsy.serve import problems
 from tarsy.store.base import databases
@@ -314,6 +314,30 @@ async def test_a_namespace_that_cannot_be_checked_hides_no_other_and_is_named(
     assert await refusal(of_teams.list_in(asked())) == 503
 
 
+async def test_a_live_list_ends_when_the_namespaces_that_its_caller_may_list_change(
+    of_teams: permissions.Access, reviewer: Reviewer
+) -> None:
+    subscribing = subscriptions.Subscriptions(hub=hubs.Hub(of_teams._database), may=of_teams)
+    requested = subscriptions.Request(channel=live_events.Channel(None))
+    reviewer.allowed = {"team-7", "team-8"}
+    subscription = await subscribing.authorize(asked(), requested)
+    await subscription.check()
+    reviewer.failing, reviewer.now = {"team-8"}, 60
+    assert await refusal(subscription.check()) == 503, "it goes on for a while"
+    reviewer.failing, reviewer.now = {"team-9"}, 120
+    await subscription.check()
+    for now, allowed in ((180, {"team-7"}), (240, {"team-7", "team-8", "team-9"})):
+        reviewer.failing, reviewer.allowed, reviewer.now = set(), allowed, now
+        with pytest.raises(subscriptions.EndedError, match="the namespaces that you may list are others now"):
+            await subscription.check()
+    reviewer.allowed, reviewer.now = {"team-7", "team-8"}, 300
+    reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
+    with pytest.raises(subscriptions.EndedError, match="team-7 was deleted and created again"):
+        await subscription.check()
+    reviewer.allowed, reviewer.now = set(), 360
+    assert await refusal(subscription.check()) == 403
+
+
 @pytest.mark.parametrize("named", [["Shop"], ["a", "a b"], [f"n{number}" for number in range(101)], ["x" * 64]])
 async def test_names_of_namespaces_are_checked_before_anything_is_asked(
     may: permissions.Access, reviewer: Reviewer, named: list[str]
@@ -390,7 +414,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
     jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
     for headers, author in (([], "api-client"), (jane, "jane")):
         request = requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})
-        assert (await local.submit(request)).author == (await local.see_setup(request)).author == author
+        assert (await local.submit(request)).caller.author == (await local.see_setup(request)).author == author
     assert (reviewer.tokens, reviewer.accesses) == ([], [])
     await database.close()
 

@@ -85,7 +85,9 @@ def process(
 async def test_without_anybody_there_is_little_to_tell(cluster: client.Cluster, database: databases.Database) -> None:
     async with serving(cluster, database) as session:
         for path in (*ABOUT_CHAINS, *OTHERS[:2], OTHERS[3]):
-            assert await get(session, path) == {"items": [], "total": 0}
+            found = await get(session, path)
+            assert found.pop("unchecked_namespaces", []) == []
+            assert found == {"items": [], "total": 0}
         found = await get(session, f"{SYSTEM}/queue")
         assert (found["queued"], found["oldest_wait_seconds"], found["processes"]) == (0, None, [])
         assert [one["kind"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"]] == ["worker"]
@@ -207,6 +209,8 @@ async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: d
         "UPDATE work SET queued_at = queued_at - interval '1 hour' WHERE investigation ="
         " (SELECT id FROM investigations WHERE name = 'inv-5')",
     )
+    here = cluster.served.own
+    await queue.execute(database, "UPDATE investigations SET namespace = :here WHERE name = 'inv-2'", here=here)
     async with serving(cluster, database) as session:
         found = await get(session, f"{SYSTEM}/queue")
         numbers = ("queued", "running", "cancelling", "suspended", "waiting_for_version", "slots", "max_queued")
@@ -214,7 +218,7 @@ async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: d
         assert 3600 <= found["oldest_wait_seconds"] < 3660
         assert found["processes"] == [{"process": str(worker.process), "host": "a", "running": 2, "slots": 5}]
         (log,) = (await get(session, f"{SYSTEM}/warnings"))["items"]
-        assert (log["kind"], log["name"]) == ("log", "tarsy/inv-2")
+        assert (log["kind"], log["name"]) == ("log", f"{here}/inv-2")
         assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
 
 

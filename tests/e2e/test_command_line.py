@@ -172,6 +172,8 @@ async def test_outages_and_strangers_have_their_exit_codes(world: World, unreach
 
     far = run.other(KUBECONFIG=unreachable)
     assert (await far.run("list", "-n", world.operator.namespace)).code == 0
+    everywhere = await far.run("list", "-A")
+    assert (everywhere.code, everywhere.out.split()[0]) == (0, "NAMESPACE"), everywhere
     assert (await far.run("get", "completed", "-n", world.operator.namespace)).code == 0
     assert (await far.run("cancel", "completed", "-n", world.operator.namespace)).code == 2
     both = away.other(KUBECONFIG=unreachable)

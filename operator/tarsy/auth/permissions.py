@@ -87,6 +87,15 @@ ServedNamespace = Annotated[
         json_schema_extra={"maxLength": 63},  # not checked: others are not served
     ),
 ]
+NewNamespace = Annotated[
+    str | None,
+    Query(
+        alias="namespace",
+        description="The namespace of the investigation, one that is served; by default `ingest.namespace`.",
+        examples=["shop"],
+        json_schema_extra={"maxLength": 63},  # checked once the caller is known
+    ),
+]
 ServerName = Annotated[
     str,
     Path(
@@ -219,9 +228,15 @@ class Access:
         identity = await self._identities.identify(request, busy=HTTPStatus.SERVICE_UNAVAILABLE)
         return await self._destination(identity, namespace)
 
-    async def submit(self, request: HTTPConnection, _right: rights.Create = None) -> Caller:
-        """Return a caller that may post an alert."""
-        return (await self._destination(await self._identities.identify(request), self._cluster.served.default)).caller
+    async def submit(
+        self, request: HTTPConnection, namespace: NewNamespace = None, _right: rights.Create = None
+    ) -> Destination:
+        """Return the namespace in which the caller may post an alert."""
+        return await self._destination(await self._identities.identify(request), self._new_namespace(namespace))
+
+    async def submit_in(self, request: HTTPConnection) -> Scope:
+        """Return the scope of a caller in the served namespaces in which it may create investigations."""
+        return await self._scope(await self._reader(request), (), "create", investigations.PLURAL)
 
     async def list_in(
         self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.List = None
@@ -290,13 +305,34 @@ class Access:
         await self._ensure(identity, action)
         return _caller(identity)
 
-    async def match_chains(self, request: HTTPConnection, _right: rights.MatchChains = None) -> Caller:
-        """Return a caller that may see which chain takes an alert: it may submit one, or list chains."""
+    async def list_chains_in(
+        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.ListChains = None
+    ) -> Scope:
+        """Return the scope of a caller that may list the chains of namespaces."""
+        return await self._scope(await self._reader(request), namespaces or (), "list", chains.PLURAL)
+
+    async def listable(self, request: HTTPConnection) -> frozenset[str]:
+        """Return the served namespaces in which the caller may list investigations; none if that is unknown now."""
+        try:
+            return frozenset((await self.list_in(request)).namespaces)
+        except problems.Problem as problem:
+            if problem.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE):
+                raise
+            return frozenset()
+
+    async def match_chains(
+        self, request: HTTPConnection, namespace: NewNamespace = None, _right: rights.MatchChains = None
+    ) -> Destination:
+        """Return a namespace of which the caller may see which chain takes an alert.
+
+        It may create investigations there, or list chains.
+        """
         identity = await self._reader(request)
-        if not await self._is_allowed(identity, _on_investigations("create", self._cluster.served.default)):
-            action = reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
-            await self._ensure(identity, action)
-        return _caller(identity)
+        name = self._new_namespace(namespace)
+        if not await self._is_allowed(identity, _on_investigations("create", name)):
+            await self._ensure(identity, reviews.Action(verb="list", plural=chains.PLURAL, namespace=name))
+        self._ensure_served(name)
+        return Destination(namespace=name, caller=_caller(identity))
 
     async def accept_tools(
         self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None
@@ -345,6 +381,14 @@ class Access:
             message = "the webhook's token only sends alerts: `kubectl create token` makes one for other requests"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
         return identity
+
+    def _new_namespace(self, named: str | None) -> str:
+        """Return the namespace that a request names for an investigation, or the default one."""
+        if named is None:
+            return self._cluster.served.default
+        if not _NAMESPACE.fullmatch(named):
+            raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
+        return named
 
     async def _destination(self, identity: identities.Identity, namespace: str) -> Destination:
         """Return a served namespace, if the caller may create investigations in it."""

@@ -39,7 +39,7 @@ Create = Annotated[
     None,
     _right(
         "create",
-        "create on alertinvestigations in the namespace of alerts that come without one (ingest.namespace)",
+        "create on alertinvestigations in the namespace that it names, else in ingest.namespace",
         schemes=("kubernetes", "proxy", "webhook"),
     ),
 ]
@@ -67,7 +67,7 @@ MatchChains = Annotated[
     None,
     _right(
         "match-chains",
-        "create on alertinvestigations, or list on agentchains, in the operator's namespace",
+        "create on alertinvestigations, or list on agentchains, in that namespace",
     ),
 ]
 ListChains = Annotated[None, _right("list-chains", "list on agentchains in the operator's namespace")]

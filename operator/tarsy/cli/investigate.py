@@ -141,26 +141,9 @@ def _create(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, An
 
 
 def _post(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
-    """Post an alert to the API, or with -n create its object in that namespace."""
-    if session.namespace_option is None:
-        queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert)
-        return queued
-    if alert.get("mcp"):
-        raise click.UsageError("-n cannot be used with an alert that has mcp")
-    data = alert["data"] if isinstance(alert["data"], str) else json.dumps(alert["data"], ensure_ascii=False)
-    spec = {"alertType": alert["alert_type"], "alertData": data}
-    spec |= {"severity": alert["severity"]} if alert.get("severity") else {}
-    spec |= {"runbookURL": alert["runbook"]} if alert.get("runbook") else {}
-    slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["alert_type"].lower())
-    return _create(
-        session,
-        {
-            "apiVersion": "tarsy.dev/v1alpha1",
-            "kind": "AlertInvestigation",
-            "metadata": {"generateName": f"{slug.strip('-')[:50].rstrip('-') or 'alert'}-"},
-            "spec": spec,
-        },
-    )
+    """Post an alert to the API; without -n, the API chooses the namespace."""
+    queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert, namespace=session.namespace_option)
+    return queued
 
 
 def _explain(session: sessions.Session, document: dict[str, Any], *, is_manifest: bool, form: str | None) -> None:
@@ -176,7 +159,10 @@ def _explain(session: sessions.Session, document: dict[str, Any], *, is_manifest
         else:
             click.echo(f"chain {terminal.clean_line(str(name))} takes it, because spec.chainRef names it")
         return
-    match = session.api.get("/api/v1/chain-match", alert_type=alert_type)
+    namespace = (document.get("metadata") or {}).get("namespace") or session.namespace if is_manifest else None
+    match = session.api.get(
+        "/api/v1/chain-match", alert_type=alert_type, namespace=namespace or session.namespace_option
+    )
     if form in ("json", "yaml"):
         formats.print_document(match, form)
     elif match["ready"] and form == "name":

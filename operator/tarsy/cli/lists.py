@@ -48,7 +48,12 @@ SUMMARY_MAX = 60
     help="List investigations, newest first.",
     epilog="Examples:\n\n\b\n  tarsy list\n  tarsy list --phase Failed --since 1d -o wide",
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="List the objects of all namespaces.")
+@click.option(
+    "-A",
+    "--all-namespaces",
+    is_flag=True,
+    help="List all served namespaces in which you may list; with -l, all of the cluster.",
+)
 @click.option(
     "--phase",
     "phases",
@@ -98,7 +103,7 @@ SUMMARY_MAX = 60
 @sessions.connected
 def command(*, session: sessions.Session, form: str | None, no_headers: bool, **filters: Any) -> None:
     """List investigations."""
-    reads_objects = filters["all_namespaces"] or filters["selector"] or filters["field_selector"]
+    reads_objects = filters["selector"] or filters["field_selector"]
     if reads_objects:
         pages = _objects(session, filters)
     else:
@@ -130,7 +135,7 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
     sort = filters["sort_by"] or "-age"
     key = ("-" if sort.startswith("-") else "") + SORTS[sort.removeprefix("-")]
     query = {
-        "namespace": session.namespace,
+        "namespace": None if filters["all_namespaces"] else session.namespace,
         "phase": list(filters["phases"]) or None,
         "alert_type": filters["alert"],
         "chain": filters["chain"],
@@ -143,6 +148,9 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
     while True:
         page = session.api.get(remote.INVESTIGATIONS, **query, cursor=cursor, limit=min(left or PAGE_MAX, PAGE_MAX))
         cursor = page["next"]
+        for unchecked in page["unchecked_namespaces"]:
+            name = unchecked["name"]
+            session.note(f"Namespace {name} is left out: {unchecked['message']}", once=f"unchecked {name}")
         left = left - len(page["items"]) if left else None
         yield page["items"], page["items"], cursor or ""
         if not cursor or (left is not None and left <= 0):
@@ -154,12 +162,12 @@ def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Pag
     api_only = [f"--{name.replace('_', '-')}" for name in (*API_ONLY, "sort_by") if filters[name]]
     if api_only:
         raise click.UsageError(
-            f"{', '.join(api_only)} cannot be used with -A, -l or --field-selector: the cluster has no such filter"
+            f"{', '.join(api_only)} cannot be used with -l or --field-selector: the cluster has no such filter"
         )
     selected = [filters["field_selector"]] if filters["field_selector"] else []
     selected += [f"spec.alertType={filters['alert']}"] if filters["alert"] else []
     if len(filters["phases"]) > 1:
-        raise click.UsageError("only one --phase can be used with -A, -l or --field-selector, or without the API")
+        raise click.UsageError("only one --phase can be used with -l or --field-selector, or without the API")
     selected += [f"status.phase={phase}" for phase in filters["phases"]]
     left = filters["limit"] or None
     where = None if filters["all_namespaces"] else session.namespace

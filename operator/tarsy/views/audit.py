@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.store.base import audit
-from tarsy.views import base, rows
+from tarsy.views import base
 
 
 class AuditEvent(base.View):
@@ -36,7 +36,7 @@ class AuditPage(base.View):
     items: list[AuditEvent]
     namespaces: list[str] | None
     """The namespaces of the list; None for all, also those that are gone."""
-    unchecked_namespaces: list[rows.UncheckedNamespace]
+    unchecked_namespaces: list[base.UncheckedNamespace]
     """The namespaces that may be missing: whether the caller has the right in them cannot be checked now."""
     next: str | None
     """The cursor of the next page; None on the last page."""
@@ -54,7 +54,7 @@ def page(
     return AuditPage(
         items=[_event(row, mask) for row in read.items],
         namespaces=None if namespaces is None else sorted(namespaces),
-        unchecked_namespaces=rows.unchecked_namespaces(unchecked),
+        unchecked_namespaces=base.unchecked_namespaces(unchecked),
         next=cursor,
     )
 

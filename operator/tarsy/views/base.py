@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -23,6 +23,18 @@ class View(BaseModel):
     """A model of an answer, or of a part of one; its values are read from attributes of the store's objects."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
+
+
+class UncheckedNamespace(View):
+    """A served namespace that a list leaves out: its right or its content cannot be read now."""
+
+    name: str
+    message: str
+
+
+def unchecked_namespaces(messages: Mapping[str, str]) -> list[UncheckedNamespace]:
+    """Return the namespaces that a list leaves out, each with its message, by name."""
+    return [UncheckedNamespace(name=name, message=message) for name, message in sorted(messages.items())]
 
 
 Cost = Annotated[

@@ -105,20 +105,13 @@ class Row(base.View):
     """The number of persons with each verdict on it."""
 
 
-class UncheckedNamespace(base.View):
-    """A served namespace that a list leaves out, because it is unknown now whether its caller may read it."""
-
-    name: str
-    message: str
-
-
 class Page(base.View):
     """A page of investigations."""
 
     items: list[Row]
     namespaces: list[str]
     """The namespaces of the list: those that the request names, else all that are served and the caller may list."""
-    unchecked_namespaces: list[UncheckedNamespace]
+    unchecked_namespaces: list[base.UncheckedNamespace]
     """The namespaces that may be missing in the list: whether the caller may list them cannot be checked now."""
     counts: dict[investigations.Phase, int]
     """The number of investigations that match all filters but `phase`, by phase."""
@@ -133,16 +126,11 @@ def page(listed: listing.Page, *, namespaces: Iterable[str], unchecked: Mapping[
     return Page(
         items=[row(investigation) for investigation in listed.items],
         namespaces=sorted(namespaces),
-        unchecked_namespaces=unchecked_namespaces(unchecked),
+        unchecked_namespaces=base.unchecked_namespaces(unchecked),
         counts=dict(listed.counts),
         counts_exact=listed.exact,
         next=cursor,
     )
-
-
-def unchecked_namespaces(unchecked: Mapping[str, str]) -> list[UncheckedNamespace]:
-    """Return the namespaces that a list leaves out; `unchecked` has the reason of each."""
-    return [UncheckedNamespace(name=name, message=message) for name, message in sorted(unchecked.items())]
 
 
 def row(listed: listing.Listed) -> Row:

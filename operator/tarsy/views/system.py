@@ -6,7 +6,7 @@ Built from what each process reports of itself (`store.fleet.catalogue`), which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -19,7 +19,7 @@ from tarsy.resources import chains
 from tarsy.store.fleet import catalogue
 from tarsy.store.reads import queue_counts
 from tarsy.telemetry import component_states
-from tarsy.views import system_warnings
+from tarsy.views import base, system_warnings
 
 ITEMS_MAX = 1000
 """The items of one answer at most; `total` counts all."""
@@ -109,7 +109,7 @@ class Stage(BaseModel):
 
 
 class Chain(BaseModel):
-    """A chain of the operator's namespace."""
+    """A chain of a served namespace."""
 
     name: str
     namespace: str
@@ -190,6 +190,8 @@ class Chains(BaseModel):
 
     items: list[Chain]
     total: Total
+    unchecked_namespaces: list[base.UncheckedNamespace]
+    """The namespaces whose chains are left out, because they cannot be read now."""
 
 
 class Configurations(BaseModel):
@@ -223,10 +225,14 @@ def _alert_type(name: str, chain: chains.AgentChain, index: chain_index.ChainInd
     )
 
 
-def all_chains(listed_chains: Iterable[chains.AgentChain]) -> Chains:
-    """Return the chains of the operator's namespace."""
-    items = [_chain(chain) for chain in sorted(listed_chains, key=lambda chain: chain.metadata.name)]
-    return Chains(items=items[:ITEMS_MAX], total=len(items))
+def all_chains(listed_chains: Iterable[chains.AgentChain], *, unchecked: Mapping[str, str]) -> Chains:
+    """Return the chains, without those of `unchecked` namespaces, which could not be read for these reasons."""
+    in_order = sorted(listed_chains, key=lambda chain: (chain.metadata.name, chain.metadata.namespace))
+    return Chains(
+        items=[_chain(chain) for chain in in_order[:ITEMS_MAX]],
+        total=len(in_order),
+        unchecked_namespaces=base.unchecked_namespaces(unchecked),
+    )
 
 
 def _chain(chain: chains.AgentChain) -> Chain:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from tarsy.api.investigations import lists
 from tarsy.auth import permissions
 from tarsy.resources import investigations
-from tarsy.serve import strict
+from tarsy.serve import problems, strict
 from tarsy.views import rows
 from tarsy.web import rendering
 
@@ -84,6 +84,8 @@ class ListPage:
     """The address of the next page."""
     first: str | None
     """The address of the first page; None if this is it."""
+    unchecked: list[str]
+    """The namespaces that are left out, because it cannot be checked now whether the reader may list them."""
 
     def suggested(self, field: str) -> list[str]:
         """Return the values of a field in the rows of the page, which its filter suggests."""
@@ -101,6 +103,16 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
     router = APIRouter(route_class=_form_route(renderer.route_class()), redirect_slashes=False)
     read_request = lists.list_request(access)
 
+    async def choices(request: Request, scope: permissions.Scope) -> list[str]:
+        """Return the namespaces of the filter: all that the reader may list, and those that are chosen."""
+        if not scope.named:
+            return sorted(scope.namespaces)
+        try:
+            readable = (await access.list_in(request)).namespaces
+        except problems.Problem:
+            readable = {}
+        return sorted({*scope.named, *readable})
+
     @router.get("/", include_in_schema=False)
     async def page(request: Request, listed: lists.ListRequest = Depends(read_request)) -> Response:
         """Show a list of investigations."""
@@ -112,6 +124,8 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
             user=listed.scope.caller,
             shown=await _read(investigation_lists, listed, request),
             chosen=request.query_params,
+            namespaces=await choices(request, listed.scope),
+            live=parse.urlencode([("namespace", name) for name in listed.scope.named]),
             is_filtered=_is_filtered(request),
             is_narrowed=any(name in request.query_params for name in _ADVANCED),
             sorts=SORTS,
@@ -127,12 +141,12 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
     return router
 
 
-_ADVANCED = ("author", "since", "until", "grounded", "feedback", "name", "fingerprint")
+_ADVANCED = ("author", "since", "until", "grounded", "feedback", "name", "fingerprint", "namespace")
 """Filters that the form folds in."""
 
 
 def _is_filtered(request: Request) -> bool:
-    return any(name in request.query_params for name in (*_STATE, "since", "until", "q") if name != "namespace")
+    return any(name in request.query_params for name in (*_STATE, "since", "until", "q"))
 
 
 def _form_route(route_class: type[strict.Route]) -> type[strict.Route]:
@@ -184,6 +198,7 @@ async def _read(investigation_lists: lists.Lists, listed: lists.ListRequest, req
         counts_exact=page.counts_exact,
         next=_address(request, phases=chosen, cursor=after) if after else None,
         first=_address(request, phases=chosen) if listed.cursor else None,
+        unchecked=[namespace.name for namespace in page.unchecked_namespaces],
     )
 
 

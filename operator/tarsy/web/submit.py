@@ -26,6 +26,7 @@ SEVERITIES = ("critical", "warning", "info")
 HELD_BYTES = 2 * 1024 * 1024
 """Bytes that a page with a result counts as while it is made."""
 AlertType = Annotated[str, Query(max_length=253, description="The alert type that the form begins with.")]
+Namespace = Annotated[str, Query(max_length=63, description="The namespace that the form begins with.")]
 
 
 def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
@@ -33,33 +34,44 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     router = APIRouter(route_class=renderer.route_class(), redirect_slashes=False)
     intake, access = services.alert_intake, services.access
 
-    async def match(alert_type: str) -> dict[str, Any]:
-        matched = await matches.match_chain(intake, alert_type) if alert_type.strip() else None
+    async def match(alert_type: str, namespace: str) -> dict[str, Any]:
+        matched = await matches.match_chain(intake, alert_type, namespace=namespace) if alert_type.strip() else None
         return {"match": matched, "native_tools": get_args(chains.NativeTool)}
 
     @router.get("/submit", include_in_schema=False)
     async def form(
-        request: Request, alert_type: AlertType = "", caller: permissions.Caller = Depends(access.submit)
+        request: Request,
+        alert_type: AlertType = "",
+        namespace: Namespace = "",
+        scope: permissions.Scope = Depends(access.submit_in),
     ) -> Response:
-        """Show the form of an alert."""
-        listed = await intake.chains.list_for((), namespace=intake.namespace)
+        """Show the form of an alert, with the namespaces in which the caller may submit one."""
+        names = sorted(scope.namespaces)
+        chosen = next((name for name in (namespace, intake.namespace) if name in names), names[0])
+        listed = await intake.chains.list_for((), namespace=chosen)
         return renderer.page(
             request,
             "submit.html",
             title="Submit an alert",
             section="Submit",
-            user=caller,
+            user=scope.caller,
+            namespaces=names,
+            namespace=chosen,
             alert_type=alert_type,
             alert_types=[summary.alert_type for summary in system.alert_types(listed.index).items[:SUGGESTED_MAX]],
             severities=SEVERITIES,
             key=uuid.uuid4(),
-            **await match(alert_type),
+            **await match(alert_type, chosen),
         )
 
-    @router.get("/submit/match", include_in_schema=False, dependencies=[Depends(access.match_chains)])
-    async def matched(request: Request, alert_type: AlertType = "") -> Response:
+    @router.get("/submit/match", include_in_schema=False)
+    async def matched(
+        request: Request,
+        alert_type: AlertType = "",
+        destination: permissions.Destination = Depends(access.match_chains),
+    ) -> Response:
         """Return the parts of the form that depend on the chain."""
-        return renderer.page(request, "submit_match.html", **await match(alert_type))
+        return renderer.page(request, "submit_match.html", **await match(alert_type, destination.namespace))
 
     async def without_script(request: Request) -> Response:
         message = (

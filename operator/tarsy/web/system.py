@@ -52,13 +52,17 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
     overview, access = services.overview, services.access
 
     async def parts(request: Request) -> dict[str, Any]:
+        async def chains() -> system.Chains:
+            scope = await access.list_chains_in(request)
+            return await overview.all_chains(scope.namespaces, unchecked=scope.unchecked)
+
         names = ("warnings", "queue", "servers", "providers", "chains", "alert_types", "configurations")
         reads = (
-            overview.warnings(),
+            overview.warnings(listable=await access.listable(request)),
             overview.queue(),
             services.mcp_servers.servers(),
             overview.providers(),
-            overview.all_chains(),
+            chains(),
             overview.alert_types(),
             overview.configurations(),
         )

@@ -23,17 +23,19 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
     """Return the route `GET /api/v1/chain-match`."""
     router = strict.router(prefix="/api/v1", tag="alerts")
 
-    @router.get("/chain-match", operation_id="matchChain", dependencies=[Depends(access.match_chains)])
-    async def match(alert_type: AlertType) -> chain_matches.ChainMatch:
+    @router.get("/chain-match", operation_id="matchChain")
+    async def match(
+        alert_type: AlertType, destination: permissions.Destination = Depends(access.match_chains)
+    ) -> chain_matches.ChainMatch:
         """Return the chain that would take an alert of a type, or the reason why none would; submit no alert."""
-        return await match_chain(alert_intake, alert_type)
+        return await match_chain(alert_intake, alert_type, namespace=destination.namespace)
 
     return router
 
 
-async def match_chain(alert_intake: intake.Intake, alert_type: str) -> chain_matches.ChainMatch:
-    """Return the chain that would take an alert of that type now."""
-    listed = await alert_intake.chains.list_for((), namespace=alert_intake.namespace)
+async def match_chain(alert_intake: intake.Intake, alert_type: str, *, namespace: str) -> chain_matches.ChainMatch:
+    """Return the chain that would take an alert of that type in a namespace now."""
+    listed = await alert_intake.chains.list_for((), namespace=namespace)
     tools = await catalogue.tools_by_server(alert_intake.database)
     return chain_matches.chain_match(
         listed.index,

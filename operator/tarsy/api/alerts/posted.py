@@ -56,16 +56,19 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         openapi_extra=openapi.body(plain.schema()),
     )
     async def post(
-        request: Request, key: IdempotencyKey = None, caller: permissions.Caller = Depends(access.submit)
+        request: Request, key: IdempotencyKey = None, destination: permissions.Destination = Depends(access.submit)
     ) -> Queued:
         """Take one alert; with an Idempotency-Key, a repeated request begins no second investigation."""
-        return await take(alert_intake, request, caller, key=key)
+        return await take(alert_intake, request, destination, key=key)
 
     return router
 
 
-async def take(alert_intake: intake.Intake, request: Request, caller: permissions.Caller, *, key: str | None) -> Queued:
-    """Create the investigation of a posted alert, once for each idempotency key."""
+async def take(
+    alert_intake: intake.Intake, request: Request, destination: permissions.Destination, *, key: str | None
+) -> Queued:
+    """Create the investigation of a posted alert, once for each namespace and idempotency key."""
+    caller = destination.caller
     body = await alert_intake.bodies.read(request, limit=BODY_MAX, message=str(manifest.TooLargeError()))
     try:
         alert = await bodies.process(plain.parse, body, size=len(body))
@@ -73,7 +76,7 @@ async def take(alert_intake: intake.Intake, request: Request, caller: permission
             manifest.draft_from_posted,
             alert,
             size=len(body),
-            namespace=alert_intake.namespace,
+            namespace=destination.namespace,
             author=caller.author,
             idempotency_key=key,
             mask=alert_intake.mask,
@@ -112,7 +115,7 @@ async def _create(
     settings, database = alert_intake.settings(), alert_intake.database
     async with intake.unavailable_if_temporary():
         await alert_intake.ensure_free_slot()
-        chains = await alert_intake.chains.list_for({alert.alert_type}, namespace=alert_intake.namespace)
+        chains = await alert_intake.chains.list_for({alert.alert_type}, namespace=draft.namespace)
         alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
         chain = chains.index.chain_for(alert_type)
         draft = draft.with_alert_type(alert_type)

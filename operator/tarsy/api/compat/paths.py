@@ -37,10 +37,12 @@ def register(
         openapi_extra=openapi.body(plain.schema()),
     )
     async def submit(
-        request: Request, key: posted.IdempotencyKey = None, caller: permissions.Caller = Depends(may.submit)
+        request: Request,
+        key: posted.IdempotencyKey = None,
+        destination: permissions.Destination = Depends(may.submit),
     ) -> posted.Queued:
         """Take one alert, as `/api/v1/alerts` does."""
-        return await posted.take(alert_intake, request, caller, key=key)
+        return await posted.take(alert_intake, request, destination, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
     async def processing_status(target: permissions.Target = Depends(may.read)) -> sessions.ProcessingStatus:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends
@@ -45,9 +46,19 @@ class Overview:
         """Read the LLM providers of all processes."""
         return system.providers(await catalogue.read(self.database, "provider"))
 
-    async def all_chains(self) -> system.Chains:
-        """Read the chains of the operator's namespace."""
-        return system.all_chains(await self._chains())
+    async def all_chains(self, namespaces: Iterable[str], *, unchecked: Mapping[str, str]) -> system.Chains:
+        """Read the chains of these namespaces; one that cannot be read hides no other."""
+        listed: list[chains.AgentChain] = []
+        problems = dict(unchecked)
+
+        async def read(namespace: str) -> None:
+            try:
+                listed.extend(await objects.list_chains(self.cluster, namespace=namespace))
+            except (errors.TemporaryError, objects.RefusedError) as error:
+                problems[namespace] = str(error)
+
+        await asyncio.gather(*map(read, namespaces))
+        return system.all_chains(listed, unchecked=problems)
 
     async def queue(self) -> system.Queue:
         """Read the queue, and the runs of each worker."""
@@ -58,10 +69,15 @@ class Overview:
         """Read the configurations of all processes."""
         return system.configurations(await catalogue.read(self.database, "configuration"))
 
-    async def warnings(self) -> system.Warnings:
-        """Read all warnings. If the API server cannot be reached, one of them says so."""
+    async def warnings(self, *, listable: Collection[str]) -> system.Warnings:
+        """Read all warnings. If the API server cannot be reached, one of them says so.
+
+        Investigations are named only if they are of `listable` namespaces, whose investigations the reader may list.
+        """
         facts = await catalogue.read(self.database, "process", "server", "provider", "watch", "configuration")
-        unreadable = await queue_counts.unreadable_investigations(self.database, limit=system.ITEMS_MAX)
+        unreadable = await queue_counts.unreadable_investigations(
+            self.database, namespaces=listable, limit=system.ITEMS_MAX
+        )
         warnings = [*system_warnings.process_warnings(facts), *system_warnings.log_warnings(unreadable)]
         untaken = await unserved.read(self.database)
         namespace = self.cluster.served.own
@@ -101,9 +117,9 @@ def routes(overview: Overview, may: permissions.Access) -> APIRouter:
         return await overview.providers()
 
     @router.get("/system/chains", operation_id="listChains")
-    async def all_chains() -> system.Chains:
-        """List the chains of the operator's namespace."""
-        return await overview.all_chains()
+    async def all_chains(scope: permissions.Scope = Depends(may.list_chains_in)) -> system.Chains:
+        """List the chains of the served namespaces in which the caller may list chains."""
+        return await overview.all_chains(scope.namespaces, unchecked=scope.unchecked)
 
     @router.get("/system/queue", operation_id="readQueue")
     async def queue() -> system.Queue:
@@ -116,8 +132,8 @@ def routes(overview: Overview, may: permissions.Access) -> APIRouter:
         return await overview.configurations()
 
     @router.get("/system/warnings", operation_id="listWarnings")
-    async def warnings() -> system.Warnings:
-        """List all warnings."""
-        return await overview.warnings()
+    async def warnings(listable: frozenset[str] = Depends(may.listable)) -> system.Warnings:
+        """List all warnings; investigations are named only if the caller may list them."""
+        return await overview.warnings(listable=listable)
 
     return router

@@ -4,8 +4,9 @@ A page is one statement, so that it shows one moment. The statement finds the in
 indexes only; their other columns are read for the page only. A page begins after the last investigation of the page
 before, by sort key and id, so that new, ended or deleted investigations do not move others between pages.
 
-Of several namespaces the first investigations of each are found by its index, then the first of these. One index over
-all namespaces would have to be read to the end for a namespace with few investigations.
+By time of admission, the first investigations of each namespace are found by its index, then the first of these. One
+index over all namespaces would have to be read to the end for a namespace with few investigations. The other sort keys
+have no index: all rows of the namespaces are read at once, because those of one are on as many pages as those of all.
 
 A search uses the index of words, which has no order. Reading the words of each investigation in order would take a
 hundred times as long. But a frequent word occurs in one of the next investigations, so their words are read first.
@@ -192,6 +193,7 @@ async def page(
         "rows": skip + limit + 1,
         "skip": skip,
         "most": LOOKED_INTO,
+        "each": max(NEXT // len(query.namespaces), NEXT_OF_EACH),
     }
     if query.search:
         rows = await database.run_within(SEARCH_SECONDS, statement, **values)
@@ -312,6 +314,8 @@ _COUNTS_OF_SEARCH = f"""
 
 NEXT = 500
 """The number of next investigations whose words are read before the index of words is used; this takes 5 ms."""
+NEXT_OF_EACH = 50
+"""The number of next investigations of each of many namespaces among which the next of all are looked for."""
 LOOKED_INTO = 1000
 """The number of candidates for a phrase whose text is read for a page; as many are read for the counts (5 ms each)."""
 _OF_ONE = "namespace = (CAST(:namespaces AS text[]))[1]"
@@ -323,16 +327,24 @@ _SCOPE = f"""(namespace_uid IS NULL OR namespace_uid = ANY(CAST(:uids AS text[])
 _NEXT_OF_ONE = f"""
       SELECT * FROM (SELECT *, admitted_at AS key FROM investigations WHERE {_OF_ONE} AND {{admitted}}) AS sorted
       WHERE {{begin}} ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}"""  # noqa: S608 - our own texts
+# Of each namespace some are read, and those in order before the last one of any namespace that has more are the next.
+# Without OFFSET, the planner would look for all that have the words first.
 _NEXT_OF_EACH = f"""
       SELECT known.*, key FROM (
-        SELECT id AS next_id, key FROM {_OF_EACH} (
-          SELECT id, key FROM (
-            SELECT id, admitted_at AS key FROM investigations WHERE {_OF_THIS} AND {{admitted}}
-          ) AS sorted
-          WHERE {{begin}} ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}
-        ) AS first_of_each
-        ORDER BY key {{way}}, id {{way}} LIMIT {NEXT}
-      ) AS next JOIN investigations AS known ON known.id = next_id"""  # noqa: S608 - our own texts
+        WITH first_of_each AS MATERIALIZED (
+          SELECT namespace_name, id AS next_id, key FROM {_OF_EACH} (
+            SELECT id, key FROM (
+              SELECT id, admitted_at AS key FROM investigations WHERE {_OF_THIS} AND {{admitted}}
+            ) AS sorted
+            WHERE {{begin}} ORDER BY key {{way}}, id {{way}} LIMIT :each
+          ) AS first_of_this
+        ), last_of_each AS (
+          SELECT {{last}}(key) AS key FROM first_of_each GROUP BY namespace_name HAVING count(*) = :each
+        )
+        SELECT next_id, key FROM first_of_each
+        WHERE key {{before}} ALL (SELECT key FROM last_of_each)
+        ORDER BY key {{way}}, next_id {{way}} LIMIT {NEXT}
+      ) AS next JOIN investigations AS known ON known.id = next_id OFFSET 0"""  # noqa: S608 - our own texts
 _IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
 _PAGE_OF_SEARCH = """
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
@@ -357,7 +369,7 @@ def _statement(
     skips: bool,
     is_of_one: bool,
 ) -> TextClause:
-    """Return the statement of a page; `is_of_one` is for one namespace, which needs no merge."""
+    """Return the statement of a page; `is_of_one` is for one namespace, of which nothing is merged."""
     sorted_by, position = _KEYS[key]
     before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
@@ -370,7 +382,7 @@ def _statement(
     WHERE {namespaces} AND {_SCOPE} AND {_conditions(filters)}"""  # noqa: S608 - our own texts
 
     page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
-    if not is_of_one:
+    if key == "admitted_at" and not is_of_one:
         page = f"""
     SELECT id, key FROM {_OF_EACH} (
       SELECT id, key FROM ({matched(_OF_THIS)}) AS matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows
@@ -417,7 +429,10 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, way: 
     near = "SELECT id, key FROM matched WHERE false"
     if key == "admitted_at":
         admitted = f"{_SCOPE} AND {_conditions(filters & {'since', 'until'})}"
-        following = (_NEXT_OF_ONE if is_of_one else _NEXT_OF_EACH).format(admitted=admitted, begin=begin, way=way)
+        before, last = (">", "min") if way == "DESC" else ("<", "max")
+        following = (_NEXT_OF_ONE if is_of_one else _NEXT_OF_EACH).format(
+            admitted=admitted, begin=begin, way=way, before=before, last=last
+        )
         near = f"""
     SELECT id, key FROM ({following}
     ) AS matched

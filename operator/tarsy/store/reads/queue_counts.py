@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -87,12 +87,15 @@ _UNREADABLE = text(f"""
   FROM work JOIN investigations ON id = work.investigation
   LEFT JOIN runs ON runs.investigation = work.investigation AND number = run
   WHERE unreadable IS NOT NULL AND state <> 'ended' AND {visibility.VISIBLE}
+    AND namespace = ANY(CAST(:namespaces AS text[]))
   ORDER BY since, id
   LIMIT :limit
 """)  # noqa: S608 - our own text
 
 
-async def unreadable_investigations(database: databases.Database, *, limit: int) -> Sequence[UnreadableInvestigation]:
-    """Return the investigations that wait for another version of TARSy, the longest waiting first."""
-    rows = await database.run(_UNREADABLE, limit=limit, longest=MESSAGE_MAX)
+async def unreadable_investigations(
+    database: databases.Database, *, namespaces: Collection[str], limit: int
+) -> Sequence[UnreadableInvestigation]:
+    """Return the investigations of namespaces that wait for another version of TARSy, the longest waiting first."""
+    rows = await database.run(_UNREADABLE, namespaces=list(namespaces), limit=limit, longest=MESSAGE_MAX)
     return [UnreadableInvestigation(id=row.id, name=row.name, message=row.message, since=row.since) for row in rows]

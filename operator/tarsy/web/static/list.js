@@ -1,4 +1,4 @@
-// The list follows the events of its namespace: a change fetches the same list anew, once a second at most.
+// The list follows the events of its namespaces: a change fetches the same list anew, once a second at most.
 
 import { localise, notify, tick } from "./page.js";
 import { Stream } from "./stream.js";
@@ -73,7 +73,7 @@ function apply(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   const focused = document.activeElement?.id;
-  for (const part of template.content.querySelectorAll("#counts, #nothing, #pages")) replace(part);
+  for (const part of template.content.querySelectorAll("#counts, #unchecked, #nothing, #pages")) replace(part);
   for (const [section, list] of [["active", "cards"], ["history", "rows"]]) {
     const fresh = template.content.getElementById(section);
     const present = document.getElementById(section);
@@ -134,9 +134,7 @@ function changed() {
   showState();
 }
 
-const address = live.dataset.namespace
-  ? `/api/v1/events?namespace=${encodeURIComponent(live.dataset.namespace)}`
-  : "/api/v1/events";
+const address = live.dataset.query ? `/api/v1/events?${live.dataset.query}` : "/api/v1/events";
 live.hidden = false;
 const stream = new Stream(address, {
   on: {

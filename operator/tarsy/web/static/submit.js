@@ -5,6 +5,7 @@ import { merge, send } from "./page.js";
 const PAUSE_MS = 250;
 const form = document.getElementById("submit");
 const type = form.elements.alert_type;
+const namespace = form.elements.namespace;
 const button = document.getElementById("send");
 let timer = 0;
 let latest = 0;
@@ -17,7 +18,8 @@ async function match() {
     [...boxes()].filter((box) => box.checked !== box.defaultChecked).map((box) => [identify(box), box.checked]),
   );
   try {
-    const response = await fetch(`/submit/match?alert_type=${encodeURIComponent(type.value)}`);
+    const query = new URLSearchParams({ alert_type: type.value, namespace: namespace.value });
+    const response = await fetch(`/submit/match?${query}`);
     if (!response.ok || number !== latest) return;
     merge(await response.text());
   } catch {
@@ -138,14 +140,15 @@ form.addEventListener("submit", async (event) => {
   if (button.disabled) return;
   clearRefusal();
   const body = alert();
-  const text = JSON.stringify(body);
+  const address = `/api/v1/alerts?namespace=${encodeURIComponent(namespace.value)}`;
+  const text = address + JSON.stringify(body);
   // One key for one alert: a second click makes no second investigation, and a corrected alert is another one.
   if (text !== attempt.body) attempt = { body: text, number: attempt.number + 1 };
   button.disabled = true;
   document.getElementById("sending").textContent = "Submitting...";
   try {
     const headers = { "Idempotency-Key": `${form.dataset.key}-${attempt.number}` };
-    await follow(await send("POST", "/api/v1/alerts", body, headers));
+    await follow(await send("POST", address, body, headers));
   } catch (error) {
     document.getElementById("sending").textContent = "";
     button.disabled = false;
@@ -162,5 +165,6 @@ type.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(match, PAUSE_MS);
 });
+namespace.addEventListener("change", match);
 document.getElementById("tools").addEventListener("change", tellSelection);
 if (type.value) match();
