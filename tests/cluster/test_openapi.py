@@ -241,9 +241,10 @@ async def test_the_api_is_what_it_says(tried: Tried, database: databases.Databas
     examples = os.environ.get("TARSY_EXAMPLES", "60")
     await tried(f"--max-examples={examples}")
     # Only what was deleted before can be restored, which not every series of examples does.
-    assert await done(database) - {"restore"} == {
-        *("create", "retry", "chat", "chat/cancel", "cancel"),
-        *("delete", "hold", "release", "purge"),
+    # The same holds for feedback that is withdrawn.
+    assert await done(database) - {"restore", "feedback/withdraw"} == {
+        *("create", "retry", "chat", "chat/cancel", "cancel", "feedback"),
+        *("delete", "hold", "release", "purge", "export", "session-code"),
     }
 
 

@@ -176,7 +176,7 @@ def test_whatever_the_schema_takes_renders_objects(drawn: Object) -> None:
         if "values don't go together" not in str(error):
             raise
         hypothesis.reject()
-    seen = [(one["kind"], one["metadata"]["name"]) for one in found]
+    seen = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found]
     assert len(seen) == len(set(seen))
     for one in found:
         texts = one["metadata"].get("labels", {}) | one["metadata"].get("annotations", {})
