@@ -36,7 +36,8 @@ _LIMITS = """
 
 - A counter begins at 0 when its process starts, and the tokens of a call that is cancelled are not counted.
 - `tarsy_investigations` counts ended ones for a day after their end, and only while their object exists.
-- Chains of the same name in several namespaces are one value of `chain`.
+- `investigation_namespace` (`namespace` is the label that Prometheus gives to the pod it scrapes) is a label of gauges
+  of the database alone. Elsewhere, chains of the same name in several namespaces are one value of `chain`.
 - A process without a controller exports 0 for `tarsy_watch_closed_seconds` and `tarsy_status_oldest_unwritten_seconds`.
 """
 

@@ -24,7 +24,7 @@ def exported() -> str:
     return text.decode()
 
 
-async def test_investigations_are_counted_by_phase_chain_and_reason(database: databases.Database) -> None:
+async def test_investigations_are_counted_by_phase_namespace_chain_and_reason(database: databases.Database) -> None:
     running, suspended, cancelled, gone = [await queue.admit(database) for _ in range(4)]
     await queue.admit(database, chain=NOT_FOUND)
     await queue.execute(database, "UPDATE work SET priority = 1 WHERE investigation = :id", id=running)
@@ -32,19 +32,22 @@ async def test_investigations_are_counted_by_phase_chain_and_reason(database: da
     await queue.execute(database, "UPDATE work SET suspend = true WHERE investigation = :id", id=suspended)
     await work.cancel(database, cancelled, why="user")
     await work.gone(database, gone)
-    waiting = await queue.admit(database)
+    waiting, elsewhere = [await queue.admit(database) for _ in range(2)]
+    await queue.execute(database, "UPDATE investigations SET namespace = 'team-a' WHERE id = :id", id=elsewhere)
     old = "UPDATE work SET queued_at = queued_at - interval '10 min' WHERE investigation = ANY(:ids)"
     await queue.execute(database, old, ids=[waiting, suspended])
     read = await measures.read(database)
     assert read.investigations == {
-        ("Running", "pod-crash", ""): 1,
-        ("Suspended", "pod-crash", ""): 1,
-        ("Queued", "pod-crash", ""): 1,
-        ("Cancelled", "pod-crash", "CancelledByUser"): 1,
-        ("Failed", "", "ChainNotFound"): 1,
+        ("Running", "tarsy", "pod-crash", ""): 1,
+        ("Suspended", "tarsy", "pod-crash", ""): 1,
+        ("Queued", "tarsy", "pod-crash", ""): 1,
+        ("Queued", "team-a", "pod-crash", ""): 1,
+        ("Cancelled", "tarsy", "pod-crash", "CancelledByUser"): 1,
+        ("Failed", "tarsy", "", "ChainNotFound"): 1,
     }
-    assert read.queue["pod-crash"].count == 1
-    assert 600 <= read.queue["pod-crash"].oldest_seconds < 700
+    assert read.queue["team-a", "pod-crash"].count == 1
+    assert read.queue["tarsy", "pod-crash"].count == 1
+    assert 600 <= read.queue["tarsy", "pod-crash"].oldest_seconds < 700
     assert read.table_bytes.keys() >= {"entries", "work", "investigations", "tool_results", "audit"}
     assert all(size > 0 for size in read.table_bytes.values())
 
@@ -64,14 +67,16 @@ async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a
     first = await queue.claimed(database)
     await queue.let_leases_pass(database)
     read = await measures.read(database)
-    assert (read.queue["pod-crash"].count, read.attempts) == (1, {"pod-crash": 1}), "without a worker it waits"
+    assert (read.queue["tarsy", "pod-crash"].count, read.attempts) == (1, {("tarsy", "pod-crash"): 1}), (
+        "without a worker it waits"
+    )
     second = await queue.claimed(database)
     await work.release(database, second)
     third = await queue.claimed(database)
     assert [claim.is_takeover for claim in (first, second, third)] == [False, True, False]
     assert first.waited == second.waited == third.waited
     assert 0 <= first.waited < 60
-    assert (await measures.read(database)).attempts == {"pod-crash": 2}
+    assert (await measures.read(database)).attempts == {("tarsy", "pod-crash"): 2}
 
 
 async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:

@@ -59,9 +59,9 @@ class DatabaseGauges:
             return
         amounts: dict[instruments.LeasedGauge, instruments.Amounts] = {
             metrics.INVESTIGATIONS: read.investigations,
-            metrics.QUEUE_LENGTH: {(chain,): waiting.count for chain, waiting in read.queue.items()},
-            metrics.QUEUE_OLDEST: {(chain,): waiting.oldest_seconds for chain, waiting in read.queue.items()},
-            metrics.ATTEMPTS: {(chain,): attempts for chain, attempts in read.attempts.items()},
+            metrics.QUEUE_LENGTH: {labels: waiting.count for labels, waiting in read.queue.items()},
+            metrics.QUEUE_OLDEST: {labels: waiting.oldest_seconds for labels, waiting in read.queue.items()},
+            metrics.ATTEMPTS: read.attempts,
             metrics.FEEDBACK: read.feedback,
             metrics.TABLE_BYTES: {(table,): size for table, size in read.table_bytes.items()},
         }

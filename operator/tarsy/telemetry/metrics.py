@@ -55,20 +55,33 @@ RELOADS = _counter(
 
 # What the database knows: exported by the holder of the duties' lease alone.
 DUTIES = instruments.LeasedGauges(REGISTRY)
+OF_NAMESPACE = "investigation_namespace"
+"""The namespace of investigations; `namespace` is the label that Prometheus gives to the pod that it scrapes.
+
+Counters and histograms have no such label: with their other labels and buckets they would be too many series for a
+hundred namespaces.
+"""
 INVESTIGATIONS = _leased(
     "tarsy_investigations",
     "Open investigations, and those that ended within 24 hours and whose object exists, by phase, chain and reason.",
     "phase",
+    OF_NAMESPACE,
     "chain",
     "reason",
 )
-QUEUE_LENGTH = _leased("tarsy_queue_length", "Investigations and questions that wait for a worker.", "chain")
+QUEUE_LENGTH = _leased(
+    "tarsy_queue_length", "Investigations and questions that wait for a worker.", OF_NAMESPACE, "chain"
+)
 QUEUE_OLDEST = _leased(
-    "tarsy_queue_oldest_seconds", "Time that the longest waiting one has waited for a worker; 0 if none waits.", "chain"
+    "tarsy_queue_oldest_seconds",
+    "Time that the longest waiting one has waited for a worker; 0 if none waits.",
+    OF_NAMESPACE,
+    "chain",
 )
 ATTEMPTS = _leased(
     "tarsy_attempts_without_progress",
     "The most claims in a row without a commit that an open investigation has; above 1, its workers end.",
+    OF_NAMESPACE,
     "chain",
 )
 FEEDBACK = _leased(

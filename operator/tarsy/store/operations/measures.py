@@ -26,7 +26,7 @@ FEEDBACK_WITHIN = timedelta(days=30)
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """The queued investigations and questions of a chain."""
+    """The queued investigations and questions of a namespace and a chain."""
 
     count: int
     oldest_seconds: float
@@ -35,14 +35,17 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """The measures at one moment. A chain is "" if an investigation has none."""
+    """The measures at one moment, by the namespace of investigations among others.
+
+    A chain is "" if an investigation has none.
+    """
 
     investigations: Mapping[tuple[str, ...], int]
-    """Counts by phase, chain and reason."""
-    queue: Mapping[str, Waiting]
-    """By chain."""
-    attempts: Mapping[str, int]
-    """The most claims in a row without a commit that an open investigation of a chain has."""
+    """Counts by phase, namespace, chain and reason."""
+    queue: Mapping[tuple[str, ...], Waiting]
+    """By namespace and chain."""
+    attempts: Mapping[tuple[str, ...], int]
+    """The most claims in a row without a commit that an open investigation of a namespace and a chain has."""
     feedback: Mapping[tuple[str, ...], int]
     """Counts by chain, provider and verdict. The provider wrote the final analysis; it is "" if none was asked."""
     table_bytes: Mapping[str, int]
@@ -50,24 +53,24 @@ class Measures:
 
 
 _PHASES = text(f"""
-  SELECT phase, coalesce(chain_name, '') AS chain, reason, count(*) AS number
+  SELECT phase, namespace, coalesce(chain_name, '') AS chain, reason, count(*) AS number
   FROM (
-    SELECT chain_name, {phase_rules.OPEN_PHASE} AS phase, '' AS reason
+    SELECT namespace, chain_name, {phase_rules.OPEN_PHASE} AS phase, '' AS reason
     FROM work JOIN runs ON runs.investigation = work.investigation AND number = 0
       JOIN investigations ON id = work.investigation
     WHERE state <> 'ended' AND runs.ended_at IS NULL AND {visibility.VISIBLE}
     UNION ALL
-    SELECT chain_name, coalesce(runs.ending, '') AS phase, coalesce(reason, '') AS reason
+    SELECT namespace, chain_name, coalesce(runs.ending, '') AS phase, coalesce(reason, '') AS reason
     FROM investigations JOIN runs ON runs.investigation = id AND number = 0
     WHERE investigations.ended_at > now() - CAST(:within AS interval) AND gone_at IS NULL
       AND {visibility.VISIBLE}
   ) AS counted
-  GROUP BY 1, 2, 3
+  GROUP BY 1, 2, 3, 4
 """)  # noqa: S608 - our own text
 # Not `clock_timestamp()`: with a value that may differ from row to row, no index on `ended_at` is used.
 
 _QUEUE = text("""
-  SELECT coalesce(chain_name, '') AS chain,
+  SELECT namespace, coalesce(chain_name, '') AS chain,
     count(*) FILTER (WHERE is_waiting) AS number,
     extract(epoch FROM clock_timestamp() - min(queued_at) FILTER (WHERE is_waiting)) AS oldest,
     max(attempts_without_progress) AS attempts
@@ -77,7 +80,7 @@ _QUEUE = text("""
         AND unreadable IS NULL AS is_waiting
     FROM work WHERE state <> 'ended'
   ) AS open JOIN investigations ON id = investigation
-  GROUP BY 1
+  GROUP BY 1, 2
 """)
 
 # The end of a stage with several agents is its synthesis, whose provider wrote the analysis.
@@ -112,11 +115,12 @@ async def read(database: databases.Database) -> Measures:
         READ_SECONDS, _SIZES, names=[table.name for table in tables.metadata.sorted_tables]
     )
     return Measures(
-        investigations={(row.phase, row.chain, row.reason): row.number for row in phases},
+        investigations={(row.phase, row.namespace, row.chain, row.reason): row.number for row in phases},
         queue={
-            row.chain: Waiting(count=row.number, oldest_seconds=max(0.0, float(row.oldest or 0.0))) for row in queue
+            (row.namespace, row.chain): Waiting(count=row.number, oldest_seconds=max(0.0, float(row.oldest or 0.0)))
+            for row in queue
         },
-        attempts={row.chain: row.attempts for row in queue},
+        attempts={(row.namespace, row.chain): row.attempts for row in queue},
         feedback={(row.chain, row.provider, row.verdict): row.number for row in feedback},
         table_bytes={row.name: row.size for row in sizes},
     )
