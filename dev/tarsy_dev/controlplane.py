@@ -12,6 +12,7 @@ reach it: `tarsy_dev.node` starts it in a network namespace of its own.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -19,11 +20,12 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlsplit
 
 from tarsy_dev import assets, children, errors
@@ -137,6 +139,22 @@ class Administrator:
             raise KubectlError(f"namespace {name} was not created: status {status or 'none'}")
         self._wait_for_namespace(name)
 
+    def create(self, manifest: Mapping[str, Any], *, namespace: str) -> dict[str, Any]:
+        """Create an object of a namespace as `kubectl create` does, and return it. Raises KubectlError.
+
+        Without kubectl, as `create_namespace`; for kinds whose plural has an s more.
+        """
+        version, kind = manifest["apiVersion"], manifest["kind"].lower()
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        path = f"{root}/namespaces/{namespace}/{kind}s?fieldValidation=Strict"
+        with contextlib.closing(self._connection(timeout=60)) as connection:
+            connection.request("POST", path, json.dumps(manifest), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer: dict[str, Any] = json.loads(response.read())
+        if response.status != HTTPStatus.CREATED:
+            raise KubectlError(f"{kind} was not created: {answer.get('message')}")
+        return answer
+
     def check(self) -> None:
         """Raise children.ChildError if the control plane is known to have ended."""
 
@@ -150,11 +168,14 @@ class Administrator:
 
     def _ask(self, path: str, *, posted: object = None) -> int:
         """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
+        return children.http_status(self._connection(timeout=5), path, posted=posted)
+
+    def _connection(self, *, timeout: float) -> HTTPSConnection:
+        """A connection of the administrator's."""
         server = urlsplit(self.url)
         context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
         context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
-        connection = HTTPSConnection(server.hostname or "", server.port, timeout=5, context=context)
-        return children.http_status(connection, path, posted=posted)
+        return HTTPSConnection(server.hostname or "", server.port, timeout=timeout, context=context)
 
     def _pem(self, file: str) -> str:
         return base64.b64encode((self._pki / file).read_bytes()).decode()

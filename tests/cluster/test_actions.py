@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
@@ -124,8 +123,9 @@ class World:
 
     async def made(self, name: str = "web-crash", **spec: Any) -> str:
         """An object of that name; its uid."""
-        manifest = json.dumps(manifests.investigation(name, **spec))
-        return str(json.loads(await self.kubectl("create", "-f", "-", "-o", "json", input=manifest))["metadata"]["uid"])
+        manifest, namespace = manifests.investigation(name, **spec), self._cluster.served.own
+        made = await asyncio.to_thread(self._plane.create, manifest, namespace=namespace)
+        return str(made["metadata"]["uid"])
 
     async def uid(self, name: str = "web-crash") -> str | None:
         """That of the object of that name."""

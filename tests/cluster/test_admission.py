@@ -60,7 +60,7 @@ class Kubectl:
     def investigate(self, alert_type: str) -> watch.Seen:
         """Make an investigation; what the watch says of it."""
         manifest = manifests.investigation(alertType=alert_type)
-        made = json.loads(self("create", "-f", "-", "-o", "json", manifest=manifest))["metadata"]
+        made = self._plane.create(manifest, namespace=self._namespace)["metadata"]
         return watch.Seen(
             namespace=made["namespace"], name=made["name"], uid=made["uid"], generation=made["generation"]
         )

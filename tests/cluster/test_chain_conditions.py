@@ -42,7 +42,7 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    plane.create(made, namespace=cluster.served.own)
     first = reconciler(cluster, database, owner=1, agents=("Only",))
     second = reconciler(cluster, database, owner=2, agents=())
 
@@ -73,7 +73,7 @@ async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_obje
         executiveSummary={"llmProvider": "none"},
         chat={"enabled": False, "agent": "Nobody"},
     )
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    plane.create(made, namespace=cluster.served.own)
     await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
     shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
     (found,) = [one for one in shown["status"]["conditions"] if one["type"] == "ResolvedRefs"]
@@ -96,7 +96,7 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     made = manifests.chain(
         name="pod-crash", fallbackProviders=["keyless"], stages=[manifests.stage("analysis", agent="Only")]
     )
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    plane.create(made, namespace=cluster.served.own)
     await workers.report(database, only="", keyless="it has no key")
     for _ in range(2):
         await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
@@ -112,7 +112,7 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+    plane.create(made, namespace=cluster.served.own)
     reconciling = reconciler(cluster, database, owner=1, agents=("Only",))
 
     async def shown() -> list[str]:
@@ -146,7 +146,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
     needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
     other = manifests.chain("Other", name="other", stages=[manifests.stage("analysis", agent="Only")])
     for made in (needs, other):
-        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+        plane.create(made, namespace=cluster.served.own)
 
     async def say(process: int, state: str, problem: str = "") -> None:
         now = datetime.now(UTC)
@@ -198,7 +198,7 @@ async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_
     odd = manifests.chain(name="odd", activeDeadlineSeconds=0, stages=stages)
     await asyncio.to_thread(former.store, plane, odd, namespace=cluster.served.own)
     good = manifests.chain("Other", name="good", stages=stages)
-    plane.kubectl("create", "-f", "-", input=json.dumps(good), namespace=cluster.served.own)
+    plane.create(good, namespace=cluster.served.own)
 
     def shown(name: str) -> Any:
         return json.loads(plane.kubectl("get", "chain", name, "-o", "json", namespace=cluster.served.own))

@@ -23,7 +23,7 @@ async def ask(api: aiohttp.ClientSession, alert_type: str, token: str) -> tuple[
 async def test_callers_who_submit_or_list_chains_see_the_match_and_nothing_is_submitted(
     plane: ControlPlane, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:
-    plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(manifests.chain("PodCrash")))
+    plane.create(manifests.chain("PodCrash"), namespace=cluster.served.own)
     suffix = uuid.uuid4().hex[:8]
     sender = await accounts.create(admin, f"sender-{suffix}", may={"alertinvestigations": ["create"]})
     lister = await accounts.create(admin, f"lister-{suffix}", may={"agentchains": ["list"]})
@@ -46,7 +46,7 @@ async def test_callers_who_submit_or_list_chains_see_the_match_and_nothing_is_su
 async def test_a_refused_alert_names_the_field_that_is_wrong(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
-    plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(manifests.chain("PodCrash")))
+    plane.create(manifests.chain("PodCrash"), namespace=cluster.served.own)
     cases: list[tuple[dict[str, Any], str]] = [
         ({"alert_type": "Unheard"}, "alert_type"),
         ({"mcp": {"servers": [{"name": "vault"}]}}, "mcp"),

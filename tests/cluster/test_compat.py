@@ -366,8 +366,7 @@ async def test_what_was_cancelled_or_never_had_a_chain_is_told_as_failed_with_wh
 async def test_a_posted_alert_is_followed_to_its_end(
     api: API, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
-    applied = json.dumps(manifests.chain("kubernetes"))
-    plane.kubectl("apply", "-f", "-", input=applied, namespace=cluster.served.own)
+    plane.create(manifests.chain("kubernetes"), namespace=cluster.served.own)
     submission = document("submission")
     body = json.dumps(submission["body"])
     status, posted = await api.ask("/alerts", method="POST", data=body, headers={"Idempotency-Key": "one"})
@@ -407,8 +406,7 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, editor: str
 ) -> None:
     def create_chain(alert_type: str) -> None:
-        manifest = json.dumps(manifests.chain(alert_type, name=alert_type.lower()))
-        plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.served.own)
+        plane.create(manifests.chain(alert_type, name=alert_type.lower()), namespace=cluster.served.own)
 
     given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     ingest = webhooks.Ingest(default_alert_type="kubernetes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -54,10 +53,7 @@ class World:
 
     def create(self, manifest: dict[str, Any]) -> str:
         """Create an object; its uid."""
-        made = self._plane.kubectl(
-            "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=self._namespace
-        )
-        return str(json.loads(made)["metadata"]["uid"])
+        return str(self._plane.create(manifest, namespace=self._namespace)["metadata"]["uid"])
 
     def investigate(self, name: str) -> str:
         return self.create(manifests.investigation(name))

@@ -106,8 +106,7 @@ def reads(plane: ControlPlane) -> int:
 
 
 def create(plane: ControlPlane, namespace: str, manifest: dict[str, Any]) -> str:
-    made = plane.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=namespace)
-    return str(json.loads(made)["metadata"]["uid"])
+    return str(plane.create(manifest, namespace=namespace)["metadata"]["uid"])
 
 
 def live_for(plane: ControlPlane, namespace: str, name: str, seconds: int) -> None:

@@ -70,7 +70,7 @@ class API:
 async def api(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
 ) -> AsyncIterator[API]:
-    plane.kubectl("apply", "-f", "-", input=json.dumps(manifests.chain("taken")), namespace=cluster.served.own)
+    plane.create(manifests.chain("taken"), namespace=cluster.served.own)
     parts = apis.parts(
         cluster=cluster,
         database=database,

@@ -44,8 +44,7 @@ class Grafana:
 @pytest.fixture
 async def grafana(cluster: client.Cluster, database: databases.Database, plane: ControlPlane) -> AsyncIterator[Grafana]:
     """It has the webhook's token, and there is a chain for what it sends."""
-    chain = json.dumps(manifests.chain("PodRestarts", "pod-crash"))
-    plane.kubectl("apply", "-f", "-", input=chain, namespace=cluster.served.own)
+    plane.create(manifests.chain("PodRestarts", "pod-crash"), namespace=cluster.served.own)
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     async with apis.served(parts, headers=apis.bearer(WEBHOOK)) as session:
         yield Grafana(session)

@@ -164,7 +164,7 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
         "executiveSummary": {"enabled": False},
     }
     chain = manifests.chain(**spec)
-    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.served.own)
+    plane.create(chain, namespace=cluster.served.own)
     (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
     assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
     assert found.metadata.uid
@@ -214,7 +214,7 @@ async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
 ) -> None:
     refused = manifests.chain(stages=[{"name": "analysis"} | stage])
     with pytest.raises(KubectlError, match=complaint):
-        plane.kubectl("create", "-f", "-", input=json.dumps(refused), namespace=cluster.served.own)
+        plane.create(refused, namespace=cluster.served.own)
 
 
 async def test_the_largest_chain_is_within_the_api_servers_budget(plane: ControlPlane, cluster: client.Cluster) -> None:
@@ -228,7 +228,7 @@ async def test_the_largest_chain_is_within_the_api_servers_budget(plane: Control
         for number in range(20)
     ]
     chain = manifests.chain(stages=stages)
-    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.served.own)
+    plane.create(chain, namespace=cluster.served.own)
     (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
     assert sum(len(stage.members) for stage in found.spec.stages) == 200
 
@@ -240,7 +240,7 @@ async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
         manifests.chain("a\x00"),
         manifests.investigation(alertType="a\x00", fingerprint="\x00", labels={"\x00": "y"}),
     ):
-        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.served.own)
+        plane.create(made, namespace=cluster.served.own)
     (chain,) = await objects.list_chains(cluster, namespace=cluster.served.own)
     found = await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash")
     assert found is not None

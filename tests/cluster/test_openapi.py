@@ -136,13 +136,13 @@ async def world(plane: ControlPlane, cluster: client.Cluster, database: database
         await _investigate(database, whole=True)
         return identity
 
-    await kubectl(plane, cluster, manifests.chain(ALERT_TYPE))
-    ended = await finished("ended", await kubectl(plane, cluster, manifests.investigation("ended")))
+    await create(plane, cluster, manifests.chain(ALERT_TYPE))
+    ended = await finished("ended", await create(plane, cluster, manifests.investigation("ended")))
     gone = await finished("gone")
     purged = [await finished(f"purged-{number}") for number in range(DESTROYED)]
     runs = await admitted("runs")
     await _investigate(database, whole=False)
-    waits = await admitted("waits", await kubectl(plane, cluster, manifests.investigation("waits")))
+    waits = await admitted("waits", await create(plane, cluster, manifests.investigation("waits")))
     cancelled = [await admitted(f"cancelled-{number}") for number in range(DESTROYED)]
     return World(ids=[ended, gone, runs, waits], cancelled=[*cancelled, gone], purged=[*purged, runs])
 
@@ -153,12 +153,10 @@ def identity(world: World) -> str:
     return world.ids[0]
 
 
-async def kubectl(plane: ControlPlane, cluster: client.Cluster, manifest: object) -> str:
+async def create(plane: ControlPlane, cluster: client.Cluster, manifest: dict[str, Any]) -> str:
     """Create an object; its uid."""
-    made = await asyncio.to_thread(
-        plane.kubectl, "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=cluster.served.own
-    )
-    return str(json.loads(made)["metadata"]["uid"])
+    made = await asyncio.to_thread(plane.create, manifest, namespace=cluster.served.own)
+    return str(made["metadata"]["uid"])
 
 
 async def _investigate(database: databases.Database, *, whole: bool) -> None:
@@ -261,13 +259,10 @@ def allowed(editor: str) -> dict[str, str]:
     return {**apis.bearer(editor), "Content-Type": "application/json"}
 
 
-DESCRIPTION = apis.description()
-
-
 def operations(identity: str, *, namespace: str = "shop") -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Each operation: its method, its path about that investigation or namespace, and what is said of it."""
     values = {"identity": identity, "namespace": namespace}
-    for path, methods in DESCRIPTION["paths"].items():
+    for path, methods in apis.description()["paths"].items():
         for method, operation in methods.items():
             filled = path
             for parameter in operation.get("parameters", ()):

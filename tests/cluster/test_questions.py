@@ -99,8 +99,8 @@ class World:
         return identity
 
     async def admitted(self, name: str = "web-crash", chain: Any = queue.CHAIN) -> UUID:
-        made = await self.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(manifests.investigation(name)))
-        metadata = {"namespace": self._namespace, "name": name, "uid": json.loads(made)["metadata"]["uid"]}
+        made = await asyncio.to_thread(self._plane.create, manifests.investigation(name), namespace=self._namespace)
+        metadata = {"namespace": self._namespace, "name": name, "uid": made["metadata"]["uid"]}
         subject = queue.subject(name)
         given = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
         return await queue.admit(self._database, given, chain=chain)

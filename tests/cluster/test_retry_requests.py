@@ -38,13 +38,14 @@ class World:
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
         return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self.namespace)
 
+    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return await asyncio.to_thread(self._plane.create, manifest, namespace=self.namespace)
+
     async def chain(self) -> None:
-        spec = manifests.chain(name="pod-crash", stages=[manifests.stage(name) for name in STAGES])
-        await self.kubectl("apply", "-f", "-", input=json.dumps(spec))
+        await self.create(manifests.chain(name="pod-crash", stages=[manifests.stage(name) for name in STAGES]))
 
     async def admitted(self, name: str = "web-crash", **spec: Any) -> UUID:
-        manifest = json.dumps(manifests.investigation(name, **spec))
-        made = json.loads(await self.kubectl("create", "-f", "-", "-o", "json", input=manifest))
+        made = await self.create(manifests.investigation(name, **spec))
         metadata = {"namespace": self.namespace, "name": name, "uid": made["metadata"]["uid"]}
         subject = queue.subject(name, **spec)
         subject = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
@@ -221,8 +222,7 @@ async def test_caller_needs_both_rights(
 async def test_object_that_a_person_writes_is_refused(world: World, cluster: client.Cluster) -> None:
     first = await world.ended()
     retry_of = {"name": "web-crash", "uid": str(first), "fromStage": "analysis"}
-    manifest = json.dumps(manifests.investigation("theirs", retryOf=retry_of))
-    made = json.loads(await world.kubectl("create", "-f", "-", "-o", "json", input=manifest))
+    made = await world.create(manifests.investigation("theirs", retryOf=retry_of))
     reconciler = investigations.Reconciler(
         cluster=cluster,
         database=world.database,

@@ -47,7 +47,7 @@ def test_the_api_server_takes_a_selection_that_makes_sense(
 
 
 def test_a_selection_does_not_change(plane: controlplane.ControlPlane, namespace: str) -> None:
-    plane.kubectl("create", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation(mcp={})))
+    plane.create(manifests.investigation(mcp={}), namespace=namespace)
     patch = json.dumps({"spec": {"mcp": {"servers": SERVERS}}})
     with pytest.raises(controlplane.KubectlError, match="mcp cannot be changed"):
         plane.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", patch, namespace=namespace)
@@ -67,7 +67,7 @@ async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
     index = functools.partial(chain_index.ChainIndex, platform=known, unusable_providers={})
     reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
     for manifest in (manifests.chain(), manifests.investigation(mcp={"servers": [{"name": "vault"}]})):
-        plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(manifest))
+        plane.create(manifest, namespace=cluster.served.own)
     found = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=cluster.served.own))["metadata"]
     seen = watch.Seen(namespace=cluster.served.own, name="web-crash", uid=found["uid"], generation=1)
     await reconciler.reconcile(investigations.Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))

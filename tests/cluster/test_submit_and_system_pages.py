@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -118,7 +117,7 @@ async def test_a_user_without_a_right_is_told_which_one(
 @pytest.fixture
 async def hostile(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
     chain = manifests.chain(HOSTILE, name="hostile")
-    plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(chain))
+    plane.create(chain, namespace=cluster.served.own)
     await report(database)
 
 

@@ -66,9 +66,7 @@ async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
     ((masked, _),) = told.items()
     assert "[MASKED" in masked
     assert TOKEN[4:20] not in json.dumps(told)
-    plane.kubectl(
-        "apply", "-f", "-", input=json.dumps(manifests.chain("KubePodCrashLooping")), namespace=cluster.served.own
-    )
+    plane.create(manifests.chain("KubePodCrashLooping"), namespace=cluster.served.own)
     assert "KubePodCrashLooping" not in await warned(api)
 
 
@@ -147,7 +145,7 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
 async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
-    plane.kubectl("create", "-f", "-", input=json.dumps(deployment()), namespace=cluster.served.own)
+    plane.create(deployment(), namespace=cluster.served.own)
     await unserved.count(database, {"Watchdog": 1})
     away = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     with pytest.raises(client.ClusterDownError):

@@ -24,9 +24,10 @@ from tarsy_dev.controlplane import ControlPlane
 
 
 def create(plane: ControlPlane, namespace: str, name: str) -> Any:
-    """Create an investigation with kubectl; the object as the API server has it."""
-    manifest = json.dumps(manifests.investigation(name))
-    return json.loads(plane.kubectl("create", "-f", "-", "-o", "json", input=manifest, namespace=namespace))
+    """Create an investigation; the object as the API server has it."""
+    made = plane.create(manifests.investigation(name), namespace=namespace)
+    del made["metadata"]["managedFields"]  # as kubectl shows it
+    return made
 
 
 class Seen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -37,12 +36,10 @@ class World:
         self, name: str = "web-crash", *, chain: chains.AgentChain = CHAIN, **spec: Any
     ) -> tuple[UUID, journal.PgJournal]:
         """Admit an investigation and claim it; its id and its journal."""
-        manifest = json.dumps(manifests.investigation(name))
-        created = await asyncio.to_thread(
-            self.plane.kubectl, "create", "-f", "-", "-o", "json", input=manifest, namespace=self.namespace
-        )
+        manifest = manifests.investigation(name)
+        created = await asyncio.to_thread(self.plane.create, manifest, namespace=self.namespace)
         subject = queue.subject(name, **spec)
-        uid = json.loads(created)["metadata"]["uid"]
+        uid = created["metadata"]["uid"]
         metadata = subject.metadata.model_copy(update={"namespace": self.namespace, "uid": uid})
         identity = await queue.admit(self.database, subject.model_copy(update={"metadata": metadata}), chain=chain)
         return identity, await queue.opened(self.database, await queue.claimed(self.database))

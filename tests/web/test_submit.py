@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ expect = playwright.expect
 @pytest.fixture
 def chain(plane: ControlPlane, cluster: client.Cluster) -> None:
     made = manifests.chain("KubePodCrashLooping", "NodeDown")
-    plane.kubectl("create", "-f", "-", namespace=cluster.served.own, input=json.dumps(made))
+    plane.create(made, namespace=cluster.served.own)
 
 
 async def end(database: databases.Database, *, ending: str, message: str, analysis: str = "") -> None:
