@@ -13,6 +13,8 @@ SOURCES := operator dev bench tests
 # Three files at once on two cores, because tests wait for servers a quarter of their time. Each worker has a control
 # plane, a Postgres and a nursery of operators of its own.
 PARALLEL := -n 3 --dist loadfile
+# The files with tests of a mark: each worker would read all others in vain, for half a minute.
+MARKED = $$(grep -rl "mark\.$(1)" tests --include='test_*.py' | sort)
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
 	test-kind test-node nightly bench demo local local-down node node-down clean
@@ -89,8 +91,8 @@ bench: assets  ## Figures of speed: what TARSy adds to models and tools, and how
 	$(BIN)/python -m bench
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random, all states of the pages
-	$(PYTEST) $(PARALLEL) tests -m "slow and not measured"
-	$(PYTEST) tests -m measured
+	$(PYTEST) $(PARALLEL) -m "slow and not measured" $(call MARKED,slow)
+	$(PYTEST) -m measured $(call MARKED,measured)
 
 test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine
 	dev/kind/test.sh
