@@ -422,6 +422,7 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
 async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_opened(
     reviewer: Reviewer, tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reviews, "SECONDS", 60.0)
     monkeypatch.setattr(identities, "KNOWN_SECONDS", 0.1)
     monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.05, 0.1))
     identity = await queue.admit(database)
