@@ -27,7 +27,7 @@ from tarsy_dev.controlplane import ControlPlane
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SYSTEM = "/api/v1/system"
 ABOUT_CHAINS = ["/api/v1/alert-types", f"{SYSTEM}/chains"]
-OTHERS = [f"{SYSTEM}/{name}" for name in ("mcp-servers", "providers", "queue", "config", "warnings")]
+OTHERS = [f"{SYSTEM}/{name}" for name in ("mcp-servers", "providers", "queue", "config", "warnings", "storage")]
 JSON = {"Content-Type": "application/json"}
 
 
@@ -220,6 +220,25 @@ async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: d
         (log,) = (await get(session, f"{SYSTEM}/warnings"))["items"]
         assert (log["kind"], log["name"]) == ("log", f"{here}/inv-2")
         assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
+
+
+async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await work.cancel(database, identity, why="user")
+    await queue.execute(
+        database, "UPDATE investigations SET ended_at = now() - interval '91 days', admitted_at = '2026-08-01+00'"
+    )
+    async with serving(cluster, database) as session:
+        answer = await get(session, f"{SYSTEM}/storage")
+    sizes = {table["name"]: table["size"] for table in answer["tables"]}
+    assert sizes.keys() >= {"investigations", "entries", "tool_results", "audit"}
+    assert (answer["size"], list(sizes.values())) == (sum(sizes.values()), sorted(sizes.values(), reverse=True))
+    assert answer["oldest"] == {"admitted_at": "2026-08-01T00:00:00Z", "deleted_at": None, "changed_at": None}
+    assert {kind["kind"]: kind["count"] for kind in answer["due"] if kind["count"]} == {
+        "transcripts": 1,
+        "tool_results": 1,
+    }
+    assert answer["dry_run"] is False
 
 
 async def test_alert_types_and_chains_are_told_as_they_stand_now(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy
-from support import crowd, queue, scrapes
+from support import crowd, queue, scrapes, stories
+from tarsy.config.model import platforms
 from tarsy.controller import database_gauges
 from tarsy.store.base import databases
-from tarsy.store.operations import measures
+from tarsy.store.operations import measures, storage
 from tarsy.store.queue import work
 from tarsy.telemetry import metrics
 from tarsy.transcript import admission
@@ -22,6 +24,12 @@ NOT_FOUND = admission.Refusal(reason="ChainNotFound", message="no chain")
 def exported() -> str:
     text, _ = metrics.render("")
     return text.decode()
+
+
+def made(
+    database: databases.Database, leads_until: Callable[[], float] = lambda: time.monotonic() + 3600
+) -> database_gauges.DatabaseGauges:
+    return database_gauges.DatabaseGauges(database, platform=platforms.Platform, leads_until=leads_until)
 
 
 async def test_investigations_are_counted_by_phase_namespace_chain_and_reason(database: databases.Database) -> None:
@@ -82,7 +90,7 @@ async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a
 async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:
     await queue.admit(database)
     until = 0.0
-    gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: until)
+    gauges = made(database, lambda: until)
     running = asyncio.create_task(gauges.run())
     try:
         await asyncio.sleep(0)
@@ -103,16 +111,56 @@ async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(data
 
 
 async def test_gauges_that_cannot_be_read_are_not_exported(database: databases.Database) -> None:
-    gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: time.monotonic() + 3600)
+    gauges = made(database)
     await gauges.read()
     assert scrapes.total(exported(), "tarsy_table_bytes")
     away = databases.Database("postgresql://tarsy@127.0.0.1:1/tarsy")
     try:
-        await database_gauges.DatabaseGauges(away, leads_until=lambda: time.monotonic() + 3600).read()
+        await made(away).read()
     finally:
         await away.close()
     assert scrapes.total(exported(), "tarsy_table_bytes") is None
     assert scrapes.total(exported(), "tarsy_database_errors_total")
+
+
+async def test_what_is_due_is_exported_and_read_again_after_a_minute(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.run_ended())
+    await queue.execute(database, "UPDATE investigations SET ended_at = ended_at - interval '91 days'")
+    gauges = made(database)
+    await gauges.read()
+    due = {kind: scrapes.total(exported(), "tarsy_retention_due", kind=kind) for kind in ("transcripts", "purges")}
+    assert due == {"transcripts": 1, "purges": 0}
+    await queue.execute(database, "UPDATE investigations SET deleted_at = now() - interval '8 days'")
+    await gauges.read()
+    assert scrapes.total(exported(), "tarsy_retention_due", kind="purges") == 0, "it is not read each time"
+    monkeypatch.setattr(database_gauges, "DUE_EVERY", 0.0)
+    gauges._due_from = 0.0
+    await gauges.read()
+    assert scrapes.total(exported(), "tarsy_retention_due", kind="purges") == 1
+
+
+async def test_oldest_rows_are_found_over_all_namespaces(database: databases.Database) -> None:
+    empty = await storage.read_oldest(database)
+    assert (empty.admitted_at, empty.deleted_at, empty.changed_at) == (None, None, None)
+    ids = [await queue.admit(database) for _ in range(4)]
+    for days, (identity, namespace) in enumerate(zip(ids, "abbc", strict=True)):
+        change = """
+          UPDATE investigations SET namespace = :namespace,
+            admitted_at = CAST('2026-11-20+00' AS timestamptz) - make_interval(days => :days)
+          WHERE id = :id
+        """
+        await queue.execute(database, change, id=identity, namespace=namespace, days=days)
+    oldest = await storage.read_oldest(database)
+    assert (oldest.admitted_at, oldest.deleted_at) == (datetime(2026, 11, 17, tzinfo=UTC), None)
+    delete = "UPDATE investigations SET deleted_at = '2026-11-21+00' WHERE namespace = 'c'"
+    await queue.execute(database, delete)
+    oldest = await storage.read_oldest(database)
+    assert oldest.admitted_at == datetime(2026, 11, 18, tzinfo=UTC)
+    assert oldest.deleted_at == datetime(2026, 11, 21, tzinfo=UTC)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import sqlalchemy
 from support import queue
 from tarsy.resources import investigations, naming
 from tarsy.store.base import databases
@@ -273,3 +274,22 @@ async def test_receipts_are_dropped_after_the_window_and_not_within_the_hour(dat
     for ask in (receipts.rename, receipts.read):
         with pytest.raises(databases.StoreDownError, match="has expired meanwhile"):
             await ask(database, receipt)
+
+
+async def test_expired_receipts_are_dropped_500_at_a_time_beside_those_that_others_have_locked(
+    database: databases.Database,
+) -> None:
+    add = """
+      INSERT INTO receipts (namespace, fingerprint, starts_ms, name, word, created_at)
+      SELECT 'tarsy', 'f', number, 'n', 'w', now() - make_interval(days => CASE WHEN number <= 1100 THEN 8 ELSE 1 END)
+      FROM generate_series(1, 1200) AS number
+    """
+    await queue.execute(database, add)
+    counts = []
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("SELECT 1 FROM receipts WHERE starts_ms = 1 FOR UPDATE"))
+        while rows := await database.run(receipts._DROP_EXPIRED, kept=timedelta(days=7)):
+            counts.append(len(rows))
+    assert counts == [500, 500, 99]
+    await receipts.drop_expired(database, window=timedelta(days=7))
+    assert await queue.rows(database, "SELECT count(*) FROM receipts") == [(100,)]

@@ -18,7 +18,7 @@ from tarsy import errors
 from tarsy.api.alerts import intake, matches, notifications, posted, retries
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, deletions, exports, feedback, lists, questions, reads, traces
-from tarsy.api.system import audit, mcp_servers, overview, session_codes
+from tarsy.api.system import audit, mcp_servers, overview, session_codes, storage
 from tarsy.auth import permissions, request_log, rights, webhook_tokens
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
@@ -112,6 +112,7 @@ class Services:
     feedback_intake: feedback.FeedbackIntake
     overview: overview.Overview
     mcp_servers: mcp_servers.McpServers
+    storage: storage.Storage
     responder: answers.Responder
     mask: Callable[[str], str]
     """Masks texts of authors of chains."""
@@ -258,6 +259,7 @@ def _services(parts: Parts) -> Services:
         mcp_servers=mcp_servers.McpServers(
             cluster=parts.cluster, database=parts.database, platform=parts.platform, bodies=held_bodies
         ),
+        storage=storage.Storage(database=parts.database, platform=parts.platform),
         responder=answers.Responder(),
         mask=masker.Masker(groups=["security"], secrets=parts.secrets).text,
     )
@@ -281,6 +283,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield overview.routes(services.overview, access)
     yield mcp_servers.routes(services.mcp_servers, access)
     yield audit.routes(database, access, mask=mask)
+    yield storage.routes(services.storage, access)
     yield session_codes.routes(access, has_pages=parts.platform().web.enabled)
     yield paths.register(
         hub=parts.hub,

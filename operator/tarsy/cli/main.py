@@ -41,6 +41,7 @@ COMMANDS = {
     "open": Entry("open", "command", "Open the dashboard in a browser: the list, or the investigation NAME."),
     "operator": Entry("operator", "command", "Run an operator process."),
     "retry": Entry("retry", "command", "Run an ended investigation again, as a new one."),
+    "storage": Entry("storage", "command", "Show the size of the database, and what retention is about to delete."),
     "suspend": Entry("actions", "suspend", "Suspend investigations before their next step."),
     "tools": Entry("tools", "command", "Show tools of MCP servers, and accept changed tools."),
     "unsuspend": Entry("actions", "unsuspend", "Resume suspended investigations."),

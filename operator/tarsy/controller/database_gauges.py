@@ -11,12 +11,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from tarsy.config.model import platforms
 from tarsy.store.base import databases
-from tarsy.store.operations import measures
+from tarsy.store.operations import measures, retention
 from tarsy.telemetry import instruments, metrics
 
 READ_EVERY = 15.0
 """Seconds between two reads."""
+DUE_EVERY = 60.0
+"""Seconds between two reads of what retention is about to delete."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks whether this process has the lease."""
 
@@ -26,10 +29,23 @@ log = logging.getLogger(__name__)
 class DatabaseGauges:
     """The gauges of this process."""
 
-    def __init__(self, database: databases.Database, *, leads_until: Callable[[], float]) -> None:
-        """`leads_until` returns the monotonic time until which this process does the duties."""
+    def __init__(
+        self,
+        database: databases.Database,
+        *,
+        platform: Callable[[], platforms.Platform],
+        leads_until: Callable[[], float],
+    ) -> None:
+        """`platform` returns the platform file in force.
+
+        `leads_until` returns the monotonic time until which this process does the duties.
+        """
         self._database = database
+        self._platform = platform
         self._leads_until = leads_until
+        self._due: instruments.Amounts = {}
+        self._due_from = 0.0
+        """The time of the loop when what is due is read again: it may be many rows."""
 
     async def run(self) -> None:
         """Read and export while this process does the duties, until cancelled."""
@@ -53,6 +69,7 @@ class DatabaseGauges:
         """Read the gauges once; if that fails, none are exported until the next read."""
         try:
             read = await measures.read(self._database)
+            await self._read_due()
         except (databases.StoreDownError, databases.TooLongError) as error:
             log.warning("gauges of the database not read: %s", error, extra={"action": "gauges_wait"})
             metrics.DUTIES.end()
@@ -64,5 +81,19 @@ class DatabaseGauges:
             metrics.ATTEMPTS: read.attempts,
             metrics.FEEDBACK: read.feedback,
             metrics.TABLE_BYTES: {(table,): size for table, size in read.table_bytes.items()},
+            metrics.RETENTION_DUE: self._due,
         }
         metrics.DUTIES.publish(amounts, until=self._leads_until())
+
+    async def _read_due(self) -> None:
+        """Read what is due, at intervals; none is exported if that takes too long."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due_from:
+            return
+        self._due_from, self._due = now + DUE_EVERY, {}
+        try:
+            due = await retention.due(self._database, retention.rule(self._platform()))
+        except databases.TooLongError as error:
+            log.warning("what is due is not counted: %s", error, extra={"action": "gauges_wait"})
+        else:
+            self._due = {(kind,): count for kind, count in due.items()}

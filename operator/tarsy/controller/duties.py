@@ -84,7 +84,9 @@ class Duties:
         """The refusals that were logged, by namespace and duty."""
         self._leads_until = 0.0
         """The monotonic time until which this process holds the leader's lease."""
-        self._gauges = database_gauges.DatabaseGauges(database, leads_until=lambda: self._leads_until)
+        self._gauges = database_gauges.DatabaseGauges(
+            database, platform=platform, leads_until=lambda: self._leads_until
+        )
         self._retention = retention.Retention(database, platform=platform, leads_until=lambda: self._leads_until)
 
     async def run(self) -> None:

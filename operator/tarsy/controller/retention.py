@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
-from tarsy.store.intake import episodes
 from tarsy.store.operations import retention
 
 EVERY_SECONDS = 60.0
@@ -25,22 +24,6 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks whether this process has the lease."""
 
 log = logging.getLogger(__name__)
-
-
-def rule(platform: platforms.Platform) -> retention.Rule:
-    """Return the rule of a platform file."""
-    periods, ingest = platform.retention, platform.ingest
-    cooldown = max(ingest.cooldown, episodes.MIN_COOLDOWN) * max(episodes.COOLDOWN_FACTORS)
-    return retention.Rule(
-        transcripts=periods.transcripts,
-        purge=periods.purge,
-        tool_results=periods.tool_results,
-        audit=periods.audit,
-        tool_pins=periods.tool_pins,
-        memory=max(ingest.dedup_window, cooldown, episodes.DAY),
-        window=ingest.dedup_window,
-        servers=tuple(platform.mcp_servers),
-    )
 
 
 class Retention:
@@ -83,7 +66,7 @@ class Retention:
         counts: Counter[retention.Kind] = Counter()
         began = time.monotonic()
         try:
-            async for batch in retention.batches(self._database, rule(self._platform())):
+            async for batch in retention.batches(self._database, retention.rule(self._platform())):
                 counts[batch.kind] += batch.count
                 if not self._leads() or self._platform().retention.dry_run:
                     break
@@ -95,7 +78,7 @@ class Retention:
 
     async def report(self) -> None:
         """Log how much is due. Raises StoreDownError and TooLongError."""
-        counts = await retention.due(self._database, rule(self._platform()))
+        counts = await retention.due(self._database, retention.rule(self._platform()))
         log.info("retention would delete: %s", _listed(counts), extra=_log_fields("retention_dry_run", counts))
 
 

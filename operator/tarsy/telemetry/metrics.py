@@ -93,6 +93,11 @@ FEEDBACK = _leased(
     "verdict",
 )
 TABLE_BYTES = _leased("tarsy_table_bytes", "Size of a table in the database, with indexes and large values.", "table")
+RETENTION_DUE = _leased(
+    "tarsy_retention_due",
+    "What retention is about to delete, also in a dry run: transcripts, purges, rows by kind; read each minute.",
+    "kind",
+)
 
 # Investigations, by the workers that run them.
 FIRST_MODEL_CALL = _histogram(

@@ -56,7 +56,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             scope = await access.list_chains_in(request)
             return await overview.all_chains(scope.namespaces, unchecked=scope.unchecked)
 
-        names = ("warnings", "queue", "servers", "providers", "chains", "alert_types", "configurations")
+        names = ("warnings", "queue", "servers", "providers", "chains", "alert_types", "storage", "configurations")
         reads = (
             overview.warnings(listable=await access.listable(request)),
             overview.queue(),
@@ -64,6 +64,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             overview.providers(),
             chains(),
             overview.alert_types(),
+            services.storage.read(),
             overview.configurations(),
         )
         contents = dict(zip(names, await asyncio.gather(*map(read_part, reads)), strict=True))

@@ -20,16 +20,11 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigations, naming
-from tarsy.store.base import databases, notify, visibility
+from tarsy.store.base import cooldowns, databases, notify, visibility
 from tarsy.store.queue import work
 
-MIN_COOLDOWN = timedelta(minutes=1)
-"""The shortest cool-down of an investigation that came to nothing."""
-COOLDOWN_FACTORS = (1, 4, 16)
-"""Factors of the cool-down for the first, the second and all later investigations in a row that came to nothing."""
-DAY = timedelta(hours=24)
 DAILY_MAX = 3
-"""Investigations of an alert that may come to nothing within DAY; after that many, no other one begins."""
+"""Investigations of an alert that may come to nothing within `cooldowns.DAY`; after that many, no other one begins."""
 LATEST_MAX = 20
 """The number of an alert's latest investigations that are searched for an open one."""
 
@@ -81,7 +76,7 @@ class Former:
         """
         since = self.ended_at if self.failed else self.purged_at
         assert since is not None  # noqa: S101 - it came to nothing
-        return since + max(cooldown, MIN_COOLDOWN) * COOLDOWN_FACTORS[self.predecessors]
+        return since + max(cooldown, cooldowns.MIN) * cooldowns.FACTORS[self.predecessors]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +104,7 @@ def decide(
     """Return the verdict on a firing alert. Pure.
 
     `own` is the investigation of the alert's episode, if that is remembered. `newest` is the open investigation of the
-    alert's fingerprint, or else the newest one. `begun` has the admission times of the investigations of the last DAY
+    alert's fingerprint, or else the newest one. `begun` has the admission times of the investigations of the last day
     that came to nothing: the newest DAILY_MAX, the newest first.
     """
     if own and not own.came_to_nothing:
@@ -125,7 +120,7 @@ def decide(
         if own is None:
             return Begin()
         last = own
-    limit = begun[DAILY_MAX - 1] + DAY if len(begun) >= DAILY_MAX else now
+    limit = begun[DAILY_MAX - 1] + cooldowns.DAY if len(begun) >= DAILY_MAX else now
     until = limit if last.failed and last.deleted else max(limit, last.cooldown_end(rule.cooldown))
     if now < until:
         deletable = last.failed and not last.gone and limit <= now
@@ -192,7 +187,7 @@ def former_investigations(
 ) -> tuple[TextClause, dict[str, Any]]:
     """Return the statement whose rows `verdict` reads, and its values; all rows are of one moment."""
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": starts_ms}
-    return _FORMER, episode | {"window": rule.window, "day": DAY}
+    return _FORMER, episode | {"window": rule.window, "day": cooldowns.DAY}
 
 
 def verdict(rows: Iterable[Mapping[str, Any]], *, rule: Rule) -> Repeat | Begin:

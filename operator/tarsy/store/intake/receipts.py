@@ -33,6 +33,8 @@ from tarsy.store.intake import episodes
 
 DIGESTS_MAX = 16
 """The maximal digests in a receipt: those of the specs of the episode's latest notifications."""
+BATCH_ROWS = 500
+"""The maximal number of receipts that a statement deletes."""
 _MIN_AGE = timedelta(hours=1)
 """The age up to which a receipt is kept even if the window is shorter, so that its object can be admitted."""
 
@@ -203,12 +205,19 @@ async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
     return _receipt(rows[0])
 
 
-_DROP_EXPIRED = text("DELETE FROM receipts WHERE created_at < clock_timestamp() - CAST(:kept AS interval)")
+_DROP_EXPIRED = text(f"""
+  DELETE FROM receipts WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM receipts WHERE created_at < now() - CAST(:kept AS interval)
+    ORDER BY created_at LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED
+  ))
+  RETURNING 1 AS dropped
+""")  # noqa: S608 - our own text
 
 
 async def drop_expired(database: databases.Database, *, window: timedelta) -> None:
-    """Delete the receipts that are older than both `window` and an hour."""
-    await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE))
+    """Delete the receipts that are older than both `window` and an hour, in batches."""
+    while await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE)):
+        pass
 
 
 def _receipt(row: Mapping[str, Any]) -> Receipt:

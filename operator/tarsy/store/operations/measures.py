@@ -12,7 +12,8 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, tables, visibility
+from tarsy.store.base import databases, visibility
+from tarsy.store.operations import storage
 from tarsy.store.reads import phase_rules, verdicts
 
 READ_SECONDS = 5.0
@@ -97,12 +98,6 @@ _FEEDBACK = text(f"""
   GROUP BY 1, 2, 3
 """)  # noqa: S608 - our own text
 
-_SIZES = text("""
-  SELECT relname AS name, pg_total_relation_size(oid) AS size
-  FROM pg_class
-  WHERE relkind = 'r' AND relnamespace = to_regnamespace(current_schema()) AND relname = ANY(:names)
-""")
-
 
 async def read(database: databases.Database) -> Measures:
     """Read the measures. Raises StoreDownError, or TooLongError after READ_SECONDS."""
@@ -111,9 +106,7 @@ async def read(database: databases.Database) -> Measures:
     feedback = await database.run_within(
         READ_SECONDS, _FEEDBACK, verdicts=list(verdicts.VERDICTS), within=FEEDBACK_WITHIN
     )
-    sizes = await database.run_within(
-        READ_SECONDS, _SIZES, names=[table.name for table in tables.metadata.sorted_tables]
-    )
+    sizes = await storage.read_tables(database)
     return Measures(
         investigations={(row.phase, row.namespace, row.chain, row.reason): row.number for row in phases},
         queue={
@@ -122,5 +115,5 @@ async def read(database: databases.Database) -> Measures:
         },
         attempts={(row.namespace, row.chain): row.attempts for row in queue},
         feedback={(row.chain, row.provider, row.verdict): row.number for row in feedback},
-        table_bytes={row.name: row.size for row in sizes},
+        table_bytes={table.name: table.size for table in sizes},
     )

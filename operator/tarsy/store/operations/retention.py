@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, visibility
+from tarsy.config.model import platforms
+from tarsy.store.base import cooldowns, databases, visibility
 from tarsy.store.operations import purge
 
 Kind = Literal["transcripts", "purges", "transcript_rows", "tool_results", "investigations", "audit", "tool_pins"]
@@ -57,6 +58,22 @@ class Rule:
     """The time that an alert episode is remembered."""
     servers: Collection[str] = ()
     """The MCP servers in the platform file."""
+
+
+def rule(platform: platforms.Platform) -> Rule:
+    """Return the rule of a platform file."""
+    periods, ingest = platform.retention, platform.ingest
+    cooldown = max(ingest.cooldown, cooldowns.MIN) * max(cooldowns.FACTORS)
+    return Rule(
+        transcripts=periods.transcripts,
+        purge=periods.purge,
+        tool_results=periods.tool_results,
+        audit=periods.audit,
+        tool_pins=periods.tool_pins,
+        memory=max(ingest.dedup_window, cooldown, cooldowns.DAY),
+        window=ingest.dedup_window,
+        servers=tuple(platform.mcp_servers),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
