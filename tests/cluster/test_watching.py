@@ -19,6 +19,7 @@ from tarsy.kube import client, discovery
 from tarsy.live import subscriptions
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
+from tarsy.store.operations import deletion
 
 WEBHOOK = "the webhook's token"
 MAY: dict[str, list[str]] = {"alertinvestigations": ["get", "list"]}
@@ -205,6 +206,16 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
         assert revisions == sorted(set(revisions)), "none is told twice"
         found = (await old.until_type("session.completed"))[-1]
         assert (found["status"], found["session_id"]) == ("completed", str(identity))
+        for _ in range(2):
+            assert await deletion.delete(database, identity, by=queue.CALLER) is None
+            gone = (await watcher.until_type("investigation.deleted"))[-1]
+            assert (gone["investigation"], gone["name"], "id" in gone) == (str(identity), "web-crash", True)
+            assert (await old.until_type("session.deleted"))[-1]["session_id"] == str(identity)
+            assert await deletion.restore(database, identity, by=queue.CALLER) is None
+            back = await watcher.until_type("investigation.completed")
+            assert [one["type"] for one in back] == ["investigation.status", "investigation.completed"]
+        assert await deletion.delete(database, identity, by=queue.CALLER) is None
+        await watcher.until_type("investigation.deleted")
     other = await admitted("other")
     headers = token | {"Last-Event-ID": str(first["id"])}
     async with (
@@ -212,10 +223,9 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
         session.get(f"{url}/api/v1/events?namespace={cluster.served.own}", headers=headers) as response,
     ):
         reader = watching.Reader(response)
-        told = [await reader.next() for _ in range(3)]
+        told = [await reader.next() for _ in range(2)]
         assert {(one["type"], one["investigation"]) for one in told} == {
-            ("investigation.status", str(identity)),
-            ("investigation.completed", str(identity)),
+            ("investigation.deleted", str(identity)),
             ("investigation.status", str(other)),
         }
     future = f"{url}/api/v1/events?last_event_id={2**62}"

@@ -28,6 +28,7 @@ LEFT_OUT = {
     "tarsy operator --config platform.yaml --listen 127.0.0.1:8080": "it does not end; tests/e2e starts many",
     "tarsy check --wait=5m": "it waits for five minutes",
     "tarsy chat @latest": "it is a conversation in a terminal",
+    "tarsy restore --uid 6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64": "no test has this UID; another test restores",
 }
 
 

@@ -257,3 +257,31 @@ async def test_an_investigation_is_run_again_from_a_stage(
     assert (await run.run("feedback", "--uid", uid, "correct")).code == 0
     assert (await run.run("feedback", new, "--withdraw")).code == 0
     assert "Feedback" not in (await run.run("get", new)).out
+
+
+@pytest.mark.slow
+async def test_transcripts_are_deleted_restored_held_and_purged(
+    operator: Operator, run: command_line.CommandLine, llm: model.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    await operator.apply(manifests.chain(), manifests.investigation("web"))
+    await operator.finished("web")
+    uid = json.loads((await run.run("get", "web", "-o", "json")).out)["metadata"]["uid"]
+
+    held = await run.run("hold", "web", "--reason", "incident 4711")
+    assert (held.code, held.out) == (0, "web held: incident 4711\n")
+    assert "Held:       incident 4711" in (await run.run("get", "web")).out
+    refused = await run.run("delete", "web")
+    assert (refused.code != 0, "it is held: incident 4711" in refused.err) == (True, True), refused
+    assert (await run.run("unhold", "web")).out == "web is not held\n"
+
+    deleted = await run.run("delete", "web")
+    assert deleted.out == f"web deleted; to bring it back: tarsy restore --uid {uid}\n"
+    assert (await run.run("get", "--uid", uid)).code != 0
+    assert (await run.run("restore", "--uid", uid)).out == "web restored\n"
+    assert "root cause" in (await run.run("get", "--uid", uid)).out
+
+    unsure = await run.run("purge", "web")
+    assert (unsure.code != 0, "confirm it with --yes" in unsure.err) == (True, True), unsure
+    assert (await run.run("purge", "web", "--yes")).out == "web purged\n"
+    assert (await run.run("restore", "--uid", uid)).code != 0

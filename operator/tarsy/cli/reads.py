@@ -87,6 +87,7 @@ def description(view: dict[str, Any]) -> Iterator[str]:
         ("Cost", view["cost"] or ""),
         ("Repeats", str(view["duplicates"]) if view["duplicates"] else ""),
         ("Follows", (view.get("previous") or {}).get("name") or ""),
+        ("Held", view.get("hold") or ""),
         ("Retry of", (view.get("retry_of") or {}).get("name") or ""),
         ("Retried by", (view.get("retried_by") or {}).get("name") or ""),
         *(("Feedback", views.feedback(given)) for given in view.get("feedback_by_person") or ()),

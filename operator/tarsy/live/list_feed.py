@@ -97,11 +97,12 @@ class ListFeed:
                 changed = None
                 if after is not None:
                     changed = await self._changes(after, namespaces, limit=_CATCH_UP_PAGE)
-                    left -= len(changed.summaries)
+                    left -= len(changed.summaries) + len(changed.deletions)
                 courses = await self._courses(changed.summaries if changed else (), [subscriber])
                 events = []
                 for summary in changed.summaries if changed else ():
                     events += self._events(summary, courses, before=None)
+                events += map(_deleted, changed.deletions if changed else ())
                 if changed and events:
                     events[-1] = events[-1].with_id(changed.horizon)
                 if changed is None or not changed.more or left <= 0:
@@ -150,6 +151,11 @@ class ListFeed:
             for summary in changed.summaries
             if self._sent.get(summary.id, _NOTHING).revision < summary.revision
         ]
+        fresh += [
+            (deletion.namespace, [_deleted(deletion)])
+            for deletion in changed.deletions
+            if self._sent.get(deletion.id, _NOTHING).revision < deletion.revision
+        ]
         by_scope: dict[frozenset[str], list[live_events.LiveEvent]] = {}
         for subscriber, namespaces in self._subscribers.items():
             scope = frozenset(namespaces)
@@ -161,6 +167,9 @@ class ListFeed:
             count = self.translation.updates_since(-1, summary, None)[1] if self.translation else 0
             self._sent[summary.id] = _Sent(summary.revision, ended=summary.ended_at is not None, updates=count)
             self._sent.move_to_end(summary.id)
+        for deletion in changed.deletions:
+            self._sent[deletion.id] = _NOTHING._replace(revision=deletion.revision)
+            self._sent.move_to_end(deletion.id)
         while len(self._sent) > _SENT_MAX:
             self._sent.popitem(last=False)
 
@@ -192,6 +201,11 @@ class ListFeed:
             events += events_from_log.update_events(updates, self.translation, investigation=summary.id)
         bodies = _bodies(summary, end_was_sent=before is not None and before.ended)
         return events + [live_events.LiveEvent(kind, body, investigation=summary.id) for kind, body in bodies]
+
+
+def _deleted(deletion: changes.Deletion) -> live_events.LiveEvent:
+    body = {"namespace": deletion.namespace, "name": deletion.name, "revision": deletion.revision}
+    return live_events.LiveEvent("investigation.deleted", body, investigation=deletion.id)
 
 
 def _bodies(summary: summaries.Summary, *, end_was_sent: bool) -> Iterator[live_events.Body]:

@@ -51,7 +51,7 @@ def refusal(locked: Any) -> Refusal | Held | None:
 
 
 _DELETE = text("""
-  WITH queue_row AS (UPDATE work SET stale = false WHERE investigation = :id)
+  WITH queue_row AS (UPDATE work SET stale = false, revision = revision + 1 WHERE investigation = :id)
   UPDATE investigations SET deleted_at = clock_timestamp() WHERE id = :id
 """)
 

@@ -43,7 +43,9 @@ MARK = f"""
     DELETE FROM large_alerts USING due JOIN investigations AS known USING (id)
     WHERE large_alerts.namespace = known.namespace AND object_name = known.name AND created_at < ended_at
   ), queue_rows AS (
-    UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{{}}' FROM due WHERE work.investigation = due.id
+    UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{{}}',
+      revision = revision + CASE WHEN known.deleted_at IS NULL THEN 1 ELSE 0 END
+    FROM due JOIN investigations AS known USING (id) WHERE work.investigation = due.id
   )
   UPDATE investigations
   SET deleted_at = coalesce(deleted_at, clock_timestamp()), purged_at = clock_timestamp(),{CLEARED}

@@ -127,7 +127,7 @@ _HIDE = {
   WITH due AS MATERIALIZED (
     SELECT known.id FROM {due} ORDER BY known.ended_at LIMIT {purge.BATCH_ROWS} {_LOCKED}
   ), queue_rows AS (
-    UPDATE work SET stale = false FROM due WHERE work.investigation = due.id
+    UPDATE work SET stale = false, revision = revision + 1 FROM due WHERE work.investigation = due.id
   )
   UPDATE investigations SET deleted_at = clock_timestamp() FROM due WHERE investigations.id = due.id
   RETURNING 1 AS hidden

@@ -51,11 +51,23 @@ async def positions(database: databases.Database, investigations: Collection[UUI
 
 
 @dataclass(frozen=True, kw_only=True)
+class Deletion:
+    """An investigation that is deleted, or purged."""
+
+    id: UUID
+    namespace: str
+    name: str
+    revision: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Changes:
     """Investigations that have changed, in their present state."""
 
     summaries: Sequence[summaries.Summary]
     """In the order of their changes."""
+    deletions: Sequence[Deletion]
+    """Those that are deleted now, in the same order."""
     more: bool
     """Whether more changes may follow, to be read at once."""
     horizon: int
@@ -66,11 +78,11 @@ _MOMENT = """
     SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS settled_below,
       CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS future"""
 _OF_NAMESPACES = f"""
-    SELECT investigation, changed
+    SELECT investigation, changed, whose.namespace, name, revision, {visibility.VISIBLE} AS is_visible
     FROM work JOIN investigations AS whose ON whose.id = investigation
     JOIN unnest(CAST(:namespaces AS text[]), CAST(:uids AS text[])) AS asked (namespace, uid)
       ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
-    WHERE {visibility.VISIBLE} AND changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
+    WHERE changed >= greatest(CAST(:changed AS bigint), 1)"""  # noqa: S608 - our own text
 
 # Changes below the oldest open transaction are settled. They are returned page by page; a page does not end inside a
 # transaction, so that the next page begins with another one. Later changes are returned with the last page, the newest
@@ -88,10 +100,17 @@ _SINCE = text(f"""
   ), summaries AS ({summaries.SELECT_SUMMARIES}
     WHERE work.investigation = ANY(ARRAY(SELECT investigation FROM changed_rows))
   )
-  SELECT settled_below, future, is_settled, changed, summaries.*
+  SELECT settled_below, future, is_settled, changed, investigation, changed_rows.namespace AS its_namespace,
+    changed_rows.name AS its_name, changed_rows.revision AS its_revision, is_visible, summaries.*
   FROM moment LEFT JOIN changed_rows ON true LEFT JOIN summaries ON summaries.id = changed_rows.investigation
   ORDER BY changed
 """)  # noqa: S608 - our own texts
+
+_OWN_COLUMNS = (
+    *("settled_below", "future", "is_settled", "changed", "investigation"),
+    *("its_namespace", "its_name", "its_revision", "is_visible"),
+)
+"""The columns of `_SINCE` that are not the summary's."""
 
 
 async def since(
@@ -109,10 +128,21 @@ async def since(
         return None
     settled = [row["changed"] for row in rows if row["is_settled"]]
     more = len(settled) >= limit
+    deletions = [
+        Deletion(
+            id=row["investigation"],
+            namespace=row["its_namespace"],
+            name=row["its_name"],
+            revision=row["its_revision"],
+        )
+        for row in rows
+        if row["is_visible"] is False
+    ]
     for row in rows:
-        for column in ("settled_below", "future", "is_settled", "changed"):
+        for column in _OWN_COLUMNS:
             del row[column]
     return Changes(
+        deletions=deletions,
         summaries=[summaries.from_row(row) for row in rows if row["id"] is not None],
         more=more,
         horizon=settled[-1] + 1 if more else horizon,

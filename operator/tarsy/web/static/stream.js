@@ -75,6 +75,7 @@ const TYPES = [
   "stage.started",
   "stage.completed",
   "investigation.status",
+  "investigation.deleted",
   "investigation.completed",
   "question.completed",
   "catchup.overflow",
