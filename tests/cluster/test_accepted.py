@@ -64,6 +64,12 @@ def strategy(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:
             return st.fixed_dictionaries(required, optional={name: st.none() | one for name, one in wanted.items()})
 
 
+def with_one_field(valid: Mapping[str, Any], specs: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """The valid spec with one generated field, beside whole generated specs, of which few are accepted."""
+    fields = specs.flatmap(lambda spec: st.sampled_from(sorted(spec)).map(lambda name: {name: spec[name]}))
+    return st.one_of(specs, fields.map(lambda field: {**valid, **field}))
+
+
 def _native() -> tuple[str, ...]:
     return ("google_search", "url_context")
 
@@ -73,6 +79,7 @@ def spec_of(crd: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     return strategy(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
 
 
+CHAIN = manifests.chain()
 KINDS = {
     investigations.PLURAL: (
         manifests.investigation(),
@@ -80,7 +87,7 @@ KINDS = {
             lambda spec: spec | {"alertData": "web-0 restarts", "alertDataRef": None}
         ),
     ),
-    chains.PLURAL: (manifests.chain(), spec_of(schema.agent_chain())),
+    chains.PLURAL: (CHAIN, with_one_field(CHAIN["spec"], spec_of(schema.agent_chain()))),
 }
 
 

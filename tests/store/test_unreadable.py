@@ -21,6 +21,8 @@ from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, leases, run
 
 NEWER = "a program that can read it"
+NEWEST = entries.VERSIONS["ToolsAnswered"]
+NEWER_ENTRY = f"UPDATE entries SET version = {NEWEST + 1} WHERE seq = 4"  # noqa: S608
 ASKED = stories.asks("k8s.pods_log", "k8s.pods_log", text="I look at both.", thinking="both")
 LOG: tuple[entries.Entry, ...] = (
     stories.stage_started(),
@@ -54,8 +56,8 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 3 \(kind 'Pondered', version 2\) cannot be read: its kind is unknown here",
     ),
     "a newer version": (
-        "UPDATE entries SET version = 4 WHERE seq = 4",
-        r"entry 4 \(kind 'ToolsAnswered', version 4\) cannot be read: version 3 is the newest that is known here",
+        NEWER_ENTRY,
+        rf"entry 4 \(kind 'ToolsAnswered', version {NEWEST + 1}\) cannot be read: version {NEWEST} is the newest",
     ),
     "a list as body": (body(3, "[]"), r"entry 3 .* does not have its shape: TypeError"),
     "null as body": (body(2, "null"), r"entry 2 .* does not have its shape: TypeError"),
@@ -192,12 +194,12 @@ async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
 
 
 async def test_unreadable_investigation_waits_for_another_program_with_a_reason(database: databases.Database) -> None:
-    identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
+    identity = await parked(database, spoil=NEWER_ENTRY)
     found = await queue.summary(database, identity)
     assert (found.phase, found.state, found.attempts) == ("Suspended", "queued", 0)
     assert found.waits_for == (
-        "waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version 4) cannot be read: "
-        "version 3 is the newest that is known here"
+        f"waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version {NEWEST + 1}) "
+        f"cannot be read: version {NEWEST} is the newest that is known here"
     )
     assert await work.stale(database, limit=1) == [identity]
     assert await queue.claim(database) is None
@@ -353,8 +355,8 @@ async def test_worker_releases_an_unreadable_investigation_and_continues_with_ot
 async def test_new_worker_tries_an_unreadable_investigation_again(
     database: databases.Database,
 ) -> None:
-    identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
-    await queue.execute(database, "UPDATE entries SET version = 3 WHERE seq = 4")
+    identity = await parked(database, spoil=NEWER_ENTRY)
+    await queue.execute(database, "UPDATE entries SET version = version - 1 WHERE seq = 4")
     async with supervising(database) as supervisor:
         claims = claimer.Claimer(
             supervisor,

@@ -31,6 +31,8 @@ async def test_ended_investigations_of_a_seen_generation_are_settled(database: d
     for uid in uids[:2]:
         await work.cancel(database, uuid.UUID(uid), why="user")
     generations = dict(zip([*uids, str(uuid.uuid4())], [1, 2, 1, 1], strict=True))
+    assert await open_investigations.ended_uids(database, generations) == set(), "no status is written"
+    await queue.execute(database, "UPDATE work SET stale = false")
     assert await open_investigations.ended_uids(database, generations) == {uids[0]}
     assert await open_investigations.ended_uids(database, {}) == set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +61,8 @@ def check(
 
     A scenario whose alert alone gives the answer is refused. SCENARIO is a directory, or a directory of scenarios.
     """
+    import asyncio
+
     problems = [
         problem
         for scenario in _scenarios(paths, tags)
@@ -166,6 +167,8 @@ def run(
     Real workers run the chain; no cluster is needed. After an interruption the same command continues. The exit code is
     1 if a run could not be made, and 3 if the budget was spent before all were.
     """
+    import asyncio
+
     from tarsy import errors
     from tarsy.config.load import loader
     from tarsy.evaluation import runs, subjects
