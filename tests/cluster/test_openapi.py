@@ -82,13 +82,13 @@ checks.negative_data_rejection.enabled = false
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
-# An alert type or a stage may be unknown, and a key may be another alert's.
-include-operation-id = ["postAlert", "submitAlert", "retryInvestigation"]
+# An alert type or a stage may be unknown, a namespace may not be served, and a key may be another alert's.
+include-operation-id = ["postAlert", "submitAlert", "retryInvestigation", "matchChain"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
 # A cursor may be of another query, a namespace may not be there, a search may have no word, a page be too far.
-include-operation-id = ["listInvestigations", "listSessions", "listAudit"]
+include-operation-id = ["listInvestigations", "listSessions", "listAudit", "listChains"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

@@ -23,8 +23,14 @@ EXIT_CODES = {
     "tarsy tools accept kubernetes-server --tool pods_get": 1,
 }
 """Those that end otherwise than with 0; the platform file of the tests has servers that are not there."""
+EVALUATED = "tests/e2e/test_evaluation.py evaluates scenarios"
 AWAY = "MCP server kubernetes-server"
 LEFT_OUT = {
+    "tarsy eval check scenarios/": EVALUATED,
+    "tarsy eval run scenarios/ --chain chain.yaml --provider google-default --provider openai-default --times 5 "
+    "--output results": EVALUATED,
+    "tarsy eval report results --format html --to report.html --fail-under 0.8": EVALUATED,
+    "tarsy eval diff before after": EVALUATED,
     "tarsy operator --config platform.yaml --listen 127.0.0.1:8080": "it does not end; tests/e2e starts many",
     "tarsy check --wait=5m": "it waits for five minutes",
     "tarsy chat @latest": "it is a conversation in a terminal",

@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from fastapi import APIRouter, Depends
 
@@ -15,7 +16,7 @@ from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
 from tarsy.kube import client, objects
 from tarsy.resources import chains
-from tarsy.serve import strict
+from tarsy.serve import openapi, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
@@ -116,7 +117,7 @@ def routes(overview: Overview, may: permissions.Access) -> APIRouter:
         """List the LLM providers, and the outcome of the last call to each."""
         return await overview.providers()
 
-    @router.get("/system/chains", operation_id="listChains")
+    @router.get("/system/chains", operation_id="listChains", responses=openapi.problem_responses(HTTPStatus.NOT_FOUND))
     async def all_chains(scope: permissions.Scope = Depends(may.list_chains_in)) -> system.Chains:
         """List the chains of the served namespaces in which the caller may list chains."""
         return await overview.all_chains(scope.namespaces, unchecked=scope.unchecked)
