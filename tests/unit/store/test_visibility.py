@@ -42,6 +42,8 @@ NAMED_IN = {
         "store/operations/",
         "api/compat/sessions.py",  # always null: a deleted one is not found
         "api/investigations/deletions.py",  # answers with it
+        "views/storage.py",  # the oldest of the deletions that can be undone
+        "cli/storage.py",
     ),
     "gone_at": (
         *OWN,
