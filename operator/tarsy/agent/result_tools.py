@@ -110,18 +110,18 @@ async def _output(
 ) -> ports.ToolOutput:
     try:
         arguments = _arguments(call)
-        look = _look(call.name, arguments, limit)
+        lookup = _lookup(call.name, arguments, limit)
         text, failed = await _whole(str(arguments["call"]), execution, journal)
         if len(text) <= excerpting.ON_LOOP_MAX:
-            shown = look(text)
+            answer_text = lookup(text)
         else:
-            shown = await asyncio.to_thread(look, text)
+            answer_text = await asyncio.to_thread(lookup, text)
     except result_lookup.RequestError as error:
         return ports.ToolOutput(text=messages.storable(str(error)), failed=True)
-    return ports.ToolOutput(text=messages.storable(shown), failed=failed)
+    return ports.ToolOutput(text=messages.storable(answer_text), failed=failed)
 
 
-def _look(name: str, arguments: Mapping[str, Any], limit: int) -> Callable[[str], str]:
+def _lookup(name: str, arguments: Mapping[str, Any], limit: int) -> Callable[[str], str]:
     """Return the search or the reading that the arguments ask for."""
     first = arguments.get("from", 1)
     if name == SEARCH:
@@ -144,8 +144,8 @@ def _arguments(call: messages.ToolCall) -> dict[str, Any]:
         )
     for name, value in arguments.items():
         if (expected := schema["properties"].get(name)) is None:
-            known = ", ".join(schema["properties"])
-            raise result_lookup.RequestError(f"{call.name} has no argument '{_short(name)}'. It has: {known}")
+            known_names = ", ".join(schema["properties"])
+            raise result_lookup.RequestError(f"{call.name} has no argument '{_short(name)}'. It has: {known_names}")
         least, most = expected.get("minimum", 0), expected.get("maximum", 10**9)
         if expected["type"] == "string" and not isinstance(value, str):
             raise result_lookup.RequestError(f"'{name}' must be a text, such as in {_example(call)}")
@@ -180,9 +180,9 @@ async def _whole(reference: str, execution: record.Execution, journal: ports.Jou
     if of_call is None or result is None:
         raise result_lookup.RequestError(f"There is no result of a call '{_short(reference)}'. {_available(execution)}")
     if call_id in of_call.cut or call_id in of_call.excerpts:
-        whole = await journal.whole(of_call.started.execution, call_id)
-        if whole is not None:
-            return whole, result.failed
+        full_text = await journal.whole(of_call.started.execution, call_id)
+        if full_text is not None:
+            return full_text, result.failed
         if "[withheld: " not in of_call.text_of_result(call_id):  # what is withheld was never stored
             length = of_call.cut.get(call_id) or of_call.excerpts[call_id].length
             deleted = full_results.Deleted(at=None, length=length)

@@ -41,11 +41,11 @@ class Tokens:
 
     def owner(self, token_digest: bytes) -> Webhook | None:
         """Return the owner of a token. The comparison takes the same time for each unknown token."""
-        found = None
-        for known, owner in self.owners.items():
-            if secrets.compare_digest(known, token_digest):
-                found = owner
-        return found
+        webhook = None
+        for digest, owner in self.owners.items():
+            if secrets.compare_digest(digest, token_digest):
+                webhook = owner
+        return webhook
 
 
 def digest(token: bytes) -> bytes:
@@ -62,16 +62,16 @@ def load(token: str, settings: webhooks.Ingest, *, default_namespace: str) -> To
     owners = {digest(token.encode()): own}
     problems = []
     for index, entry in enumerate(settings.tokens):
-        place = f"ingest.tokens.{index}.token_file"
+        field = f"ingest.tokens.{index}.token_file"
         try:
             key = digest(_read(entry))
         except secret_files.UnreadableError as error:
-            problems.append(f"{place}: no token is in force: {entry.token_file}: {error}")
+            problems.append(f"{field}: no token is in force: {entry.token_file}: {error}")
             continue
         if key in owners:
-            problems.append(f"{place}: not in force: it is also the token of {owners[key].name}: make another one")
+            problems.append(f"{field}: not in force: it is also the token of {owners[key].name}: make another one")
             continue
-        owners[key] = Webhook(name=place, namespaces=frozenset(entry.namespaces))
+        owners[key] = Webhook(name=field, namespaces=frozenset(entry.namespaces))
     return Tokens(owners=owners, problems=problems)
 
 

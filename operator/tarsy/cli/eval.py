@@ -40,12 +40,12 @@ def _scenarios(paths: tuple[Path, ...], tags: tuple[str, ...]) -> list[scenarios
     from tarsy.resources import files
 
     try:
-        found = scenarios.find(paths, tags=tags)
+        chosen = scenarios.find(paths, tags=tags)
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
-    if not found:
+    if not chosen:
         raise click.ClickException(f"no scenario has all the tags {', '.join(tags)}")
-    return found
+    return chosen
 
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy eval check scenarios/")
@@ -175,7 +175,7 @@ def run(
     from tarsy.process import agent_tools
     from tarsy.resources import files
 
-    found = _scenarios(paths, tags)
+    chosen = _scenarios(paths, tags)
     try:
         loaded = loader.platform_file(config)
         for name in providers:
@@ -186,7 +186,7 @@ def run(
         if missing:
             click.echo(f"The chain runs without {', '.join(missing)}: recorded worlds do not have them.", err=True)
         plan = runs.Plan(
-            scenarios=found,
+            scenarios=chosen,
             chain=measured,
             providers=providers or (None,),
             repeats=times,
@@ -241,10 +241,10 @@ def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None
     from tarsy.resources import files
 
     try:
-        found = results.read(folder)
+        outcomes = results.read(folder)
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
-    listed = reports.rows(found)
+    listed = reports.rows(outcomes)
     if form == "table":
         header, table = reports.scenario_table(listed)
         lines = [
@@ -255,9 +255,9 @@ def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None
         ]
         text = "\n".join(lines) + "\n"
     elif form == "html":
-        text = pages.page(found, folder=folder, target=to or folder / "report.html")
+        text = pages.page(outcomes, folder=folder, target=to or folder / "report.html")
     else:
-        text = {"markdown": reports.as_markdown, "json": reports.as_json, "junit": reports.as_junit}[form](found)
+        text = {"markdown": reports.as_markdown, "json": reports.as_json, "junit": reports.as_junit}[form](outcomes)
     if to is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:

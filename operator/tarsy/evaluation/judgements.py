@@ -34,7 +34,7 @@ class Shown:
     """All texts of the run: prompts, answers, calls, results."""
 
 
-def shown(logged: Iterable[entries.Logged], wholes: Sequence[str]) -> Shown:
+def visible_evidence(logged: Iterable[entries.Logged], wholes: Sequence[str]) -> Shown:
     """Return what a log shows. Raises ValueError for an entry that this program cannot read."""
     read: list[str] = []
     texts: list[str] = []
@@ -55,7 +55,7 @@ def shown(logged: Iterable[entries.Logged], wholes: Sequence[str]) -> Shown:
 def judge(subject: Subject, ended: stands.Ended) -> results.Result:
     """Return the result of a run."""
     summary, document = ended.details.summary, subject.scenario.document
-    seen = shown(ended.logged, ended.wholes)
+    seen = visible_evidence(ended.logged, ended.wholes)
     analysis = summary.final_analysis
     verdict = verdicts.judge(analysis, document.cause, subject.world.objects())
     misses = tuple(dict.fromkeys(miss for text in seen.results for miss in worlds.MISS.findall(text)))

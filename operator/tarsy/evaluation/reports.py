@@ -58,20 +58,20 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-def rows(found: Sequence[results.Result]) -> list[Row]:
+def rows(outcomes: Sequence[results.Result]) -> list[Row]:
     """Return a row for each provider, the best first."""
-    by_provider = _grouped(found, lambda result: result.provider)
+    by_provider = _grouped(outcomes, lambda result: result.provider)
     listed = [_row(provider, own) for provider, own in by_provider]
     return sorted(listed, key=lambda row: (-row.right.value, row.tokens, row.provider))
 
 
 def _grouped(
-    found: Iterable[results.Result], key: Callable[[results.Result], str]
+    outcomes: Iterable[results.Result], key: Callable[[results.Result], str]
 ) -> list[tuple[str, list[results.Result]]]:
-    return [(name, list(group)) for name, group in itertools.groupby(sorted(found, key=key), key=key)]
+    return [(name, list(group)) for name, group in itertools.groupby(sorted(outcomes, key=key), key=key)]
 
 
-def _row(provider: str, found: Sequence[results.Result]) -> Row:
+def _row(provider: str, outcomes: Sequence[results.Result]) -> Row:
     cells = [
         Cell(
             scenario=scenario,
@@ -79,30 +79,30 @@ def _row(provider: str, found: Sequence[results.Result]) -> Row:
             judged=sum(result.state != "no-verdict" for result in own),
             runs=len(own),
         )
-        for scenario, own in _grouped(found, lambda result: result.scenario)
+        for scenario, own in _grouped(outcomes, lambda result: result.scenario)
     ]
     judged = [cell for cell in cells if cell.judged]
-    evidence = [piece for result in found for piece in result.evidence]
-    costs = [result.cost for result in found if result.cost is not None]
+    evidence = [piece for result in outcomes for piece in result.evidence]
+    costs = [result.cost for result in outcomes if result.cost is not None]
     return Row(
         provider=provider or "the chain's own",
-        runs=len(found),
+        runs=len(outcomes),
         right=statistics.share([cell.share for cell in judged]),
         always_right=_mean(float(cell.right == cell.judged) for cell in judged),
-        no_verdict=sum(result.state == "no-verdict" for result in found),
+        no_verdict=sum(result.state == "no-verdict" for result in outcomes),
         evidence_seen=_mean(float(piece.seen) for piece in evidence),
         evidence_cited=_mean(float(piece.cited) for piece in evidence),
         evidence_cut=sum(piece.reachable and not piece.seen for piece in evidence),
-        false_claims=sum(len(result.false_claims) for result in found),
-        leaked_secrets=sum(result.leaked_secrets for result in found),
-        grounded=_mean(float(result.grounded is True) for result in found),
-        gaps=_mean(result.gaps for result in found),
-        misses=sum(len(result.misses) for result in found),
-        llm_calls=_mean(result.llm_calls for result in found),
-        tool_calls=_mean(result.tool_calls for result in found),
-        tokens=_mean(result.total_tokens for result in found),
+        false_claims=sum(len(result.false_claims) for result in outcomes),
+        leaked_secrets=sum(result.leaked_secrets for result in outcomes),
+        grounded=_mean(float(result.grounded is True) for result in outcomes),
+        gaps=_mean(result.gaps for result in outcomes),
+        misses=sum(len(result.misses) for result in outcomes),
+        llm_calls=_mean(result.llm_calls for result in outcomes),
+        tool_calls=_mean(result.tool_calls for result in outcomes),
+        tokens=_mean(result.total_tokens for result in outcomes),
         cost=fmean(costs) if costs else None,
-        seconds=_mean(result.seconds for result in found),
+        seconds=_mean(result.seconds for result in outcomes),
         cells=tuple(cells),
     )
 
@@ -163,19 +163,19 @@ def scenario_table(listed: Sequence[Row]) -> tuple[tuple[str, ...], list[tuple[s
     return ("SCENARIO", *(row.provider for row in listed)), table
 
 
-def as_json(found: Sequence[results.Result]) -> str:
+def as_json(outcomes: Sequence[results.Result]) -> str:
     """Return the report as JSON: the rows, and all results."""
     document: dict[str, Any] = {
         "version": results.VERSION,
-        "providers": [asdict(row) for row in rows(found)],
-        "results": [result.model_dump(mode="json") for result in found],
+        "providers": [asdict(row) for row in rows(outcomes)],
+        "results": [result.model_dump(mode="json") for result in outcomes],
     }
     return json.dumps(document, indent=1)
 
 
-def as_markdown(found: Sequence[results.Result]) -> str:
+def as_markdown(outcomes: Sequence[results.Result]) -> str:
     """Return the report as Markdown."""
-    listed = rows(found)
+    listed = rows(outcomes)
     header, table = scenario_table(listed)
     parts = ["# Evaluation\n", _markdown_table(HEADER, map(cells, listed)), *map("- {}\n".format, warnings(listed))]
     return "\n".join([*parts, "## Scenarios\n", _markdown_table(header, table)])
@@ -186,10 +186,10 @@ def _markdown_table(header: Sequence[str], table: Iterable[Sequence[str]]) -> st
     return "".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in line)} |\n" for line in lines)
 
 
-def as_junit(found: Sequence[results.Result]) -> str:
+def as_junit(outcomes: Sequence[results.Result]) -> str:
     """Return the report as JUnit XML: a suite for each provider, a case for each run."""
     root = ET.Element("testsuites", name="tarsy eval")
-    for provider, own in _grouped(found, lambda result: result.provider):
+    for provider, own in _grouped(outcomes, lambda result: result.provider):
         suite = ET.SubElement(root, "testsuite", name=provider or "chain", tests=str(len(own)))
         suite.set("failures", str(sum(result.state in ("wrong", "failed") for result in own)))
         suite.set("skipped", str(sum(result.state == "no-verdict" for result in own)))
@@ -217,9 +217,9 @@ def _percent(share: float) -> str:
     return f"{share * 100:.0f}%"
 
 
-def shares(found: Sequence[results.Result]) -> dict[str, float]:
+def shares(outcomes: Sequence[results.Result]) -> dict[str, float]:
     """Return the share of right runs by scenario, of those with a judged run, over all providers of the results."""
-    judged = [result for result in found if result.state != "no-verdict"]
+    judged = [result for result in outcomes if result.state != "no-verdict"]
     return {
         scenario: fmean(float(result.state == "right") for result in own)
         for scenario, own in _grouped(judged, lambda result: result.scenario)

@@ -97,11 +97,11 @@ def _text(each: Mapping[str, Any], path: str) -> str:
     """Return a field as the API server compares it: a missing one is "", or false or 0."""
     if path == "source":
         return str((each.get("source") or {}).get("component") or each.get("reportingComponent") or "")
-    found: Any = each
+    value: Any = each
     for step in _RENAMED.get(path, path).split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
+        value = value.get(step) if isinstance(value, Mapping) else None
     if path in ("spec.unschedulable", "spec.hostNetwork"):
-        return "true" if found else "false"
+        return "true" if value else "false"
     if path in _RENAMED or path == "status.replicas":
-        return str(found or 0)
-    return "" if found is None else str(found)
+        return str(value or 0)
+    return "" if value is None else str(value)

@@ -100,17 +100,17 @@ def claimed_classes(text: str) -> tuple[causes.CauseClass, ...]:
     claimed: set[causes.CauseClass] = set()
     for sentence in _SENTENCE.split(text):
         for clause in map(str.lower, _clauses(sentence)):
-            found = [
+            matches = [
                 (*match.span(), name) for name, pattern in causes.PATTERNS.items() for match in pattern.finditer(clause)
             ]
-            if found and not _denies(clause, [(start, end) for start, end, _ in found]):
-                claimed |= {name for start, end, name in found if not _is_within_longer(start, end, name, found)}
+            if matches and not _denies(clause, [(start, end) for start, end, _ in matches]):
+                claimed |= {name for start, end, name in matches if not _is_within_longer(start, end, name, matches)}
     return tuple(name for name in causes.CLASSES if name in claimed)
 
 
-def _is_within_longer(start: int, end: int, name: str, found: list[tuple[int, int, causes.CauseClass]]) -> bool:
+def _is_within_longer(start: int, end: int, name: str, matches: list[tuple[int, int, causes.CauseClass]]) -> bool:
     return any(
-        other != name and first < end and start < last and last - first > end - start for first, last, other in found
+        other != name and first < end and start < last and last - first > end - start for first, last, other in matches
     )
 
 

@@ -77,7 +77,7 @@ def search(
     total = line_excerpts.line_count(text)
     _check_line(first, total)
     stop, is_full, resume = clock() + SEARCH_SECONDS, False, 0
-    shown: list[str] = []
+    excerpted: list[str] = []
     left, matching, last_shown = limit - _NOTE, 0, 0
     before: list[_Line] = []
     after = 0
@@ -94,20 +94,22 @@ def search(
             block = [_context_line(line)]
         after = context if places else after - 1
         if block:
-            gap = shown and line.number - (len(before) if places else 0) > last_shown + 1
+            gap = excerpted and line.number - (len(before) if places else 0) > last_shown + 1
             block = ["--", *block] if gap else block
             size = sum(len(row) + 1 for row in block)
             if size > left:
                 is_full, resume = True, line.number
-                if places and not shown:  # one long line alone: as much as fits
-                    shown.append("\n".join(block)[:left])
+                if places and not excerpted:  # one long line alone: as much as fits
+                    excerpted.append("\n".join(block)[:left])
                     resume = line.number + 1
                 continue
-            shown += block
+            excerpted += block
             left -= size
             last_shown = line.number
         before = [] if block else [*before, line][-context:] if context else []
-    return "\n".join([_headline(matching, total, first, resume, is_full=is_full), *shown, *_search_on(resume, total)])
+    return "\n".join(
+        [_headline(matching, total, first, resume, is_full=is_full), *excerpted, *_search_on(resume, total)]
+    )
 
 
 def _headline(matching: int, total: int, first: int, resume: int, *, is_full: bool) -> str:
@@ -129,14 +131,14 @@ def _shown_lines(line: _Line, places: list[tuple[int, int]], before: list[_Line]
         yield f"{line.number}: {line.text}"
         return
     shown_to = 0
-    shown = places[:MATCHES_OF_LINE]
-    for begin, end in shown:
+    first_places = places[:MATCHES_OF_LINE]
+    for begin, end in first_places:
         if end <= shown_to:
             continue
         start, shown_to = max(0, begin - _AROUND), min(len(line.text), max(end, begin + 1) + _AROUND)
         shown_to = min(shown_to, start + LINE_MAX)
         yield f"{line.number}: [characters {start + 1}-{shown_to}] {line.text[start:shown_to]}"
-    if len(places) > len(shown):
+    if len(places) > len(first_places):
         yield f"{line.number}: [further matches in this line are not shown: read it from character {shown_to + 1} on]"
 
 
@@ -199,11 +201,11 @@ def read(text: str, *, first: int, last: int | None, character: int, limit: int)
         newline = text.rfind("\n", begin, most)
         end = newline + 1 if newline >= 0 else most
         last = first + text.count("\n", begin, end)
-        place = f'"from": {last}'
+        next_start = f'"from": {last}'
         if newline < 0:
-            place += f', "character": {character + end - begin}'
+            next_start += f', "character": {character + end - begin}'
         last -= newline >= 0
-        onward = f"\n[not all is shown: read on with {place}]"
+        onward = f"\n[not all is shown: read on with {next_start}]"
     where = f"lines {first}-{last}" if first < last else f"line {first}"
     since = f", from character {character} on" if character > 1 else ""
     return f"[{where} of {total}{since}]\n{text[begin:end].removesuffix(chr(10))}{onward}"

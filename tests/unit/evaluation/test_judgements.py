@@ -28,7 +28,7 @@ EVIDENCE = scenarios.Evidence(shows="it", tool="pods_get", matches="OOMKilled")
 
 
 def test_evidence_in_the_part_that_a_model_did_not_get_is_reachable_and_not_seen() -> None:
-    shown = judgements.shown([answered("cut", length=20)], ["cut, and OOMKilled"])
+    shown = judgements.visible_evidence([answered("cut", length=20)], ["cut, and OOMKilled"])
     piece = judgements.evidence_result(EVIDENCE, shown, "an analysis")
     assert (piece.seen, piece.reachable, piece.cited) == (False, True, False)
     assert "OOMKilled" in shown.transcript
@@ -41,13 +41,13 @@ def test_evidence_in_a_result_is_seen_and_in_an_answer_alone_is_not() -> None:
         messages=(messages.Message(role="assistant", text="I guess OOMKilled"),),
         call=entries.ModelCall(provider="p", model="m", seconds=1),
     )
-    guessed = judgements.evidence_result(EVIDENCE, judgements.shown([logged(answer)], []), "OOMKilled")
+    guessed = judgements.evidence_result(EVIDENCE, judgements.visible_evidence([logged(answer)], []), "OOMKilled")
     assert (guessed.seen, guessed.reachable, guessed.cited) == (False, False, True)
-    looked = judgements.evidence_result(EVIDENCE, judgements.shown([answered("OOMKilled")], []), "")
+    looked = judgements.evidence_result(EVIDENCE, judgements.visible_evidence([answered("OOMKilled")], []), "")
     assert (looked.seen, looked.cited) == (True, False)
 
 
 def test_an_unreadable_entry_is_no_silent_gap() -> None:
     unreadable = entries.Unreadable(kind="New", version=9, problem="of a newer version")
     with pytest.raises(ValueError, match="of a newer version"):
-        judgements.shown([logged(unreadable)], [])
+        judgements.visible_evidence([logged(unreadable)], [])

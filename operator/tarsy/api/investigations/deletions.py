@@ -98,7 +98,7 @@ class Deletions:
         """Show a deleted investigation again."""
         _refuse(await deletion.restore(self.database, target.id, by=actions.audited(target)), target)
         log.info("restored by request", extra=actions.log_fields(target, "restored"))
-        return await self._kept(target)
+        return await self._state_of(target)
 
     async def hold(self, request: Request, target: permissions.Target) -> Kept:
         """Hold an investigation for the reason in the request's body."""
@@ -111,15 +111,15 @@ class Deletions:
             raise problems.invalid_body(error, Hold) from error
         _refuse(await deletion.hold(self.database, target.id, reason, by=actions.audited(target)), target)
         log.info("held by request", extra=actions.log_fields(target, "held"))
-        return await self._kept(target)
+        return await self._state_of(target)
 
     async def release(self, target: permissions.Target) -> Kept:
         """End the hold of an investigation."""
         _refuse(await deletion.release(self.database, target.id, by=actions.audited(target)), target)
         log.info("released by request", extra=actions.log_fields(target, "released"))
-        return await self._kept(target)
+        return await self._state_of(target)
 
-    async def _kept(self, target: permissions.Target) -> Kept:
+    async def _state_of(self, target: permissions.Target) -> Kept:
         state = await deletion.state(self.database, target.id)
         if state is None:  # purged meanwhile
             raise reads.unknown_investigation(target.id)
