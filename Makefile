@@ -51,14 +51,14 @@ lock: setup  ## Resolve the dependencies anew and lock them with hashes
 	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate pyproject.toml "$$@"; }; \
 	lock $$extras --output-file requirements/runtime.txt; \
-	lock $$extras --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
+	lock $$extras --extra eval --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
 	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate "$$@"; }; \
 	lock --group build --constraint requirements/test.txt --output-file requirements/build.txt; \
 	lock --group tools --output-file requirements/tools.txt
 
 test:  ## All tests that fit into minutes: unit, store, world, cluster, end to end
-	@echo "All tests but the slow ones: 10 minutes on two idle cores. They need no cluster, no containers and no keys: they"
+	@echo "All tests but the slow ones: 7 to 8 minutes on two idle cores. They need no cluster, no containers, no keys: they"
 	@echo "start Kubernetes, Postgres and a scripted model on 127.0.0.1. What they need and this machine lacks is fetched or"
 	@echo "built first, once: Python packages (2 minutes), the control plane with Go (6 to 13), kubernetes-mcp-server."
 	@$(MAKE) --no-print-directory assets

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 from tarsy_dev import errors
 
-from bench import growth, measure, rig, table, whole
+from bench import flood, growth, measure, million, rig, table, whole
 
 T = TypeVar("T")
 
 LONGEST = 300.0  # seconds of measuring, once everything runs; thrice what an idle machine of two cores takes
+FLOODED = 3600.0  # the same of a flood, whose investigations all end
 
 
 def main() -> int:
@@ -27,6 +28,8 @@ def main() -> int:
     iterations: measure.Figures | None = None
     workload: whole.Figures | None = None
     growths: list[growth.Growth] = []
+    rows: million.Figures | None = None
+    flooded: flood.Figures | None = None
     done = False
     try:
         if arguments.only in (None, "iterations"):
@@ -35,12 +38,20 @@ def main() -> int:
             workload = _workload(arguments)
         if arguments.only in (None, "growth"):
             growths = growth.figures()
+        if arguments.only == "flood":
+            flooded = _flooded(arguments)
+        if arguments.only == "million":
+            rows = asyncio.run(million.figures(arguments.rows))
         done = True
     except* TimeoutError:
-        print(f"not measured within {LONGEST:g} s", file=sys.stderr)
+        print("not measured in time", file=sys.stderr)
     except* errors.Error as failed:
         print(*_said(failed), sep="\n", file=sys.stderr)
-    print(_json(iterations, workload, growths) if arguments.json else _tables(iterations, workload, growths))
+    print(
+        _json(iterations, workload, growths, rows, flooded)
+        if arguments.json
+        else _tables(iterations, workload, growths, rows, flooded)
+    )
     steep = growth.too_steep(growths)
     if steep:
         print(*steep, sep="\n", file=sys.stderr)
@@ -59,13 +70,36 @@ def _said(failed: BaseExceptionGroup[errors.Error]) -> Iterator[errors.Error]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what TARSy adds to models and tools.")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--only", choices=("iterations", "whole", "growth"), help="one of the three parts")
+    parser.add_argument("--only", choices=("iterations", "whole", "growth", "million", "flood"), help="one part")
+    parser.add_argument(
+        "--rows",
+        type=_count,
+        default=1_000_000,
+        metavar="N",
+        help="investigations of `--only million`, which no run has else",
+    )
+    parser.add_argument(
+        "--flood-causes",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of one more flood of `--only flood`, whose alerts join an investigation for each cause (default none)",
+    )
+    parser.add_argument(
+        "--flood-model-seconds",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="before each answer of the model in `--only flood`; real models take some (default 0)",
+    )
     for name, default, what in (
         ("--notifications", 50, "posted one after another"),
         ("--conversations", 20, "of ten iterations, on each side"),
         ("--w-alone", 40, "whole investigations one after another, on each side"),
         ("--w-many", 200, "whole investigations, many at once, on each side"),
         ("--w-at-once", 50, "how many of those at a time"),
+        ("--flood-alerts", 10_000, "of `--only flood`, which no run has else"),
+        ("--flood-seconds", 60, "in which they are posted"),
     ):
         parser.add_argument(name, type=_count, default=default, metavar="N", help=f"{what} (default {default})")
     return parser
@@ -93,31 +127,65 @@ def _workload(arguments: argparse.Namespace) -> whole.Figures:
     )
 
 
-def _measured(measuring: Callable[[rig.Rig], Coroutine[Any, Any, T]], *, durable: bool = False, slots: int = 50) -> T:
+def _flooded(arguments: argparse.Namespace) -> flood.Figures:
+    return _measured(
+        lambda parts: flood.figures(
+            parts, alerts=arguments.flood_alerts, seconds=arguments.flood_seconds, causes=arguments.flood_causes
+        ),
+        durable=True,
+        model_seconds=arguments.flood_model_seconds,
+        within=FLOODED,
+    )
+
+
+def _measured(
+    measuring: Callable[[rig.Rig], Coroutine[Any, Any, T]],
+    *,
+    durable: bool = False,
+    slots: int = 50,
+    model_seconds: float = 0.0,
+    within: float = LONGEST,
+) -> T:
     """Measure on a rig of its own."""
     with (
         tempfile.TemporaryDirectory(prefix="tarsy-bench-") as folder,
-        rig.running(Path(folder), durable=durable, slots=slots) as parts,
+        rig.running(Path(folder), durable=durable, slots=slots, model_seconds=model_seconds) as parts,
     ):
-        return asyncio.run(asyncio.wait_for(measuring(parts), LONGEST))
+        return asyncio.run(asyncio.wait_for(measuring(parts), within))
 
 
-def _json(iterations: measure.Figures | None, workload: whole.Figures | None, growths: Sequence[growth.Growth]) -> str:
+def _json(
+    iterations: measure.Figures | None,
+    workload: whole.Figures | None,
+    growths: Sequence[growth.Growth],
+    rows: million.Figures | None,
+    flooded: flood.Figures | None,
+) -> str:
     found = {} if iterations is None else dataclasses.asdict(iterations)
     if workload is not None:
         found["whole"] = dataclasses.asdict(workload)
     if growths:
         found["growth"] = [dataclasses.asdict(figure) for figure in growths]
+    if rows is not None:
+        found["million"] = dataclasses.asdict(rows)
+    if flooded is not None:
+        found["flood"] = dataclasses.asdict(flooded)
     return json.dumps(found, indent=2)
 
 
 def _tables(
-    iterations: measure.Figures | None, workload: whole.Figures | None, growths: Sequence[growth.Growth]
+    iterations: measure.Figures | None,
+    workload: whole.Figures | None,
+    growths: Sequence[growth.Growth],
+    rows: million.Figures | None,
+    flooded: flood.Figures | None,
 ) -> str:
     tables = [
         *([] if iterations is None else [table.iterations(iterations)]),
         *([] if workload is None else [table.workload(workload)]),
         *([table.growths(growths)] if growths else []),
+        *([] if rows is None else [table.million(rows)]),
+        *([] if flooded is None else [table.flood(flooded)]),
     ]
     return "\n\n".join("\n".join(lines) for lines in tables)
 

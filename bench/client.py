@@ -18,6 +18,7 @@ import asyncpg
 from bench import asked, rig, sql
 
 _PACE = 0.003  # seconds between two looks at whether something has ended
+_AGAIN_SECONDS = 0.5  # before a notification is sent again: Alertmanager's first pause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +42,19 @@ class Client:
     conclusions: asked.Conclusions
 
     async def post(self, alert_type: str, *, api: str = "") -> Posted:
-        """Post a notification of one new alert, to the rig's operator or to another one's `api`."""
+        """Post a notification of one new alert, to the rig's operator or to another one's `api`, again after a 503."""
         body, headers = _notification(alert_type), {"Authorization": f"Bearer {self.parts.token}"}
         url = f"{api or self.parts.api}/api/v1/webhooks/alertmanager"
         at = time.time()
-        async with self.http.post(url, json=body, headers=headers) as response:
-            if response.status != 200:
-                raise asked.BenchError(f"the webhook was answered {response.status}: {await response.text()}")
-            (outcome,) = (await response.json())["alerts"]
+        while True:
+            async with self.http.post(url, json=body, headers=headers) as response:
+                if response.status not in (200, 503):
+                    raise asked.BenchError(f"the webhook was answered {response.status}: {await response.text()}")
+                answer = await response.json()
+            if response.status == 200:
+                break
+            await asyncio.sleep(_AGAIN_SECONDS)
+        (outcome,) = answer["alerts"]
         if outcome["outcome"] != "created":
             raise asked.BenchError(f"the alert was not taken: {outcome}")
         return Posted(name=f"{outcome['namespace']}/{outcome['name']}", at=at)

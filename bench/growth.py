@@ -16,7 +16,7 @@ from typing import Any
 from tarsy import rawjson
 from tarsy.agent import escaping
 from tarsy.masking import custom_patterns, known_secrets, lookalikes, masker
-from tarsy.transcript import react
+from tarsy.transcript import line_excerpts, react, result_lookup
 from tarsy.views import escape
 
 from bench import hostile_texts
@@ -129,6 +129,21 @@ def _cases() -> Iterator[Case]:
         size=2_000_000,
         encoded=True,
     )
+    for name, look, size in (
+        ("excerpts of results", _excerpt, 4 * 2**20),
+        ("searches of results", _search, 200_000),  # in production SEARCH_SECONDS ends a longer one
+    ):
+        yield Case(name=name, work=look, texts=_repeated(hostile_texts.RESULT_PIECES), size=size)
+
+
+def _excerpt(text: str) -> str:
+    chosen = line_excerpts.choose(text, 20_000, alert_words=frozenset({"web-0", "shop"}))
+    return line_excerpts.render(text, chosen, header="")[0]
+
+
+def _search(text: str) -> str:
+    rule = result_lookup.compile_pattern(hostile_texts.RESULT_PATTERN)
+    return result_lookup.search(text, rule, context=2, first=1, limit=16_000, clock=lambda: 0.0)
 
 
 def figures() -> list[Growth]:

@@ -286,3 +286,11 @@ REPAIRED_PIECES = [
 
 COUNTED_PIECES = ['"', "\\", '\\"', '""', '"\n', "\n", "a", '",', '"\\']
 """Pieces of JSON whose values are counted."""
+
+RESULT_PIECES = [
+    *("\n", "\r\n", " ", "a", "\U0001f4a5", "a1" * 40, "error web-0\n", "x y\n", '{"a": 1}, ', "_" * 300 + "\n"),
+    *("größer\r\n", "2026-11-26T10:00:00Z INFO GET /a/1 200\n", "(a+)+$", "web-0 " * 50 + "\n", "." * 399 + "\n"),
+]
+"""Pieces of long tool results, of which excerpts are made, and which are searched."""
+RESULT_PATTERN = "(?i)(err|war)[a-z]{0,9}.{0,20}web-[0-9]+|(a+)+$|(.*a)+x"
+"""A pattern that costs much, and is not refused."""

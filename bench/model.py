@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,19 +42,20 @@ _CALLS = tuple(model.Call(name=f"{SERVER}__lookup", args={"name": name}) for nam
 _USAGE = model.Usage(input=100, output=10)
 
 
-def script(turn: model.Turn) -> model.Answer:
-    """Answer by the stage that the prompt names."""
+def script(turn: model.Turn, *, seconds: float = 0.0) -> model.Answer:
+    """Answer by the stage that the prompt names, so many seconds later than the stage says."""
     stage = STAGES[turn.key.stage]
+    delay = stage.delay + seconds
     if turn.iteration < stage.turns:
-        return model.Answer(calls=_CALLS, usage=_USAGE, delay=stage.delay)
-    return model.Answer(text="The pod lacks memory.", usage=_USAGE, delay=stage.delay)
+        return model.Answer(calls=_CALLS, usage=_USAGE, delay=delay)
+    return model.Answer(text="The pod lacks memory.", usage=_USAGE, delay=delay)
 
 
-async def _main(*, port: int, log: Path) -> None:
+async def _main(*, port: int, log: Path, seconds: float) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with model.serve(script, port=port, log=log, keep=0):
+    async with model.serve(functools.partial(script, seconds=seconds), port=port, log=log, keep=0):
         await stop.wait()
 
 
@@ -61,5 +63,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.model", description="The model of the bench.")
     parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
     parser.add_argument("--log", type=Path, required=True, help="append every request to this file, as JSON lines")
-    arguments = parser.parse_args()
-    asyncio.run(_main(port=arguments.port, log=arguments.log))
+    parser.add_argument("--seconds", type=float, required=True, help="before each answer, beside its stage's")
+    asyncio.run(_main(**vars(parser.parse_args())))

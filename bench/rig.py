@@ -18,6 +18,9 @@ from tarsy_dev import children, controlplane, postgres, tools, world
 
 from bench import model, sdks
 
+GROUPED, CAUSE = "grouped", "cause"
+"""The alert type (and chain) whose alerts with the same value of this label are one investigation."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Another:
@@ -47,10 +50,11 @@ class Rig:
 
 
 @contextmanager
-def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator[Rig]:
+def running(folder: Path, *, durable: bool = False, slots: int = 50, model_seconds: float = 0.0) -> Iterator[Rig]:
     """Start everything, its files in `folder`, and end it; a chain for each of the model's stages is there.
 
     A `durable` Postgres does what a commit promises, and nothing on its own (`_quiet`). `slots` are the operator's.
+    The model waits `model_seconds` before each answer, beside what the stage says.
     """
     logs = folder / "logs"
     model_log = logs / "bench-requests.jsonl"
@@ -71,7 +75,7 @@ def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator
             stack.callback(child.end)
             child.wait_until(
                 lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), path) == 200,
-                timeout=30,
+                timeout=120,
                 what="readiness",
             )
             return child
@@ -86,6 +90,7 @@ def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator
             "bench.model",
             f"--port={model_port}",
             f"--log={model_log}",
+            f"--seconds={model_seconds}",
             port=model_port,
             path="/log",
         )
@@ -168,6 +173,10 @@ def _chains() -> str:
         name = iterations_of(provider)
         spec = iterations["spec"] | {"alertTypes": [name], "llmProvider": provider}
         chains.append(iterations | {"metadata": {"name": name}, "spec": spec})
+    arrival = next(chain for chain in chains if chain["metadata"]["name"] == model.ARRIVAL)
+    grouping = {"by": "Labels", "labels": [CAUSE]}
+    spec = arrival["spec"] | {"alertTypes": [GROUPED], "grouping": grouping}
+    chains.append(arrival | {"metadata": {"name": GROUPED}, "spec": spec})
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": chains})
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import mcp
+import openai as openai_sdk
 
 from bench import model
 
@@ -111,32 +112,27 @@ async def gemini(tools: Sequence[mcp.types.Tool], *, model_url: str) -> AsyncIte
 
 
 @asynccontextmanager
-async def openai(tools: Sequence[mcp.types.Tool], *, model_url: str) -> AsyncIterator[Opening]:
-    """Chat completions, by LangChain's ChatOpenAI."""
+async def openai(tools: Sequence[mcp.types.Tool], *, model_url: str, **settings: Any) -> AsyncIterator[Opening]:
+    """Chat completions, by LangChain's ChatOpenAI; with `settings`, what these choose."""
     from langchain_openai import ChatOpenAI
 
-    yield _langchain(
-        ChatOpenAI(model="gpt-5.1", base_url=f"{model_url}/v1", api_key="any", stream_usage=True, max_retries=0), tools
-    )
-
-
-@asynccontextmanager
-async def responses(tools: Sequence[mcp.types.Tool], *, model_url: str) -> AsyncIterator[Opening]:
-    """OpenAI's responses API, by LangChain's ChatOpenAI."""
-    from langchain_openai import ChatOpenAI
-
-    yield _langchain(
-        ChatOpenAI(
+    settings = settings or {"stream_usage": True}
+    async with openai_sdk.DefaultAsyncHttpxClient() as client:  # LangChain shares its own, and never closes it
+        chat = ChatOpenAI(
             model="gpt-5.1",
             base_url=f"{model_url}/v1",
             api_key="any",
-            use_responses_api=True,
-            include=["reasoning.encrypted_content"],
-            store=False,
             max_retries=0,
-        ),
-        tools,
-    )
+            http_async_client=client,
+            **settings,
+        )
+        yield _langchain(chat, tools)
+
+
+def responses(tools: Sequence[mcp.types.Tool], *, model_url: str) -> AbstractAsyncContextManager[Opening]:
+    """OpenAI's responses API, by LangChain's ChatOpenAI."""
+    settings = {"use_responses_api": True, "include": ["reasoning.encrypted_content"], "store": False}
+    return openai(tools, model_url=model_url, **settings)
 
 
 @asynccontextmanager
@@ -144,10 +140,11 @@ async def anthropic(tools: Sequence[mcp.types.Tool], *, model_url: str) -> Async
     """Claude, by LangChain's ChatAnthropic."""
     from langchain_anthropic import ChatAnthropic
 
-    yield _langchain(
-        ChatAnthropic(model="claude-sonnet-4-5", base_url=model_url, api_key="any", max_tokens=1000, max_retries=0),
-        tools,
-    )
+    chat = ChatAnthropic(model="claude-sonnet-4-5", base_url=model_url, api_key="any", max_tokens=1000, max_retries=0)
+    try:
+        yield _langchain(chat, tools)
+    finally:
+        await chat._async_client.close()  # LangChain has no other way
 
 
 @asynccontextmanager
@@ -155,9 +152,15 @@ async def xai(tools: Sequence[mcp.types.Tool], *, model_url: str) -> AsyncIterat
     """Grok, by LangChain's ChatXAI."""
     from langchain_xai import ChatXAI
 
-    yield _langchain(
-        ChatXAI(model="grok-4-1-fast", xai_api_base=f"{model_url}/v1", api_key="any", max_retries=0), tools
-    )
+    async with openai_sdk.DefaultAsyncHttpxClient() as client:
+        chat = ChatXAI(
+            model="grok-4-1-fast",
+            xai_api_base=f"{model_url}/v1",
+            api_key="any",
+            max_retries=0,
+            http_async_client=client,
+        )
+        yield _langchain(chat, tools)
 
 
 PROVIDERS: dict[str, dict[str, str]] = {

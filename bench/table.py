@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench import flood as floods
 from bench import growth, measure, meter, whole
+from bench import million as million_rows
 
 
 def iterations(found: measure.Figures) -> Iterator[str]:
@@ -65,3 +67,42 @@ def growths(found: Sequence[growth.Growth]) -> Iterator[str]:
     yield f"{'time for twice the text, as a ratio':58}{'texts':>8}{'ratio':>8}{'s/MB':>8}"
     for one in found:
         yield f"{one.name:58}{one.texts:8}{one.ratio:8.2f}{one.seconds_a_megabyte:8.2f}"
+
+
+def million(found: million_rows.Figures) -> Iterator[str]:
+    """The lines of a million investigations."""
+    title = f"{found.rows:,} investigations, nine in ten purged in {found.purge_seconds:.0f} s"
+    yield f"{title:54}{'fresh, ms':>12}{'purged':>10}{'vacuumed':>10}{'pages: fresh':>16}{'purged':>10}{'vacuumed':>10}"
+    for one in found.operations:
+        times = f"{one.milliseconds:12.1f}{one.purged:10.2f}{one.vacuumed:10.2f}"
+        yield f"{one.name:54}{times}{one.pages:16}{one.pages_purged:10}{one.pages_vacuumed:10}"
+    for scan in found.scanned:
+        yield f"reads a large table from end to end: {scan}"
+
+
+def flood(found: floods.Figures) -> Iterator[str]:
+    """The lines of a flood."""
+    tarsy, bare = found.tarsy, found.bare
+    statuses = ", ".join(f"{count} times {status}" for status, count in sorted(found.statuses.items()))
+    yield f"{f'{found.alerts:,} new alerts in {found.seconds:g} s, ten each':44}{'TARSy':>10}{'bare':>10}{'ratio':>10}"
+    for name, ours, theirs in (
+        ("a notification, ms: median", tarsy.answers.median, bare.answers.median),
+        ("  p95", tarsy.answers.p95, bare.answers.p95),
+        ("  longest", tarsy.answers.longest, bare.answers.longest),
+        ("one that was taken, ms: median", tarsy.taken.median, bare.taken.median),
+        ("  p95", tarsy.taken.p95, bare.taken.p95),
+        ("processor of an alert, ms", tarsy.cpu, bare.cpu),
+    ):
+        yield f"{name:44}{ours:10.1f}{theirs:10.1f}{ours / theirs:10.2f}"
+    taken, drained = found.taken_seconds, found.drained_seconds
+    yield f"answered {statuses}; all taken after {taken:.0f} s, nothing left to do {drained:.0f} s later"
+    if joined := found.joined:
+        own = found.own
+        yield f"{'an alert':44}{'its own':>10}{'joined':>10}{'ratio':>10}"
+        for name, alone, together in (
+            ("processor of the operator, ms", own.cpu, joined.cpu),
+            ("processor of Postgres, ms", own.postgres, joined.postgres),
+            ("transactions that wrote", own.transactions, joined.transactions),
+            ("WAL, KiB", own.wal, joined.wal),
+        ):
+            yield f"{name:44}{alone:10.2f}{together:10.2f}{together / alone:10.2f}"

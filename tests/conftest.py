@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 import hypothesis
+import pytest
 import uvloop
+
+# Without bytecode each worker, and each program that a test starts, would compile all sources of this checkout anew:
+# half of what it costs to collect the tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples each time, and none that fails because the machine was busy: what takes time has tests of its own.
 hypothesis.settings.register_profile(
@@ -26,6 +35,18 @@ pytest_plugins = [
     "support.loglines",
     "support.operators",
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect the tests without a look for garbage, and look never again at what modules and tests are made of."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 class Loop(uvloop.Loop):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import queue
 import select
 import signal
 import subprocess
@@ -100,6 +101,27 @@ class Supervisor:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, which from now on end the supervisor instead of its process at once.
+
+    A `threading.Event` would not do: a handler runs between two steps of the main thread, and if this held the lock of
+    the event just then, `set` would wait for ever. A SimpleQueue may be interrupted by its own `put`.
+    """
+
+    def __init__(self) -> None:
+        self._received = queue.SimpleQueue[int]()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: self._received.put(received))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal, at most so long; return whether one came."""
+        try:
+            self._received.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        return True
 
 
 def shown(path: Path) -> str:

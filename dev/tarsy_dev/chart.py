@@ -7,6 +7,8 @@ with default values, for those who have no Helm.
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import re
 import textwrap
@@ -147,12 +149,14 @@ def rendered(
 def objects(files: Mapping[str, str]) -> list[JSON]:
     """The objects of rendered files, in the order of their paths."""
     return [
-        one
-        for path, text in sorted(files.items())
-        if path.endswith(".yaml")
-        for one in yaml.load_all(text, Loader=yaml.CSafeLoader)
-        if one is not None
+        one for path, text in sorted(files.items()) if path.endswith(".yaml") for one in copy.deepcopy(_parsed(text))
     ]
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> list[JSON]:
+    """The objects of a file: most are the same, whatever the values are, and to parse the CRDs takes longest."""
+    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one is not None]
 
 
 def _values() -> str:

@@ -113,7 +113,7 @@ class Administrator:
         *args: str,
         input: str | None = None,  # noqa: A002 - subprocess's own name for it
         namespace: str = "default",
-        timeout: float = 60,
+        timeout: float = 120,
     ) -> str:
         """Run kubectl as the administrator with `namespace` as its default, and return its stdout.
 
@@ -168,7 +168,7 @@ class Administrator:
 
     def _ask(self, path: str, *, posted: object = None) -> int:
         """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
-        return children.http_status(self._connection(timeout=5), path, posted=posted)
+        return children.http_status(self._connection(timeout=60 if posted else 5), path, posted=posted)
 
     def _connection(self, *, timeout: float) -> HTTPSConnection:
         """A connection of the administrator's."""
@@ -186,14 +186,21 @@ class ControlPlane(Administrator):
 
     `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
     before anything watches. `audited`: what ServiceAccounts do is written to `audit_log`, which costs the API server
-    a line a request. Usable as a context manager, which starts and stops it.
+    a line a request. `controllers` run beside those that simulated nodes need. Usable as a context manager, which
+    starts and stops it.
 
     Its one node is a simulated one, unless `host` is given: the address that real nodes and their pods reach the API
     server at, on port 6443 and on every other interface too. Then it simulates nothing and has every controller.
     """
 
     def __init__(
-        self, *, folder: Path, crds: Sequence[Path] = (), audited: bool = False, host: str | None = None
+        self,
+        *,
+        folder: Path,
+        crds: Sequence[Path] = (),
+        audited: bool = False,
+        host: str | None = None,
+        controllers: Sequence[str] = (),
     ) -> None:
         self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._podlogs = children.free_ports(5)
         if host is not None:
@@ -204,6 +211,7 @@ class ControlPlane(Administrator):
         self.audit_log = self.logs / "audit.jsonl"
         """One event of audit.k8s.io/v1 a line: of `dev/controlplane/audit.yaml`."""
         self._audited = audited
+        self._controllers = controllers
         self._crds = crds
         self._running: dict[str, children.Child] = {}
 
@@ -264,6 +272,7 @@ class ControlPlane(Administrator):
         if ready is not None:
             self._wait(child, ready, timeout=120, what="readiness")
         if name in ("etcd", "kube-apiserver"):
+            self.wait_for_kinds()
             for watcher in [other for other in self._running if other in WATCHERS]:
                 self.kill(watcher)
                 self.start_component(watcher)
@@ -290,12 +299,25 @@ class ControlPlane(Administrator):
 
         child.wait_until(all_alive_and_ready, timeout=timeout, what=what)
 
+    def wait_for_kinds(self) -> None:
+        """Wait until the custom resources can be listed, as after their kinds changed: until then the answer is 429.
+
+        A page of a list without a selector, as `kubectl get` asks for, is answered sooner.
+        """
+        if "kube-apiserver" not in self._running:
+            return
+        child = self._running["kube-apiserver"]
+        path = "/apis/{.spec.group}/{.spec.versions[0].name}/{.spec.names.plural}"
+        paths = self.kubectl("get", "crds", "-o", f'jsonpath={{range .items[*]}}{path}{{"\\n"}}{{end}}').split()
+        self._wait(child, lambda: all(self._ask(path) == 200 for path in paths), timeout=120, what="custom resources")
+
     def _apply_crds(self) -> None:
         if not self._crds:
             return
         files = [arg for path in self._crds for arg in ("-f", str(path))]
         self.kubectl("apply", "--server-side", *files)
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+        self.wait_for_kinds()
 
     def _add_node(self) -> None:
         if self._ask(f"/api/v1/nodes/{NODE}") == 404:
@@ -304,7 +326,11 @@ class ControlPlane(Administrator):
 
     def _spawn(self, name: str) -> children.Child:
         child = children.start(
-            [assets.program(name), *self._arguments(name)], name=name, log=self.logs / f"{name}.log", cwd=self.folder
+            [assets.program(name), *self._arguments(name)],
+            name=name,
+            log=self.logs / f"{name}.log",
+            cwd=self.folder,
+            env={**os.environ, "GOGC": "400"},  # fewer collections: less work for 0.1 GB more of memory
         )
         self._running[name] = child
         return child
@@ -379,7 +405,7 @@ class ControlPlane(Administrator):
             "secure-port": 0,
             "service-account-private-key-file": self._pki / "sa.key",
             "root-ca-file": self._pki / "ca.crt",
-            "controllers": ",".join(_CONTROLLERS) if self._host is None else "*",
+            "controllers": ",".join((*_CONTROLLERS, *self._controllers)) if self._host is None else "*",
             "concurrent-gc-syncs": 5,
         }
 

@@ -139,6 +139,11 @@ PANELS = (
             (_rate("tarsy_masking_withheld_total", "reason"), "withheld: {{reason}}"),
         ),
     ),
+    Panel(
+        "Feedback of 30 days",
+        "short",
+        ((f"sum by (chain, verdict) (tarsy_feedback{{{_OF}}})", "{{chain}} {{verdict}}"),),
+    ),
     Panel("Live subscribers", "short", ((f"sum(tarsy_live_subscribers{{{_OF}}})", "subscribers"),)),
     Panel(
         "Memory of processes",

@@ -10,9 +10,7 @@ import argparse
 import contextlib
 import shlex
 import shutil
-import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -76,9 +74,7 @@ class Local:
 
     def run(self) -> None:
         """Be the supervisor."""
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = background.StopSignals()
         self.state.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._supervisor.locked())

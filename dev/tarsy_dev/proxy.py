@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tarsy_dev import changes, loopback
+from tarsy_dev import changes, children, loopback
 
 T = TypeVar("T")
 
@@ -60,6 +60,9 @@ class Proxy:
 
     delay_down: float = 0.0
     """Seconds that bytes towards the client are held."""
+
+    holds_ends: bool = False
+    """Whether connections that the server ends stay open: an end may come later than the last bytes."""
 
     connections: int = 0
     """How many were accepted so far."""
@@ -183,6 +186,8 @@ class Proxy:
             await connection.writer.drain()
             self.bytes_down += len(data)
             self._changes.happened()
+        if self.holds_ends:
+            await asyncio.Event().wait()
         connection.writer.write_eof()
 
     async def _hold(self, seconds: float) -> None:
@@ -207,7 +212,8 @@ class Proxy:
 @contextlib.asynccontextmanager
 async def serve(host: str, port: int) -> AsyncIterator[Proxy]:
     """Forward a free port of 127.0.0.1 to `host` and `port`."""
-    proxy = Proxy(upstream=(host, port))
+    (own,) = children.free_ports(1)  # which nobody is given while it is refused
+    proxy = Proxy(upstream=(host, port), port=own)
     proxy.heal()
     proxy.accept()
     try:

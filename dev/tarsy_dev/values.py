@@ -321,6 +321,14 @@ class LLMKeys(Part):
     """The Secret; `platform` refers to its keys by api_key_file."""
 
 
+class Deliveries(Part):
+    """The secrets of receivers of messages, from a Secret: each of its keys is a file in /etc/tarsy/deliveries."""
+
+    existing_secret: forms.Name = "tarsy-deliveries"
+    """The Secret, if there is one; only the controller has it. `deliveries` of `platform` refers to its keys by
+    url_file and secret_file."""
+
+
 class Storage(Part):
     """A volume."""
 
@@ -507,6 +515,8 @@ class RBAC(Part):
     aggregate: bool = False
     """Whether the view, edit and admin roles for the two kinds are added to the cluster's own. Who creates a chain
     borrows the rights of its tools."""
+    owners: bool = False
+    """Whether the API may get pods, replicasets and jobs in all namespaces, for chains that group alerts by owner."""
 
 
 class ServiceAccounts(Part):
@@ -576,6 +586,8 @@ class Values(Part):
     """The webhooks' token."""
     llm_keys: LLMKeys = LLMKeys()
     """The providers' keys."""
+    deliveries: Deliveries = Deliveries()
+    """The secrets of receivers of messages (`deliveries` of `platform`)."""
     platform: forms.Anything = {
         "defaults": {"llm_provider": "google-default"},
         "llm_providers": {

@@ -8,6 +8,7 @@ half a surrogate pair. Programs that count in UTF-16 write one when they cut a t
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 _STRING = re.compile(rb'"[^"\r\n]*["\r\n]')
 """A string without escapes. It ends at the end of its line at the latest, in JSON and in an event stream."""
@@ -56,3 +57,8 @@ def repair(raw: bytes) -> bytes:
     if b"\\ud" not in raw and b"\\uD" not in raw:
         return raw
     return _SURROGATES.sub(lambda match: match[0] if match[2] else match[1] + _REPLACEMENT, raw)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise a ValueError: JSON has no NaN and no Infinity, although Python's parser takes them."""
+    raise ValueError(f"{name} is not JSON")

@@ -26,8 +26,8 @@ def plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.Co
 
 
 async def reads(process: Process, wanted: str) -> None:
-    """Wait until readiness says this, "" for nothing missing."""
-    async with asyncio.timeout(60):
+    """Wait until readiness says this, "" for nothing; a watch without an answer is asked for anew after 70 s."""
+    async with asyncio.timeout(120):
         while (await process.request("GET", "/readyz", token=""))[1].get("detail", "") != wanted:
             pass  # each is an answer of the process
 

@@ -76,6 +76,7 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
         return False
 
     await waiting.until(is_refused, seconds=60)
+    plane.wait_for_kinds()
 
     platform = loader.platform_file(None)
     index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})

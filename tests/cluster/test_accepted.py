@@ -92,7 +92,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("plural", KINDS)
-async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster, plural: str) -> None:
+@pytest.mark.parametrize("examples", [80, pytest.param(800, marks=pytest.mark.slow)])
+async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster, plural: str, examples: int) -> None:
     manifest, specs = KINDS[plural]
     loop = asyncio.get_running_loop()
     path = objects.path(plural, admin.served.own)
@@ -102,7 +103,7 @@ async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster,
         async with calls.errors():
             return await calls.request(admin, "POST", path, query={"dryRun": "All"}, body={**manifest, "spec": spec})
 
-    @hypothesis.settings(max_examples=200, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(max_examples=examples, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(specs)
     def read(spec: Mapping[str, Any]) -> None:
         try:

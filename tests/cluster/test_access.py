@@ -19,7 +19,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
-from support import accounts, apis, manifests, queue
+from support import accounts, apis, manifests, queue, waiting
 from tarsy.auth import identities, permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
@@ -148,13 +148,6 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
     return admit
 
 
-async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the API server's own caches know what was changed."""
-    async with asyncio.timeout(60):
-        while not await look():
-            pass  # the look itself gives way to the others
-
-
 async def state(database: databases.Database) -> list[tuple[Any, ...]]:
     """What nobody may have changed who is not let in."""
     work = await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work")
@@ -181,9 +174,9 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
     ]
     await accounts.delete(admin, "deleted")  # before anybody asks: the API server itself believes a token for 10 s
     for one in (good, revoked):
-        await eventually(lambda token=one: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
+        await waiting.seen(lambda token=one: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
     await accounts.revoke(admin, "revoked")
-    await eventually(lambda: _is_refused(api, identity, revoked, clock))
+    await waiting.seen(lambda: _is_refused(api, identity, revoked, clock))
     now = int(time.time())
     refused: dict[str, tuple[str | None, int]] = {
         "no token": (None, 401),
@@ -335,7 +328,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
         return (await asks(user, asked[user][0]))[0] == 200
 
     for user in asked:
-        await eventually(lambda user=user: has_it(user))  # type: ignore[misc]
+        await waiting.seen(lambda user=user: has_it(user))  # type: ignore[misc]
         for verb, paths in asked.items():
             for path in paths:
                 status, told = await asks(user, path)
@@ -369,7 +362,7 @@ async def test_nobody_learns_which_ids_there_are(
     here, elsewhere = await admitted(), await admitted(namespace="default")
     reader = await accounts.create(admin, "reader", may={"alertinvestigations": ["get"]})
     nobody = await accounts.create(admin, "nobody")
-    await eventually(lambda: _is_let_in(api, here, reader, clock))
+    await waiting.seen(lambda: _is_let_in(api, here, reader, clock))
     assert await _is_let_in(api, elsewhere, editor)
     unknown = uuid.uuid4()
     for token, ids in ((nobody, (here, elsewhere, "x")), (reader, (elsewhere, "x"))):
@@ -412,7 +405,7 @@ async def test_what_is_left_of_a_namespace_that_is_gone_is_purged_by_who_may_del
     clock: Clock,
 ) -> None:
     here = await accounts.create(admin, "here", may=accounts.EDITOR)
-    await eventually(lambda: _is_let_in_anew(api, admitted, here, clock))
+    await waiting.seen(lambda: _is_let_in_anew(api, admitted, here, clock))
     for namespace, uid in ((cluster.served.own, str(uuid.uuid4())), ("never-there", "any"), ("never-there", None)):
         identity = await admitted(namespace=namespace, namespace_uid=uid)
         await work.cancel(database, identity, why="user")
@@ -567,11 +560,11 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
             clock.now += 31
             return (await trusting.ask("GET", path, headers=jane))[0] == status
 
-        await eventually(lambda: answered(200))
+        await waiting.seen(lambda: answered(200))
         other = {"X-Forwarded-Email": "joe@example.com"}
         assert (await trusting.ask("GET", path, headers=other))[0] == (200 if name == "tarsy:proxied" else 403)
         await accounts.revoke(admin, name)
-        await eventually(lambda: answered(403))
+        await waiting.seen(lambda: answered(403))
     assert (await trusting.ask("GET", path, headers=jane, token="x.y.z"))[0] == 401, "a token says whose rights count"
     assert (await trusting.ask("GET", path, headers=jane | {"X-Forwarded-Groups": "system:masters"}))[0] == 403
     assert (await trusting.ask("GET", path, headers=jane, token=editor))[0] == 200

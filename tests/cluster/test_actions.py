@@ -233,7 +233,7 @@ async def test_a_deleted_investigation_is_restored_without_its_object_and_a_held
         assert await api.send(method, f"{identity}{path}") == unknown
     assert (await api.send("GET", ""))[1]["items"] == []
     state: dict[str, str | None] = {"id": str(identity), "namespace": cluster.served.own, "name": "web-crash"}
-    state |= {"deleted_at": None, "hold": None}
+    state |= {"deleted_at": None, "purge_at": None, "hold": None}
     for _ in range(2):
         assert await api.send("POST", f"{identity}/restore") == (200, state)
     assert (await api.send("GET", str(identity)))[1]["final_analysis"] == "root cause"
@@ -351,6 +351,7 @@ async def test_an_object_that_somebody_keeps_is_not_admitted_again(
     assert await world.uid() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_left", [True, False], ids=["with its object", "without"])
 @pytest.mark.parametrize("finishes", ["a repeat", "retention"])
 async def test_a_purge_that_was_cut_off_is_finished_by_a_repeat_and_by_who_has_the_duties(

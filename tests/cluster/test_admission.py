@@ -224,6 +224,7 @@ def seen(found: Any) -> watch.Seen:
     )
 
 
+@pytest.mark.slow
 async def test_unreadable_object_ends_failed_once_for_its_generation(
     plane: ControlPlane,
     cluster: client.Cluster,
@@ -263,6 +264,7 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
     assert shown(kubectl, "unreadable")["status"]["observedGeneration"] == 2
 
 
+@pytest.mark.slow
 async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_cancelled(
     plane: ControlPlane,
     cluster: client.Cluster,
@@ -288,3 +290,6 @@ async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_c
         assert shown(kubectl, made.name).get("status") == before
     finally:
         plane.kubectl("patch", *crd, json.dumps([{"op": "remove", "path": path}]))
+        while "newer" in shown(kubectl, made.name)["spec"]:
+            pass
+        plane.wait_for_kinds()

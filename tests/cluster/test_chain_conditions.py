@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import former, manifests, workers
+from support import former, manifests, queue, workers
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms, providers
+from tarsy.config.model import platforms, providers, server_transports, webhooks
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -26,12 +27,20 @@ PROVIDERS = {"only": GOOGLE, "keyless": GOOGLE}
 
 
 def reconciler(
-    cluster: client.Cluster, database: databases.Database, *, owner: int, agents: tuple[str, ...]
+    cluster: client.Cluster,
+    database: databases.Database,
+    *,
+    owner: int,
+    agents: tuple[str, ...],
+    ingest: webhooks.Ingest = webhooks.Ingest(),  # noqa: B008 - it is frozen
 ) -> chains.Reconciler:
     known = platforms.Platform(
         defaults=platforms.Defaults(llm_provider="only"),
+        ingest=ingest,
         llm_providers=PROVIDERS,
-        mcp_servers={"k8s": platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://k8s/mcp"))},
+        mcp_servers={
+            "k8s": platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url="http://k8s/mcp"))
+        },
         agents={name: platforms.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
     index = functools.partial(chain_index.ChainIndex, platform=known)
@@ -62,6 +71,24 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
         await connection.execute(sqlalchemy.text("UPDATE leaders SET until = clock_timestamp()"))
     await second.reconcile(cluster.served.own)
     assert ready()[0] == "False", "whoever leads now says what it sees"
+
+
+async def test_limit_of_a_chain_is_stored_when_it_is_applied_and_when_it_changes(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    made = manifests.chain(name="pod-crash", maxRunning=2, stages=[manifests.stage("analysis", agent="Only")])
+    plane.create(made, namespace=cluster.served.own)
+    reconciling = reconciler(cluster, database, owner=1, agents=("Only",))
+
+    async def limits() -> list[tuple[object, ...]]:
+        await reconciling.reconcile(cluster.served.own)
+        return await queue.rows(database, "SELECT queue, max_running FROM queues")
+
+    name = f"{cluster.served.own}/pod-crash"
+    assert await limits() == [(name, 2)]
+    patch = {"spec": {"maxRunning": None}}
+    plane.kubectl("patch", "chain", "pod-crash", "--type=merge", "-p", json.dumps(patch), namespace=cluster.served.own)
+    assert await limits() == [(name, 0)]
 
 
 async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_object(
@@ -105,9 +132,16 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     told = "Chain 'pod-crash' stage 'analysis': fallback LLM provider 'keyless' cannot be used: it has no key"
     resolved = conditions["ResolvedRefs"]
     assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", told)
-    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "Ready")
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "FallbackUnusable")
+    listed = plane.kubectl("get", "chains", "-o", "wide", namespace=cluster.served.own)
+    header, row = (re.split(r"\s{2,}", line.strip()) for line in listed.splitlines())
+    values = dict(zip(header, row, strict=True))
+    assert (values["READY"], values["REASON"], values["MESSAGE"]) == ("True", "FallbackUnusable", told)
+    narrow = plane.kubectl("get", "chains", namespace=cluster.served.own)
+    assert narrow.splitlines()[0].split() == ["NAME", "ALERT", "TYPES", "READY", "REASON", "AGE"]
 
 
+@pytest.mark.slow
 async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_unusable(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -139,6 +173,66 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
     assert await shown() == silent
 
 
+@pytest.mark.slow
+async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group_by_them(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
+    stages = [manifests.stage("analysis", agent="Only")]
+    plane.create(
+        manifests.chain(name="by-owner", stages=stages, grouping={"by": "Owner"}), namespace=cluster.served.own
+    )
+    plane.create(manifests.chain("Other", name="alone", stages=stages), namespace=cluster.served.own)
+    await workers.report(database, only="")
+    at = datetime.now(UTC)
+    kinds = ("ReplicaSet", "Pod")
+    facts = [
+        component_states.ComponentState(
+            kind="process", name="api-0", state="running", since=at, detail=component_states.Process(roles=("api",))
+        ),
+        *(
+            component_states.ComponentState(
+                kind="owners", name=kind, state="refused", since=at, detail=component_states.Owners()
+            )
+            for kind in kinds
+        ),
+    ]
+
+    async def shown(reason: str) -> dict[str, str]:
+        """The messages of Ready, once that of the chain by owner has a reason."""
+        async with asyncio.timeout(60):
+            while True:
+                read = json.loads(plane.kubectl("get", "chains", "-o", "json", namespace=cluster.served.own))
+                ready = {
+                    (one["metadata"]["name"], condition["reason"]): condition["message"]
+                    for one in read["items"]
+                    for condition in (one.get("status") or {}).get("conditions", ())
+                    if (condition["type"], condition["status"]) == ("Ready", "True")
+                }
+                if ("by-owner", reason) in ready and ("alone", "Ready") in ready:
+                    return {name: message for (name, _), message in ready.items()}
+                await asyncio.sleep(0.05)
+
+    reconciling = reconciler(
+        cluster, database, owner=1, agents=("Only",), ingest=webhooks.Ingest(this_cluster=webhooks.ThisCluster())
+    )
+    task = asyncio.create_task(reconciling.run())
+    try:
+        reconciling.check_again(cluster.served.own)
+        assert await shown("Ready") == {"by-owner": "", "alone": ""}
+        await catalogue.write(database, UUID(int=9), facts)
+        assert await shown("OwnersNotLookedUp") == {
+            "by-owner": "Chain 'by-owner' groups alerts by owner, but the API lacks the right to get Pods, "
+            "ReplicaSets: alerts about them are investigated alone: set rbac.owners of the chart",
+            "alone": "",
+        }
+        await catalogue.leave(database, UUID(int=9))
+        assert await shown("Ready") == {"by-owner": "", "alone": ""}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +252,8 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
             component_states.ComponentState(kind="server", name="k8s", state=state, since=now, detail=detail),
         ]
         await catalogue.write(database, UUID(int=process), facts)
+        # Who was not seen for 30 s is no longer told of, and a busy machine may take that long.
+        await queue.execute(database, "UPDATE catalogue SET seen_at = clock_timestamp() + interval '1 hour'")
 
     async def shown(name: str, status: str) -> dict[str, Any]:
         async with asyncio.timeout(60):
@@ -191,6 +287,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         await running
 
 
+@pytest.mark.slow
 async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:

@@ -23,8 +23,11 @@ from tarsy_dev.controlplane import ControlPlane, KubectlError
 def restricted(plane: ControlPlane) -> Iterator[str]:
     """A namespace whose pods must satisfy `restricted`."""
     name = f"test-{secrets.token_hex(4)}"
-    plane.create_namespace(name)
-    plane.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    # Labelled from the start: what admits pods learns of a later label some time after that was answered.
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    plane.kubectl("create", "-f", "-", input=json.dumps(made))
+    plane.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s", namespace=name)
     yield name
     plane.kubectl("delete", "namespace", name, "--wait=false")
 

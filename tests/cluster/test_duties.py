@@ -175,6 +175,9 @@ async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
     token = await accounts.create(admin, "operator")
     await accounts.empower(admin, "operator", rights.ALL)
     cluster = await client.connect(plane.kubeconfig(namespace=own, user="operator", token=token))
+    async with asyncio.timeout(60):
+        while await rights.missing(cluster, rights.ALL):
+            pass  # the API server has not heard of them yet
     names = (others[0], own, others[1])
     world = World(plane, replace(cluster, served=namespaces.Served(names=names, own=own, default=own)), database)
     world.create(manifests.chain())

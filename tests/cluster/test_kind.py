@@ -30,6 +30,7 @@ def test_without_an_engine_it_says_that_it_did_not_run_and_ends_well(tmp_path: P
     assert done.stdout.startswith("test-kind DID NOT RUN: ")
 
 
+@pytest.mark.slow
 def test_what_it_applies_is_taken_and_its_pods_are_restricted(plane: ControlPlane) -> None:
     objects = list(yaml.safe_load_all((KIND / "world.yaml").read_text()))
     names = [one["metadata"]["name"] for one in objects if one["kind"] == "Namespace"]

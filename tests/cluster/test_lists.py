@@ -46,7 +46,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
 
 
 REFUSED: list[tuple[Parameters, str]] = [
-    ([("phase", "Done")], "query.phase.0: give 'Queued', 'Running', 'Suspended', 'Cancelling'"),
+    ([("phase", "Done")], "query.phase.0: give 'Queued', 'Running', 'Waiting', 'Suspended', 'Cancelling'"),
     ([("sort", "age")], "query.sort: give '-admitted_at', 'admitted_at', '-ended_at'"),
     ([("limit", "0")], "query.limit: give 1 or more"),
     ([("limit", "101")], "query.limit: give 100 or less"),

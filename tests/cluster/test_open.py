@@ -160,6 +160,7 @@ def test_without_a_service_the_way_to_name_the_address_is_told(
     assert f"namespace {namespace} has no Service of TARSy's API. Name the API's address with --api" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["single", "split"])
 def test_the_apis_service_is_found_among_those_of_the_chart(
     mode: str, plane: controlplane.ControlPlane, namespace: str, config: Path

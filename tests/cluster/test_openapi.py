@@ -36,6 +36,7 @@ DESTROYED = 20
 ALERT_TYPE = "KubePodCrashLooping"
 SETTINGS = """
 warnings = false
+request-timeout = 120
 
 [dictionaries.ids]
 values = {ids}
@@ -88,7 +89,7 @@ checks.positive_data_acceptance.enabled = false
 
 [[operations]]
 # A cursor may be of another query, a namespace may not be there, a search may have no word, a page be too far.
-include-operation-id = ["listInvestigations", "listSessions", "listAudit", "listChains"]
+include-operation-id = ["listInvestigations", "listSessions", "listAudit", "listChains", "listBudgets"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]

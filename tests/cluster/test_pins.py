@@ -171,6 +171,7 @@ async def command(*arguments: str, url: str, token: str) -> AsyncIterator[tuple[
     yield child.returncode or 0, said.decode(), wrong.decode()
 
 
+@pytest.mark.slow
 async def test_the_command_confirms_what_it_names(
     session: aiohttp.ClientSession, database: databases.Database, editor: str
 ) -> None:

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support import manifests, queue, stories
+from support import accounts, manifests, queue, stories
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses, projector
 from tarsy.engine import outcomes
-from tarsy.kube import client, objects
+from tarsy.kube import client, objects, rights
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
@@ -100,6 +100,7 @@ def story() -> list[entries.Entry]:
     ]
 
 
+@pytest.mark.slow
 async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -226,6 +227,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
     assert "sequence" not in shown(plane, replacement)
 
 
+@pytest.mark.slow
 async def test_replicas_that_project_at_once_leave_the_newest_status(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -239,3 +241,43 @@ async def test_replicas_that_project_at_once_leave_the_newest_status(
             two.hint()
         await projected(database)
     assert shown(plane, subject) == on_the_wire(await queue.summary(database, subject.metadata.uid))
+
+
+async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
+    plane: ControlPlane, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = await accounts.create(admin, "operator")
+    without = [right for right in rights.ALL if right.resource != "events"]
+    await accounts.empower(admin, "operator", without)
+    own = admin.served.own
+    cluster = await client.connect(plane.kubeconfig(namespace=own, user="operator", token=token))
+    async with asyncio.timeout(60):
+        while await rights.missing(cluster, without):
+            pass
+    subjects = [await create(cluster, name) for name in ("one", "two")]
+
+    def refusals() -> list[str]:
+        return [one.__dict__["namespace"] for one in caplog.records if one.__dict__.get("action") == "events_refused"]
+
+    async with projecting(cluster, database) as running:
+        for subject in subjects:
+            await queue.admit(database, subject, chain=CHAIN)
+            await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+            running.hint()
+            await projected(database)
+        for subject in subjects:
+            assert shown(plane, subject)["phase"] == "Completed"
+        assert refusals() == [own], "of four events"
+        await accounts.empower(admin, "operator", rights.ALL)
+        async with asyncio.timeout(60):
+            while await rights.missing(cluster, rights.ALL):
+                pass
+        third = await create(cluster, "three")
+        await queue.admit(database, third, chain=CHAIN)
+        await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+        running.hint()
+        await projected(database)
+    assert refusals() == [own]
+    listed = plane.kubectl("get", "events", "-o", "jsonpath={.items[*].involvedObject.name}", namespace=own)
+    assert set(listed.split()) == {"three"}
+    await cluster.close()

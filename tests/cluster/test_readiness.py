@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import accounts
 from tarsy.config.load import settings
-from tarsy.kube import client, rights, watch
+from tarsy.kube import client, discovery, rights, watch
 from tarsy.probes import checks, health
 from tarsy.serve import problems
 from tarsy.store.base import databases, schema
@@ -19,6 +19,13 @@ from tarsy_dev.controlplane import ControlPlane
 
 API: tuple[settings.Role, ...] = ("api",)
 ALL: tuple[settings.Role, ...] = ("api", "controller", "worker")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer to answer than a probe waits."""
+    for module in (discovery, schema):
+        monkeypatch.setattr(module, "PING_SECONDS", 60.0)
 
 
 async def missing(readiness: health.Readiness) -> str:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support import waiting
 from tarsy.config.model import platforms
-from tarsy.evaluation import world_platform, world_server, worlds
+from tarsy.evaluation import recording, scenarios, world_platform, world_server, worlds
 from tarsy.kube import client
 from tarsy.process import agent_tools
 from tarsy_dev import tools
 from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.node import builds
 from tarsy_dev.scenarios import cluster as recorded_cluster
-from tarsy_dev.scenarios import recording
 
 _AGE = re.compile(r"\b(?:\d+[smhd])+\b|<invalid>")
 """Ages go on between a call to the cluster and the same call to its recording."""
@@ -49,6 +52,9 @@ kind: HorizontalPodAutoscaler
 metadata: {name: web}
 spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
 """
+
+EVENTS = {"ScalingReplicaSet": 1, "SuccessfulCreate": 2, "Scheduled": 3, "Pulled": 3, "Started": 3}
+"""The reasons of all events that follow from them."""
 
 
 def calls(namespace: str, pod: str) -> list[tuple[str, dict[str, Any]]]:
@@ -86,6 +92,16 @@ def calls(namespace: str, pod: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@contextlib.contextmanager
+def without_heartbeats(plane: ControlPlane) -> Iterator[None]:
+    """Stop the simulated kubelet, which writes the times of its node's conditions anew every five minutes."""
+    plane.send("kwok", signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        plane.send("kwok", signal.SIGCONT)
+
+
 @contextlib.asynccontextmanager
 async def reading(kubeconfig: Path) -> AsyncIterator[agent_tools.Call]:
     command = str(tools.kubernetes_mcp_server())
@@ -100,23 +116,31 @@ async def test_every_answer_of_a_world_is_that_of_the_cluster(
 ) -> None:
     namespace = cluster.served.own
     plane.kubectl("create", "-f", "-", input=OBJECTS, namespace=namespace)
-    jsonpath = "jsonpath={.items[?(@.status.phase=='Running')].metadata.name}"
 
-    def running() -> list[str]:
-        return plane.kubectl("get", "pods", f"-o={jsonpath}", namespace=namespace).split()
+    def shown(kind: str, path: str) -> list[str]:
+        return plane.kubectl("get", kind, f"-o=jsonpath={{{path}}}", namespace=namespace).split()
 
-    await waiting.until(lambda: len(running()) == 3)
-    pod = next(name for name in running() if name.startswith("web"))
+    def is_settled() -> bool:
+        """Whether nothing that follows from the objects is still on its way."""
+        return (
+            Counter(shown("events", ".items[*].reason")) == EVENTS
+            and shown("deployments", ".items[*].status.availableReplicas") == ["2"]
+            and shown("endpointslices", ".items[*].endpoints[*].conditions.ready") == ["true", "true"]
+            and shown("configmaps", ".items[*].metadata.name") == ["kube-root-ca.crt"]
+        )
+
+    await waiting.until(is_settled)
+    pod = next(name for name in shown("pods", ".items[*].metadata.name") if name.startswith("web"))
     api = recorded_cluster.Cluster(url=plane.url, pki=plane.folder / "pki", etcd=plane.etcd_url)
     now = datetime.now(UTC).replace(microsecond=0)
-    recording.record(api, tmp_path / "world", now=now)
-    world = worlds.load(tmp_path / "world", now=now)
     differing = []
-    async with (
-        world_server.serve(world, kubeconfig=tmp_path / "kubeconfig") as server,
-        reading(plane.kubeconfig(namespace="default")) as ask_cluster,
-        reading(tmp_path / "kubeconfig") as ask_world,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(without_heartbeats(plane))
+        worlds.write(tmp_path / "world", recording.record(api.read, now=now, namespaces=None, mask=None))
+        world = worlds.load(tmp_path / "world", now=now)
+        server = await stack.enter_async_context(world_server.serve(world, kubeconfig=tmp_path / "kubeconfig"))
+        ask_cluster = await stack.enter_async_context(reading(plane.kubeconfig(namespace="default")))
+        ask_world = await stack.enter_async_context(reading(tmp_path / "kubeconfig"))
         for tool, arguments in calls(namespace, pod):
             real, recorded = await ask_cluster(tool, arguments), await ask_world(tool, arguments)
             if _AGE.sub("AGE", " ".join(real.split())) != _AGE.sub("AGE", " ".join(recorded.split())):
@@ -124,3 +148,18 @@ async def test_every_answer_of_a_world_is_that_of_the_cluster(
         assert not differing, "\n".join(differing)
         assert not server.misses
         assert worlds.MISS.search(await ask_world("nodes_stats_summary", {"name": "sim-0"}))
+
+
+@pytest.mark.slow
+def test_objects_of_live_scenarios_are_valid_and_run_images_of_the_node(plane: ControlPlane) -> None:
+    """`make test-node` applies them, and asks for their evidence."""
+    paths = sorted((tools.ROOT / "scenarios").glob("*/live.yaml"))
+    assert len(paths) >= 8
+    for path in paths:
+        cause = scenarios.load(path.parent).document.cause
+        names = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(path.read_text())}
+        assert (cause.kind, cause.name) in names or cause.kind == "PersistentVolumeClaim", path
+    files = [argument for path in paths for argument in ("-f", str(path))]
+    plane.kubectl("apply", "--dry-run=client", "--validate=strict", *files)
+    text = "".join(path.read_text() for path in paths)
+    assert set(re.findall(r"image: \"?([^\s,\"]+)", text)) == {builds.TARSY, "localhost/peer:1"}

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers, apis, queue, watching
-from tarsy.auth import identities, permissions, single_flight
+from tarsy.auth import cluster_rights, identities, permissions, single_flight
 from tarsy.config.model import platforms
 from tarsy.kube import reviews
 from tarsy.live import hubs, live_events, subscriptions
@@ -86,6 +86,12 @@ class Reviewer:
         """Wait until it has been asked so much."""
         heard = (self.tokens, self.accesses, self.namespaces)
         await self._changes.until(lambda: enough() or None, timeout=60, state=lambda: str(heard))
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer to ask about a hundred namespaces than a caller may wait."""
+    monkeypatch.setattr(reviews, "SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -177,9 +183,8 @@ async def answered(asking: Awaitable[object]) -> int:
 
 
 async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
-    may: permissions.Access, reviewer: Reviewer, monkeypatch: pytest.MonkeyPatch
+    may: permissions.Access, reviewer: Reviewer
 ) -> None:
-    monkeypatch.setattr(reviews, "SECONDS", 60.0)
     await may.see_setup(asked())
     reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
     reviewer.guesses_go.clear()
@@ -286,7 +291,7 @@ async def test_a_caller_of_teams_gets_theirs_and_a_refusal_is_asked_for_again_af
         counts = namespaces_asked(reviewer)
         assert counts == {name: allowed if name in reviewer.allowed else refused for name in ("", "tarsy", *TEAMS)}
     assert set(reviewer.namespaces) == {"team-7", "team-8"}, "no uid of others is read"
-    with pytest.raises(permissions.ForbiddenError, match=r"in namespace team-9$"):
+    with pytest.raises(cluster_rights.ForbiddenError, match=r"in namespace team-9$"):
         await of_teams.list_in(asked(), ["team-9", "team-8"])
     assert (await of_teams.list_in(asked(), ["team-8"])).named == ("team-8",)
 
@@ -306,7 +311,7 @@ async def test_a_namespace_that_cannot_be_checked_hides_no_other_and_is_named(
     reviewer.failing, reviewer.now = set(), 120
     nor = r"User jane may not (list|get) alertinvestigations in namespace tarsy, nor in another one that is served"
     for refused in (of_teams.list_in(asked()), of_teams.read(asked(), "0")):
-        with pytest.raises(permissions.ForbiddenError, match=nor):
+        with pytest.raises(cluster_rights.ForbiddenError, match=nor):
             await refused
     reviewer.allowed, reviewer.now = {"team-9"}, 180
     assert await refusal(of_teams.read(asked(), "0")) == 404, "who may read somewhere is told that there is none"
@@ -332,7 +337,7 @@ async def test_a_live_list_ends_when_the_namespaces_that_its_caller_may_list_cha
             await subscription.check()
     reviewer.allowed, reviewer.now = {"team-7", "team-8"}, 300
     reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
-    with pytest.raises(subscriptions.EndedError, match="team-7 was deleted and created again"):
+    with pytest.raises(subscriptions.EndedError, match=r"team-[78] was deleted and created again"):
         await subscription.check()
     reviewer.allowed, reviewer.now = set(), 360
     assert await refusal(subscription.check()) == 403
@@ -346,6 +351,7 @@ async def test_names_of_namespaces_are_checked_before_anything_is_asked(
     assert reviewer.accesses == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", ["tokenreviews", "subjectaccessreviews", "namespaces"])
 async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some_seconds(
     reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
@@ -422,7 +428,6 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
 async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_opened(
     reviewer: Reviewer, tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reviews, "SECONDS", 60.0)
     monkeypatch.setattr(identities, "KNOWN_SECONDS", 0.1)
     monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.05, 0.1))
     identity = await queue.admit(database)

@@ -70,6 +70,7 @@ async def ask(api: aiohttp.ClientSession, **parameters: str) -> tuple[int, Any, 
         return response.status, await response.json(content_type=None), response.headers.get("Retry-After")
 
 
+@pytest.mark.slow
 async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_and_nobody_else_waits(
     api: aiohttp.ClientSession,
     migrated: databases.Database,
@@ -106,6 +107,7 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
 async def test_a_search_that_takes_too_long_is_told_to_be_narrower_and_the_next_one_is_served(
     api: aiohttp.ClientSession, held: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lists, "WAIT_SECONDS", 60.0)
     monkeypatch.setattr(listing, "SEARCH_SECONDS", 0.2)
     async with asyncio.timeout(60):
         for status, problem, _ in await asyncio.gather(*(ask(api, **SEARCH) for _ in range(2 * lists.SEARCHES))):

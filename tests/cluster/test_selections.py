@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from support import manifests, queue
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms, providers
+from tarsy.config.model import platforms, providers, server_transports
 from tarsy.controller import investigations
 from tarsy.kube import client, watch
 from tarsy.store.base import databases
@@ -57,7 +57,7 @@ async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
     plane: controlplane.ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An alert whose chain is missing waits for it; one that names what its chain does not have waits for nothing."""
-    server = platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://s/mcp"))
+    server = platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url="http://s/mcp"))
     known = platforms.Platform(
         defaults=platforms.Defaults(llm_provider="only"),
         llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},

@@ -8,29 +8,28 @@ import json
 import re
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 import aiohttp
+import fastapi
 import pytest
+from fastapi import routing
 from support import accounts, apis, manifests, queue, stories, watching
 from tarsy.api import app
 from tarsy.config.check import chain_index
+from tarsy.config.model import budgets
 from tarsy.kube import client, discovery, reviews
 from tarsy.resources import namespaces
 from tarsy.store.base import databases
+from tarsy.store.queue import ledgers
 from tarsy.web import site
 from tarsy_dev.controlplane import ControlPlane
 
-PAGES = (
-    *("/", "/fragments/investigations", "/submit", "/submit/match", "/system", "/system/parts"),
-    *("/investigations/{identity}", "/investigations/{identity}/trace"),
-    *("/submitted/{identity}", "/submitted/{identity}/state"),
-    *("/api/v1/investigations/{identity}/events",),
-)
-"""The paths that the description lacks: for browsers, and live."""
+LEFT_OUT = ("/static/{digest}/{name}", "/sign-in", "/api/v1/events", "/inv/{namespace}/{name}")
+"""The pages that need no caller; the live list and the link by name, which are tested by themselves."""
 LISTS = {
     "/api/v1/investigations": {
         "q": "",
@@ -71,6 +70,7 @@ class API:
 
     url: str
     session: aiohttp.ClientSession
+    application: fastapi.FastAPI
     alpha: Team
     beta: Team
 
@@ -157,9 +157,21 @@ async def api(plane: ControlPlane, admin: client.Cluster, database: databases.Da
             "llm_providers": {
                 name: provider.model_copy(update={"allowed_namespaces": ["*"]})
                 for name, provider in queue.PLATFORM.llm_providers.items()
-            }
+            },
+            "budgets": {
+                "all": calls(scope="all"),
+                "provider": calls(scope="provider"),
+                "namespaces": calls(scope="namespace"),
+                "chains": calls(scope="chain"),
+                "investigations": calls(scope="all", per="investigation"),
+                "calls": calls(scope="provider", per="investigation"),
+                f"of-{beta.namespace}": calls(scope="namespace", of=beta.namespace),
+                f"of-chain-of-{beta.namespace}": calls(scope="chain", of=f"{beta.namespace}/any"),
+            },
         }
     )
+    for side in (alpha, beta):
+        await spend(database, platform.budgets, side)
     parts = replace(
         apis.parts(cluster=cluster, database=database, token="the webhook's"),
         platform=lambda: platform,
@@ -168,16 +180,33 @@ async def api(plane: ControlPlane, admin: client.Cluster, database: databases.Da
     application = app.build(parts)
     site.add(application)
     async with apis.listening(parts, application=application) as url, aiohttp.ClientSession() as session:
-        yield API(url=url, session=session, alpha=alpha, beta=beta)
+        yield API(url=url, session=session, application=application, alpha=alpha, beta=beta)
 
 
-def paths() -> Iterator[tuple[str, str, bool]]:
-    """All operations with their methods, and whether they have a body."""
+def calls(**settings: Any) -> budgets.Budget:
+    """A budget that has room for all."""
+    return budgets.Budget.model_validate({"per": "month", "model_calls": 1000, **settings})
+
+
+async def spend(database: databases.Database, known: Mapping[str, budgets.Budget], side: Team) -> None:
+    """Ask a model for a team's investigation."""
+    chain = f"{side.namespace}/{side.word}-chain"
+    subject = budgets.Subject(investigation=str(side.running), namespace=side.namespace, chain=chain)
+    charges = budgets.charges(known, subject, provider="google-default", settings=None, request_bytes=1)
+    owner, token = side.running, uuid.uuid4()
+    assert await ledgers.reserve(database, charges, request=token, investigation=owner, token=token) is None
+
+
+def paths(application: fastapi.FastAPI) -> Iterator[tuple[str, str, bool]]:
+    """All operations and all pages, new ones too, with their methods, and whether they have a body."""
     for path, operations in apis.description()["paths"].items():
         for method, operation in operations.items():
             yield method.upper(), path, "requestBody" in operation
-    for path in PAGES:
-        yield "GET", path, False
+    described = apis.description()["paths"]
+    for context in routing.iter_route_contexts(application.routes):
+        path = context.path_format
+        if path and "GET" in (context.methods or ()) and path not in (*described, *LEFT_OUT):
+            yield "GET", path, False
 
 
 def filled(path: str, identity: UUID | str) -> str:
@@ -188,7 +217,7 @@ async def test_no_path_shows_anything_of_another_team(api: API, database: databa
     alpha, beta = api.alpha, api.beta
     before = await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work ORDER BY 1")
     seen = set()
-    for method, path, has_body in paths():
+    for method, path, has_body in paths(api.application):
         options: dict[str, Any] = {"json": {}} if has_body else {}
         if "{identity}" in path:
             unknown = uuid.uuid4()
@@ -209,6 +238,11 @@ async def test_no_path_shows_anything_of_another_team(api: API, database: databa
         status, text = await api.ask(method, f"{path}?namespace={beta.namespace}", alpha.token, **options)
         assert status in (403, 422, 426) or path == "/submit", (path, status, text)
         assert not has_part_of(text, beta) or "may not" in text or "unknown parameter" in text, (path, text)
+    links = [
+        await api.ask("GET", f"/inv/{beta.namespace}/{beta.word}-{end}", alpha.token, allow_redirects=False)
+        for end in ("ended", "none")
+    ]
+    assert [(status, str(beta.ended) in text) for status, text in links] == [(403, False)] * 2, "whether it exists"
     assert await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work ORDER BY 1") == before
     assert seen >= {"/api/v1/investigations", "/api/v1/history/sessions", "/api/v1/system/chains", "/", "/system"}
 
@@ -245,6 +279,41 @@ async def test_lists_counts_and_searches_are_of_the_namespaces_that_the_caller_m
     assert (status, f"in namespace {beta.namespace}" in text) == (403, True)
     page = (await api.ask("GET", "/", editor))[1]
     assert all(f"<option>{team.namespace}</option>" in page for team in (alpha, beta)), "to choose from"
+
+
+async def test_budgets_show_the_ledgers_of_what_the_caller_may_read(
+    api: API, admin: client.Cluster, editor: str
+) -> None:
+    """Each team may see the setup; a third caller sees one namespace's chains alone."""
+
+    async def shown(token: str) -> dict[str, list[str]]:
+        view = await api.get("/api/v1/budgets", token)
+        assert view["unchecked_namespaces"] == []
+        return {budget["name"]: sorted(ledger["subject"] for ledger in budget["ledgers"]) for budget in view["budgets"]}
+
+    def own(side: Team) -> dict[str, list[str]]:
+        return {
+            "namespaces": [side.namespace],
+            "chains": [f"{side.namespace}/{side.word}-chain"],
+            "investigations": [str(side.running)],
+            "calls": [f"{side.running} google-default"],
+        }
+
+    alpha, beta = api.alpha, api.beta
+    common = {"all": [""], "provider": ["google-default"]}
+    of_beta = {
+        f"of-{beta.namespace}": [beta.namespace],
+        f"of-chain-of-{beta.namespace}": [],
+    }
+    assert await shown(alpha.token) == {**common, **own(alpha)}
+    assert await shown(beta.token) == {**common, **own(beta), **of_beta}
+    both = {name: sorted([*subjects, *own(beta)[name]]) for name, subjects in own(alpha).items()}
+    assert await shown(editor) == {**common, **both, **of_beta}
+    token = await accounts.create(admin, "viewer", namespace=alpha.namespace, may={"agentchains": ["list"]})
+    async with asyncio.timeout(60):
+        while (await api.ask("GET", "/api/v1/budgets", token))[0] == 403:
+            pass  # the API server's own cache does not know it yet
+    assert await shown(token) == {**own(alpha), "investigations": [], "calls": []}
 
 
 async def test_live_lists_have_the_events_of_the_namespaces_that_the_caller_may_list(

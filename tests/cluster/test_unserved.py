@@ -60,7 +60,9 @@ async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
     for _ in range(3):
         await notify(api, "KubePodCrashLooping", TOKEN, "")
     told = await warned(api)
-    message = f"no chain takes alerts of this type: 3 alerts in the last day: {REMEDY}"
+    message = (
+        f"no chain takes alerts of this type in namespace {cluster.served.own}: 3 alerts in the last day: {REMEDY}"
+    )
     assert told.pop("KubePodCrashLooping") == message
     assert told.pop("(no type)") == message
     ((masked, _),) = told.items()
@@ -79,7 +81,7 @@ async def test_sender_that_makes_up_types_crowds_out_no_other_warning(
     assert "9 alerts in the last day" in told["Often"]
     left = 3 * unserved.TYPES_MAX - (system_warnings.TYPES_NAMED - 1)
     assert told["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
-    ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved")
+    ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved_alerts")
     assert rows <= unserved.TYPES_MAX + 1
 
 
@@ -117,10 +119,10 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
     )
     first, second = telling(cluster, database), telling(cluster, database)
     await first.post()
-    await unserved.count(database, {"Watchdog": 4, "Taken": 1, unserved.OTHERS: 2})
+    await unserved.count(database, {"Watchdog": 4, "Taken": 1, unserved.OTHERS: 2}, namespace=cluster.served.own)
     for replica in (first, second, first):
         await replica.post()
-        await unserved.count(database, {"Watchdog": 1})
+        await unserved.count(database, {"Watchdog": 1}, namespace=cluster.served.own)
 
     def events() -> list[dict[str, Any]]:
         uid = json.loads(kubectl("get", "deployment", DEPLOYMENT, "-o", "json"))["metadata"]["uid"]
@@ -134,7 +136,8 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
         "Deployment",
     )
     assert event["message"] == (
-        f"no chain takes these alerts of the last day: Watchdog (4), others (2): {REMEDY}. See /api/v1/system/warnings"
+        f"no chain takes these alerts of the last day: Watchdog in {cluster.served.own} (4), others (2): {REMEDY}. "
+        "See /api/v1/system/warnings"
     )
     assert "AlertsUnserved" in kubectl("describe", "deployment", DEPLOYMENT)
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
@@ -146,7 +149,7 @@ async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     plane.create(deployment(), namespace=cluster.served.own)
-    await unserved.count(database, {"Watchdog": 1})
+    await unserved.count(database, {"Watchdog": 1}, namespace=cluster.served.own)
     away = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     with pytest.raises(client.ClusterDownError):
         await telling(away, database).post()

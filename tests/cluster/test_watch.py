@@ -113,6 +113,7 @@ async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_the
     assert now == before
 
 
+@pytest.mark.slow
 async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPlane, cluster: client.Cluster) -> None:
     create(plane, "default", f"before-{cluster.served.own}")
     async with watching(cluster) as seen:
@@ -191,6 +192,7 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
     await cluster.close()
 
 
+@pytest.mark.slow
 async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
     plane: ControlPlane,
     namespace: str,

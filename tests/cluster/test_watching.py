@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from support import accounts, apis, queue, stories, watching
 from tarsy.api import app
-from tarsy.auth import permissions
+from tarsy.auth import cluster_rights
 from tarsy.config.model import platforms
 from tarsy.kube import client, discovery
 from tarsy.live import subscriptions
@@ -115,7 +115,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
     admitted: Callable[..., Awaitable[UUID]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(permissions, "ALLOWED_SECONDS", 0.2)
+    monkeypatch.setattr(cluster_rights, "ALLOWED_SECONDS", 0.2)
     monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.1, 0.2))
     identity = await admitted()
     url = await serve()
@@ -177,6 +177,7 @@ async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve
     assert (await watching.refused(url, headers=token | {"Origin": "https://evil.example"}))[0] == 403
 
 
+@pytest.mark.slow
 async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
     serve: Serve,
     cluster: client.Cluster,

@@ -45,7 +45,7 @@ async def settled(process: Process) -> str:
 async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else_is(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
 ) -> None:
-    """Its model refuses, a server is away, a tool is not what was pinned, its file is broken, its caller unknown."""
+    """Its model refuses, a server and a receiver are away, a tool is not what was pinned, its file is broken."""
     (nobody,) = children.free_ports(1)
     tools = {"transport": {"type": "http", "url": toolbox.url}}
     operator.configure(mcp_servers={"kubernetes-server": None})  # its program is not on every machine's PATH
@@ -62,7 +62,8 @@ async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else
         mcp_servers={
             "gone": {"transport": {"type": "http", "url": f"http://127.0.0.1:{nobody}/mcp"}},
             "tools": {**tools, "tool_hashes": {"lookup": f"sha256:{'0' * 64}"}},
-        }
+        },
+        deliveries={"hook": {"type": "webhook", "url": f"http://127.0.0.1:{nobody}/hook"}},
     )
     process = await operator.start()
     before = await settled(process)
@@ -74,6 +75,7 @@ async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else
     (tmp_path / "tarsy-1.yaml").write_text("queue: none")
     await process.logged("platform_invalid")
     await scraped(process, "tarsy_mcp_tools_drifted", above=0, server="tools")
+    await scraped(process, "tarsy_deliveries_total", above=0, receiver="hook", outcome="failed")
     after = await settled(process)
     expected = {
         alert("TARSyProviderDown", namespace="tarsy", provider="scripted"),
@@ -82,6 +84,7 @@ async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else
         alert("TARSyToolsDrifted", namespace="tarsy", server="tools"),
         alert("TARSyWebhookRefused", namespace="tarsy", code="401"),
         alert("TARSyPlatformFileInvalid", namespace="tarsy"),
+        alert("TARSyDeliveriesFail", namespace="tarsy", receiver="hook"),
     }
     alert_rules.judge_scrapes(tmp_path, [Scraped("tarsy", before, after)], expected)
 
@@ -100,7 +103,7 @@ async def test_what_is_broken_around_processes_is_told_by_its_alert_and_nothing_
         dated = "UPDATE work SET queued_at = queued_at - interval '10 min', attempts_without_progress = 4, stale = true"
         await queue.execute(database, dated)
         await scraped(controller, "tarsy_attempts_without_progress", above=3)
-        waits = await controller.scrape()
+        waits = await settled(controller)
         await controller.stop()
         cut = await operator.start(role="controller", env={"KUBECONFIG": unreachable}, waits=True)
         await scraped(cut, "tarsy_table_bytes", above=0)
@@ -109,7 +112,7 @@ async def test_what_is_broken_around_processes_is_told_by_its_alert_and_nothing_
         await cut.kill()
         worker = await operator.start(role="worker")
         await scraped(worker, "tarsy_database_up", above=0)
-        alone = await worker.scrape()
+        alone = await scraped(worker, "tarsy_mcp_server_up", above=0, server="tools")
         await worker.stop()
     finally:
         await database.close()

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
@@ -18,6 +19,8 @@ import pytest
 import yaml
 from aiohttp import test_utils, web
 from support import manifests, operators
+from support import receivers as recorded
+from tarsy.ingest import grouping
 from tarsy_dev import children, model, tools
 
 if TYPE_CHECKING:
@@ -88,20 +91,30 @@ async def post(port: int, *, starts_at: datetime, ends_at: datetime | None = Non
             assert response.status == 200, await response.text()
 
 
+@pytest.fixture
+async def pager() -> AsyncIterator[recorded.Receiver]:
+    async with recorded.started() as pager:
+        yield pager
+
+
 @ALERTMANAGER
 async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is_recorded(
-    operator: Operator, llm: model.Server, tmp_path: Path
+    operator: Operator, llm: model.Server, pager: recorded.Receiver, tmp_path: Path
 ) -> None:
     llm.script = model.answers(model.Answer(calls=(model.Call(name="tools__lookup"),)), "root cause")
     process = await operator.start()
     await operator.apply(manifests.chain("KubePodCrashLooping"))
-    async with alertmanager(tmp_path, configuration(process.url)) as port:
+    configured = json.loads(configuration(process.url))
+    configured["receivers"][0]["pagerduty_configs"] = [{"routing_key": "x", "url": f"{pager.url}/v2/enqueue"}]
+    async with alertmanager(tmp_path, json.dumps(configured)) as port:
         starts_at = datetime.now(UTC) - timedelta(minutes=1)
         await post(port, starts_at=starts_at)
         await process.logged("new=1")
         ((_, found),) = (await operator.finished()).items()
         assert found["spec"]["alertType"] == "KubePodCrashLooping"
         assert found["spec"]["source"]["receiver"] == "tarsy"
+        (event, *_) = await pager.has(1)
+        assert json.loads(event.body)["dedup_key"] == grouping.digest(found["spec"]["source"]["groupKey"])
         await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
         await process.logged("resolved=1")
         assert len(llm.requests) == 2
@@ -232,3 +245,54 @@ async def test_pager_gets_the_same_alerts_after_tarsy_was_added_as_documented(
             assert response.status == 200, await response.text()
         await noting.all_of(expected)
     assert noting.got == expected
+
+
+_FIELDS = {
+    "spec": {"route", "receivers", "inhibitRules", "muteTimeIntervals"},
+    "route": {"receiver", "groupBy", "groupWait", "groupInterval", "repeatInterval", "matchers", "continue", "routes"},
+    "webhookConfigs": {"sendResolved", "url", "urlSecret", "httpConfig", "maxAlerts", "timeout"},
+    "authorization": {"type", "credentials"},
+    "credentials": {"name", "key", "optional"},
+}
+"""The fields of `monitoring.coreos.com/v1alpha1`. Source: the Prometheus Operator's alertmanager_config_types.go."""
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not on PATH")
+def test_documented_alertmanager_config_has_known_fields_and_makes_a_valid_configuration(tmp_path: Path) -> None:
+    """As the Prometheus Operator translates it: a first-level route for the namespace, secrets in place."""
+    text = (tools.ROOT / "docs" / "alertmanager.md").read_text(encoding="utf-8")
+    (block,) = [found for found in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "AlertmanagerConfig" in found]
+    shown = yaml.safe_load(block)
+    spec, namespace = shown["spec"], shown["metadata"]["namespace"]
+    (receiver,) = spec["receivers"]
+    (webhook,) = receiver["webhookConfigs"]
+    authorization = webhook["httpConfig"]["authorization"]
+    for name, fields in (
+        ("spec", spec),
+        ("route", spec["route"]),
+        ("webhookConfigs", webhook),
+        ("authorization", authorization),
+        ("credentials", authorization["credentials"]),
+    ):
+        assert set(fields) <= _FIELDS[name], name
+    assert webhook["url"].endswith(f"/api/v1/webhooks/alertmanager/{namespace}")
+    assert spec["route"]["receiver"] == receiver["name"]
+    full_name = f"{namespace}/{shown['metadata']['name']}/{receiver['name']}"
+    first = {
+        "receiver": full_name,
+        "group_by": spec["route"]["groupBy"],
+        "matchers": [f'namespace="{namespace}"'],
+        "continue": True,
+    }
+    http = {"authorization": {"credentials": operators.TOKEN}}
+    configuration = {
+        "route": {"receiver": "null", "routes": [first]},
+        "receivers": [
+            {"name": "null"},
+            {"name": full_name, "webhook_configs": [{"url": webhook["url"], "http_config": http}]},
+        ],
+    }
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(yaml.safe_dump(configuration))
+    checked = subprocess.run(["amtool", "check-config", str(file)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
@@ -71,6 +73,7 @@ def answering(llm: model.Server) -> None:
 
 
 @pytest.mark.usefixtures("answering")
+@pytest.mark.slow
 async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_is(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -168,7 +171,8 @@ async def test_a_question_whose_operator_dies_at_a_failpoint_is_answered_and_not
     uid = str((await operator.finished("web-crash"))["web-crash"]["metadata"]["uid"])
     await first.stop()
     doomed = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": f"{failpoint}=exit@{hit}"})
-    assert (await ask(doomed, uid))[0] == 202
+    with contextlib.suppress(aiohttp.ClientError):  # it may die before it has answered
+        assert (await ask(doomed, uid))[0] == 202
     await doomed.ended()
     process = await operator.start(lease=LEASE)
     answer = await ended(process, uid, run=1)

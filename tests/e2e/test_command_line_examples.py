@@ -31,10 +31,12 @@ LEFT_OUT = {
     "--output results": EVALUATED,
     "tarsy eval report results --format html --to report.html --fail-under 0.8": EVALUATED,
     "tarsy eval diff before after": EVALUATED,
+    "tarsy eval record scenarios/judged --from-feedback": EVALUATED,
     "tarsy operator --config platform.yaml --listen 127.0.0.1:8080": "it does not end; tests/e2e starts many",
     "tarsy check --wait=5m": "it waits for five minutes",
     "tarsy chat @latest": "it is a conversation in a terminal",
     "tarsy restore --uid 6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64": "no test has this UID; another test restores",
+    "tarsy split web-crash 5c1a9be07d3f42a6": "it needs a group; tests/cluster/test_groups.py splits one",
 }
 
 
@@ -46,7 +48,7 @@ async def told_away(run: command_line.CommandLine, names: set[str]) -> dict[str,
     passed: set[str] = set()
     failed: set[str] = set()
     found: dict[str, dict[str, Any]] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not (names <= passed and AWAY in failed):
             checked = await run.run("check", "-o", "json")
             found = {item["name"]: item for item in json.loads(checked.out)["items"]}
@@ -95,6 +97,7 @@ async def shell(run: command_line.CommandLine, line: str, *, folder: Path) -> co
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a hundred programs, one after the other
 async def test_the_examples_of_the_help_work(operator: Operator, run: command_line.CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "home"
     (folder / ".config/fish/completions").mkdir(parents=True)
@@ -144,6 +147,7 @@ async def test_a_check_says_what_to_do(operator: Operator, run: command_line.Com
     assert (without.code, "To do: set DATABASE_URL" in without.out) == (1, True)
 
 
+@pytest.mark.slow
 async def test_kubectl_completes_names_from_the_cluster(
     operator: Operator, run: command_line.CommandLine, tmp_path: Path
 ) -> None:

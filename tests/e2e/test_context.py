@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
@@ -61,6 +62,7 @@ def check(requests: Sequence[model.Request], turns: Sequence[int]) -> None:
             assert [shown(text) >= least for text in results(request)] == [True] * number, request.iteration
 
 
+@pytest.mark.slow
 async def test_three_hundred_long_results_end_well_whether_or_not_it_is_known_what_the_model_takes(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
@@ -28,6 +30,19 @@ async def status(operator: Operator, name: str, wanted: Callable[[dict[str, Any]
                 return dict(found)
 
 
+async def heartbeats(operator: Operator, count: int) -> None:
+    """Wait for that many heartbeats of the one run: what the first tells its worker is known before the second."""
+    connection = await asyncpg.connect(operator.database_url)
+    try:
+        leases = set[Any]()
+        async with asyncio.timeout(60):
+            while len(leases) <= count:
+                leases.add(await connection.fetchval("SELECT lease_until FROM work"))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.slow
 async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_conversation(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -40,11 +55,12 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
         return model.Answer(text="Looking.", calls=model.keyed(turn, [model.Call(name="tools__lookup", args={})]))
 
     llm.script = script
-    process = await operator.start()
+    process = await operator.start(lease=timedelta(seconds=10))
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
     await patch(operator, "web-crash", suspend=True)
     await status(operator, "web-crash", lambda found: found.get("observedGeneration") == 2)
+    await heartbeats(operator, 2)
     suspended.set()
     held = await status(operator, "web-crash", lambda found: found["phase"] == "Suspended")
     assert (held["usage"]["llmCalls"], len(llm.requests), toolbox.calls) == (1, 1, []), "its answer is kept, no more"
@@ -57,6 +73,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
     assert "broke" not in process.log
 
 
+@pytest.mark.slow
 async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -69,6 +86,7 @@ async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled
     assert llm.requests == []
 
 
+@pytest.mark.slow
 async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     await operator.start()
@@ -86,13 +104,20 @@ async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Serv
 async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_transcript_stays(
     operator: Operator, llm: model.Server
 ) -> None:
-    llm.script = model.answers("root cause")
+    is_known = asyncio.Event()
+
+    async def script(_: model.Turn) -> model.Answer:
+        await is_known.wait()  # an object that is gone tells no uid
+        return model.Answer(text="root cause")
+
+    llm.script = script
     process = await operator.start()
     await operator.apply(manifests.chain(ttlSecondsAfterFinished=0))
     await operator.apply(
         manifests.investigation("kept", ttlSecondsAfterFinished=3600), manifests.investigation("brief")
     )
     uid = json.loads(await operator.kubectl("get", "inv", "brief", "-o", "json"))["metadata"]["uid"]
+    is_known.set()
     await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=60s")
     kept = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in kept] == ["kept"]
@@ -101,6 +126,7 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
     assert read["messages"][-1]["text"] == "root cause"
 
 
+@pytest.mark.slow
 async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Hang()
     process = await operator.start()

@@ -50,13 +50,14 @@ async def converted(*names: str, folder: Path) -> tuple[dict[str, Any], list[Pat
     return platform, [Path(line) for line in written.decode().splitlines() if not line.endswith("/tarsy.yaml")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [
         ["security-incident"],
-        pytest.param(["sequential-chains"], marks=pytest.mark.slow),
-        pytest.param(["strategy-chains", "strategy-agents", "strategy-rest"], marks=pytest.mark.slow),
-        pytest.param(["tarsy", "llm-providers"], marks=pytest.mark.slow),
+        ["sequential-chains"],
+        ["strategy-chains", "strategy-agents", "strategy-rest"],
+        ["tarsy", "llm-providers"],
     ],
     ids=lambda names: names[0],
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
-DEADLINE = 4
+DEADLINE = 10
 """Seconds, in which the first stage has to end on a busy machine, too."""
 LOOK = model.Answer(calls=(model.Call(name="tools__lookup"),))
 MESSAGE = f"not finished within the {DEADLINE} s of activeDeadlineSeconds"
@@ -23,11 +24,13 @@ def hang_in_the_second_stage(turn: model.Turn) -> model.Reply:
     return LOOK if turn.iteration == 0 else model.Answer(text="collected")
 
 
+@pytest.mark.slow
 async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = hang_in_the_second_stage
     process = await operator.start()
+    await process.logged("action=mcp_connected")
     stages = [manifests.stage("collect"), manifests.stage("analysis")]
     await operator.apply(manifests.chain(activeDeadlineSeconds=DEADLINE, stages=stages), manifests.investigation())
     await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s")
@@ -36,7 +39,7 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
 
     *collected, hung = llm.requests
     assert [one.end for one in collected] == ["completed", "completed"]
-    assert hung.end == "client closed"
+    assert await llm.wait_for(lambda _: hung.end) == "client closed"
     started = datetime.fromisoformat(status["startTime"]).timestamp()
     assert hung.ended is not None
     assert hung.ended - started >= DEADLINE

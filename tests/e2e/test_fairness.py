@@ -78,8 +78,11 @@ class Seen:
     async def ask(self, method: str, path: str, body: bytes | None = None) -> None:
         """Ask the operator's API."""
         at, began = time.time(), time.perf_counter()
-        async with self._api.request(method, path, data=body) as response:
-            assert response.status == 200, await response.text()
+        status = 503
+        while status == 503:  # as Alertmanager does while other notifications are being taken
+            async with self._api.request(method, path, data=body) as response:
+                status = response.status
+                assert status == 200 or (status == 503 and path == WEBHOOK), await response.text()
         self.served[path].append((at, time.perf_counter() - began))
 
     async def keep_asking(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
-LEASE = timedelta(seconds=2)
+LEASE = timedelta(seconds=4)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
     await llm.wait_for(lambda _: llm.of(iteration=1))
     await process.kill()
     assert len(first.requests) == 4, "three times again, since another one was left"
-    successor = await operator.start(lease=LEASE, providers=providers)
+    successor = await operator.start(providers=providers)
     found = (await operator.finished("web-crash"))["web-crash"]
     assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
     assert len(first.requests) == 4

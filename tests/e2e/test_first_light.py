@@ -311,11 +311,11 @@ async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
 
     llm.script = script
     await operator.apply(CHAIN)
-    process = await operator.start(lease=timedelta(seconds=2))
+    process = await operator.start(lease=timedelta(seconds=4))
     await operator.apply(manifests.investigation())
     await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
     await process.kill()
-    await operator.start(lease=timedelta(seconds=2))
+    await operator.start()
     found = (await operator.finished("web-crash"))["web-crash"]
 
     assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
@@ -349,12 +349,12 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     llm.script = investigate
     toolbox.hold = hold
     await operator.apply(CHAIN)
-    process = await operator.start(lease=timedelta(seconds=2))
+    process = await operator.start(lease=timedelta(seconds=4))
     await operator.apply(manifests.investigation())
     await toolbox.wait_for(lambda _: of_analysis())
     held = of_analysis()[0].key
     await process.kill()
-    successor = await operator.start(lease=timedelta(seconds=2))
+    successor = await operator.start()
     found = (await operator.finished("web-crash"))["web-crash"]
     released.set()
 

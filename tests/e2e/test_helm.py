@@ -121,7 +121,7 @@ class Release:
 
     async def finished(self, name: str) -> dict[str, Any]:
         """Its status."""
-        await self.kubectl("wait", f"inv/{name}", "--for=condition=Finished", "--timeout=60s")
+        await self.kubectl("wait", f"inv/{name}", "--for=condition=Finished", "--timeout=120s")
         found: dict[str, Any] = json.loads(await self.kubectl("get", "inv", name, "-o", "json"))["status"]
         return found
 
@@ -214,7 +214,7 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
     llm.script = looks_and_hangs
     asked = len(llm.requests)
     await release.investigate("meanwhile")
-    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=120)
     kept, pods = await release.objects("inv,chain"), await release.objects("pods", component="operator")
 
     await release.helm("upgrade", "tarsy")
@@ -223,14 +223,14 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
 
     await release.helm("upgrade", "tarsy", values={"logLevel": "DEBUG"})
     await release.rolled_out()
-    await llm.wait_for(lambda requests: len(requests) == asked + 3, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) == asked + 3, timeout=120)
     # As a newer version would have left it that has only added something.
     newer = "UPDATE alembic_version SET version_num = 'newer', serves = '{newer}' || serves"
     postgres.execute(newer, database=database_url.rpartition("/")[2])
     await release.helm("rollback", "tarsy", "1")
     await release.rolled_out()
     await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=60s")
-    await llm.wait_for(lambda requests: len(requests) == asked + 4, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) == asked + 4, timeout=120)
     assert await release.objects("inv,chain") == kept
 
     llm.script = lambda _turn: model.Answer(text="root cause")

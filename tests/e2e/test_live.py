@@ -90,7 +90,7 @@ async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_th
         (begun,) = seen.events
         await first.kill()
         llm.script = lambda _turn: model.Answer(text="It is the disk.", chunk=4, delay=0.1)
-        await operator.start(role="worker", lease=LEASE)
+        await operator.start(role="worker")
         for watcher, own in ((early, seen), (late, later)):
             for message in await watcher.until_type("investigation.completed"):
                 own.take(message)

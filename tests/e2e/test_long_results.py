@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
@@ -63,6 +64,7 @@ async def told(process: Process, found: dict[str, Any], path: str) -> dict[str, 
     return answer
 
 
+@pytest.mark.slow
 async def test_log_of_fifty_thousand_tokens_is_read_as_an_excerpt_and_looked_into_or_summed_up(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -25,7 +25,9 @@ def waiting(tmp_path: Path) -> list[str]:
     return ["operator", "--insecure-dev", "--config", str(tmp_path / "tarsy.yaml")]
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["operator", "--config", "here.yaml"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], pytest.param(["operator", "--config", "here.yaml"], marks=pytest.mark.slow)]
+)
 def test_it_says_and_returns_what_the_program_does(
     nursed: nursery.Nursery, tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

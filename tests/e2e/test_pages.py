@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -20,6 +21,7 @@ async def transcript(operator: Operator, name: str) -> str:
     return str(found["status"]["transcript"])
 
 
+@pytest.mark.slow
 async def test_status_leads_to_the_page_at_the_public_address(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start(api={"public_url": SITE})
@@ -32,6 +34,7 @@ async def test_status_leads_to_the_page_at_the_public_address(operator: Operator
     assert status == 200
 
 
+@pytest.mark.slow
 async def test_without_pages_the_api_stays(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     operator.configure(web={"enabled": False})

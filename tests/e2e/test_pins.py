@@ -83,7 +83,7 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
             mcp_servers={"odd": {"transport": {"type": "http", "url": remote.url}}},
             agents={"KubernetesAgent": {"mcp_servers": ["odd"]}},
         )
-        first = await operator.start(lease=timedelta(seconds=2))
+        first = await operator.start(lease=timedelta(seconds=4))
         await operator.apply(manifests.chain(), manifests.investigation())
         await asyncio.wait_for(asked.wait(), 60)
         (seen,) = await until(lambda: offered(first))
@@ -91,7 +91,7 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
         await first.kill()
 
         remote.offer = "another description"
-        second = await operator.start(lease=timedelta(seconds=2))
+        second = await operator.start()
         await operator.finished()
         assert remote.calls == 1, "what it was, once; what it is, never"
         (changed,) = await until(lambda: stopped(second))

@@ -161,10 +161,8 @@ async def test_a_pair_that_tells_twenty_episodes_at_once_makes_twenty_runs(
     await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     processes = [await operator.start(), await operator.start(role="api")]
     bodies = [manifests.notification(fingerprint=f"{number:016x}") for number in range(20)]
-    answers = await asyncio.gather(
-        *(process.request("POST", WEBHOOK, body=body) for body in bodies for process in processes)
-    )
-    outcomes = [alert["outcome"] for status, receipt in answers for alert in receipt["alerts"] if status == 200]
+    told = await asyncio.gather(*(process.notify(body) for body in bodies for process in processes))
+    outcomes = [alert["outcome"] for receipt in told for alert in receipt["alerts"]]
     assert sorted(outcomes) == ["created"] * 20 + ["repeated"] * 20
     assert len(await operator.finished()) == 20
     assert len(llm.requests) == 20

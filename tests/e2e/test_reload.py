@@ -54,7 +54,7 @@ async def test_the_file_changes_in_all_ways_and_no_run_fails(
         return model.Answer(text="root cause")
 
     llm.script = script
-    process = await operator.start(limits={"first_byte": "100s"})
+    process = await operator.start()
     file = tmp_path / "tarsy-0.yaml"
     before = json.loads(file.read_text())
     waiting = manifests.chain("later", name="later", stages=[manifests.stage("analysis", agent="LaterAgent")])

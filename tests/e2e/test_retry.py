@@ -57,6 +57,7 @@ async def retry(process: Process, uid: str, **body: str) -> dict[str, Any]:
     return dict(answer)
 
 
+@pytest.mark.slow
 async def test_retry_from_a_stage_asks_nothing_of_the_earlier_one(
     operator: Operator, investigator: Investigator
 ) -> None:

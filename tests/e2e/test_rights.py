@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import installed, manifests, waiting
+from support import installed, manifests, rights, waiting
 from tarsy_dev import model
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ async def be_told_of_an_alert_that_no_chain_takes(process: Process, operator: Op
     assert receipt["counts"]["ignored"] == 1
     async with asyncio.timeout(60):
         about = f"--field-selector=involvedObject.kind=Deployment,involvedObject.name={deployment}"
-        while "NobodyTakesThis (1)" not in await operator.kubectl("get", "events", about):
+        while f"NobodyTakesThis in {operator.namespace} (1)" not in await operator.kubectl("get", "events", about):
             pass  # whoever has the duties tells
 
 
@@ -104,3 +105,42 @@ async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
         await waiting.until(functools.partial(has_used_all, operator, part))
     assert operator.accounts.refused() == set()
     assert operator.accounts.uses("worker") == [], "a worker asks the API server for nothing"
+
+
+@pytest.mark.slow
+async def test_chain_says_that_the_right_to_get_owners_is_missing_until_it_is_there(operator: Operator) -> None:
+    operator.configure(ingest={"this_cluster": {}})
+    kubeconfig = await operator.accounts.kubeconfig(installed.OWNERS)
+    process = await operator.start(env={"KUBECONFIG": str(kubeconfig)})
+    await operator.apply(manifests.chain(name="by-owner", grouping={"by": "Owner"}))
+    numbers = itertools.count(1)
+
+    async def notified_until(reason: str) -> None:
+        """Send alerts about other pods until one is investigated alone for a reason, and the chain is checked."""
+        async with asyncio.timeout(120):
+            told = ""
+            while reason not in told:
+                number = next(numbers)
+                body = manifests.notification(
+                    labels={
+                        "alertname": "KubePodCrashLooping",
+                        "namespace": operator.namespace,
+                        "pod": f"web-{number}",
+                    },
+                    fingerprint=f"{number:016x}",
+                )
+                told = (await process.notify(body))["alerts"][0]["reason"]
+
+    async def shown(reason: str) -> None:
+        path = '{.status.conditions[?(@.type=="Ready")].reason}'
+        await operator.kubectl("wait", "chain/by-owner", f"--for=jsonpath={path}={reason}", "--timeout=120s")
+
+    await shown("Ready")
+    right = rights.Right(verb="get", group="", resource="pods")
+    async with operator.accounts.without(right, part=installed.OWNERS):
+        await notified_until("lacks the right to get Pods")
+        await shown("OwnersNotLookedUp")
+        columns = (await operator.kubectl("get", "chain", "by-owner", "-o", "wide")).splitlines()[1]
+        assert "lacks the right to get Pods: " in columns
+    await notified_until("is not in the cluster")
+    await shown("Ready")

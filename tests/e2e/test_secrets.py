@@ -150,7 +150,7 @@ def script(attended: asyncio.Event) -> model.Script:
             calls = [model.Call(name="tools__reveal"), model.Call(name="tools__lookup", args={"name": CORPUS[:2000]})]
             return model.Answer(text=TEXT, thoughts=CORPUS, calls=model.keyed(turn, calls))
         await attended.wait()
-        return model.Answer(text=TEXT, thoughts=CORPUS, chunk=37, pause=0.004 if turn.key.stage == "look" else 0.0)
+        return model.Answer(text=TEXT, thoughts=CORPUS, chunk=37, pause=0.01 if turn.key.stage == "look" else 0.0)
 
     return reply
 
@@ -252,6 +252,7 @@ async def test_what_was_given_is_nowhere_and_what_only_looks_like_it_stays(
     )
     uid, seen = await watched(operator, process, attended)
     await asked(process, uid)
+    await operator.finished("web-crash")  # its status is written behind what who watches is told
     objects = json.loads(await operator.kubectl("get", "inv,chain", "-o", "json"))["items"]
     requests = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in llm.requests)
     sinks = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -60,7 +59,7 @@ async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can
     assert phases.split() == ["Queued"] * 3, "what was accepted waits for a worker with the key"
 
     await operator.start(role="worker")
-    found = await operator.finished(within=timedelta(seconds=60))
+    found = await operator.finished()
     assert [one["status"]["phase"] for one in found.values()] == ["Completed"] * 3
     await condition(operator, "Ready", "True")
     assert "(in 1 of 2 workers)" in (await condition(operator, "ProvidersUsable", "False"))["message"]
@@ -68,6 +67,7 @@ async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can
     await condition(operator, "ProvidersUsable", "True")
 
 
+@pytest.mark.slow
 async def test_what_no_worker_can_run_for_ten_minutes_fails_and_says_what_to_do(operator: Operator) -> None:
     await operator.apply(CHAIN)
     await operator.start(role="controller", env=KEYLESS)

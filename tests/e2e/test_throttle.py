@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 INVESTIGATIONS, CALLS, REQUESTS = 4, 2, 5
-STAGE_SECONDS, ITERATION = 20, "5s"
+STAGE_SECONDS, ITERATION = 30, "20s"
 """Less than whoever waits for the next minute has to."""
 SENT_WITHIN = 5.0
 """Seconds from a grant to the request's arrival on a busy machine."""
 
 
-def script(turn: model.Turn) -> model.Answer:
+def answer(turn: model.Turn) -> model.Answer:
     """A tool call in each turn but the last."""
     calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.iteration < CALLS - 1 else []
     return model.Answer(text="I see.", calls=model.keyed(turn, calls), delay=0.5)
@@ -32,6 +32,11 @@ def script(turn: model.Turn) -> model.Answer:
 async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operators(
     operator: Operator, llm: model.Server
 ) -> None:
+    async def script(turn: model.Turn) -> model.Answer:
+        """Until all investigations have asked, each operator has as many as it has slots, so both of them have some."""
+        await llm.wait_for(lambda seen: len({request.key for request in seen}) == INVESTIGATIONS or None, timeout=120)
+        return answer(turn)
+
     llm.script = script
     await operator.apply(manifests.chain(stages=[manifests.stage("analysis", timeoutSeconds=STAGE_SECONDS)]))
     names = [f"web-{number}" for number in range(INVESTIGATIONS)]

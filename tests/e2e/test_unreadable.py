@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 
 LEASE = timedelta(seconds=3)
 NEWER = """
-from tarsy.transcript import entries
+from tarsy.transcript import entries, entry_versions
 
 def greeting(body, opaque, columns):
     return entries.ToolsAnswered(execution=columns["execution"], runs=())
 
-entries.DECODERS["Greeting", 7] = greeting
+entry_versions.DECODERS["Greeting", 7] = greeting
 """
 """A version of TARSy that knows one kind more; it says nothing to the conversation."""
 

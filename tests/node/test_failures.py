@@ -163,6 +163,42 @@ def test_tokens_are_rotated_as_the_docs_say(installation: Installation) -> None:
     assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
 
 
+@pytest.mark.timeout(1500)
+def test_operator_whose_account_token_has_expired_goes_on_with_the_next_one(installation: Installation) -> None:
+    """The kubelet replaces a token of ten minutes, the shortest that there is, after eight."""
+    path = "/var/run/secrets/kubernetes.io/serviceaccount"
+    sources = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
+    pod = "/spec/template/spec"
+    patch = [
+        {"op": "replace", "path": f"{pod}/automountServiceAccountToken", "value": False},
+        {"op": "add", "path": f"{pod}/volumes/-", "value": {"name": "short", "projected": {"sources": sources}}},
+        {
+            "op": "add",
+            "path": f"{pod}/containers/0/volumeMounts/-",
+            "value": {"name": "short", "mountPath": path, "readOnly": True},
+        },
+    ]
+    installation.kubectl("patch", "deployment/tarsy", "--type=json", f"--patch={json.dumps(patch)}")
+    installation.rolled_out()
+    read = f"""
+        import base64, json
+        claims = open("{path}/token").read().split(".")[1]
+        print(json.loads(base64.urlsafe_b64decode(claims + "=="))["exp"])
+    """
+    expiry = float(installation.run("deployment/tarsy", read))
+    time.sleep(max(0.0, expiry + 5 - time.time()))
+    assert float(installation.run("deployment/tarsy", read)) > expiry
+    names = installation.investigate("expired", count=3)
+    for name in names:
+        installation.kubectl("wait", f"inv/{name}", "--for=condition=Finished", "--timeout=120s")
+    assert not (incomplete := installation.incomplete(names)), installation.explain(incomplete)
+    assert restarts(operator(installation)) == 0
+
+
 def operator(installation: Installation) -> dict[str, Any]:
     """The operator's one pod that is not about to end."""
     (pod,) = [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import peers
+from support import charts, peers
 from support.peers import OUTSIDE, Flow
 from tarsy_dev import assets, children
 from tarsy_dev.node import addresses, machine
@@ -230,3 +231,67 @@ def test_probes_and_the_node_itself_are_never_shut_out(node: machine.Machine, po
     assert pods.dial("y/a", f"tcp:{address}:80") == ["timeout"]
     assert node.run([str(assets.program("peer")), "dial", f"tcp:{address}:80"]) == "probed\n"
     node.kubectl("delete", "namespace", "shut", "--wait=false")
+
+
+MONITORING: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "y"}}}
+METRICS_CASES = {
+    "nobody scrapes": ({}, set[str]()),
+    "a PodMonitor": ({"podMonitor": {"enabled": True}}, {"x/a", "y/a"}),
+    "named callers": ({"podMonitor": {"enabled": True}, "scrapeFrom": [MONITORING]}, {"y/a"}),
+}
+
+
+@pytest.mark.parametrize("case", METRICS_CASES)
+def test_port_of_metrics_is_open_to_those_who_scrape_and_the_port_of_the_api_stays_as_it_is(
+    node: machine.Machine, pods: peers.Peers, case: str
+) -> None:
+    """The chart's own policies, on pods with the labels and the names of ports of its processes, in split mode."""
+    values, scrapers = METRICS_CASES[case]
+    release = "scraped"
+    rendered = charts.render({"mode": "split", "metrics": values}, name="tarsy", namespace=release)
+    node.create_namespace(release)
+    processes = {}
+    for component in ("api", "controller", "worker"):
+        template = charts.pod_templates(rendered)[f"Deployment/tarsy-{component}"]
+        process = peers.pod(component, release, labels=template["metadata"]["labels"])
+        container = process["spec"]["containers"][0]
+        container["ports"] = template["spec"]["containers"][0]["ports"]
+        container["args"] = ["serve", *(f"tcp:{port['containerPort']}" for port in container["ports"])]
+        processes[f"{release}/{component}"] = process
+    policies = [
+        one | {"metadata": {"name": one["metadata"]["name"], "namespace": release}}
+        for one in rendered
+        if one["kind"] == "NetworkPolicy"
+    ]
+    try:
+        peers.Peers(node, processes).start()
+        node.kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": policies}))
+        addresses_of = {
+            name: node.kubectl(
+                "get", "pod", pod["metadata"]["name"], "-o", "jsonpath={.status.podIP}", namespace=release
+            )
+            for name, pod in processes.items()
+        }
+        targets = {
+            (name, port["name"]): f"tcp:{addresses_of[name]}:{port['containerPort']}"
+            for name, pod in processes.items()
+            for port in pod["spec"]["containers"][0]["ports"]
+        }
+        assert {name for _, name in targets} >= {"http"}
+        for caller in ("x/a", "y/a"):
+            expected = {
+                target
+                for target in targets
+                if target == (f"{release}/api", "http") or (target[1] == "metrics" and caller in scrapers)
+            }
+            deadline = time.monotonic() + 15
+            while (reached := reachable(pods, caller, targets)) != expected:
+                assert time.monotonic() < deadline, (caller, reached ^ expected)
+    finally:
+        node.kubectl("delete", "namespace", release)
+
+
+def reachable(pods: peers.Peers, caller: str, targets: Mapping[tuple[str, str], str]) -> set[tuple[str, str]]:
+    """The targets that answer a pod."""
+    answers = pods.dial(caller, *targets.values())
+    return {target for target, answer in zip(targets, answers, strict=True) if answer not in ("timeout", "refused")}

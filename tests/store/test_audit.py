@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 import sqlalchemy
 from support import queue
 from tarsy.store.base import audit, databases
@@ -113,25 +112,10 @@ async def test_a_row_has_the_details_of_its_change(database: databases.Database)
     (row,) = (await audit.page(database, audit.Query(namespaces=None), limit=10)).items
 
     assert (row.who, row.address, row.action, row.investigation) == ("somebody", "192.0.2.1", "hold", identity)
-    assert (row.namespace, row.name, row.detail) == ("tarsy", "web-crash", {"reason": "post-mortem"})
+    assert (row.namespace, row.name, row.details) == ("tarsy", "web-crash", {"reason": "post-mortem"})
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {},
-        {"namespaces": {"ns-7": "u"}},
-        {"who": "user-7"},
-        {"action": "rare"},
-        {"name": "inv-7"},
-        {"investigation": uuid.UUID(int=7)},
-        {"since": NOON - timedelta(seconds=9), "namespaces": {"ns-7": "u"}},
-    ],
-    ids=str,
-)
-async def test_a_page_of_a_large_audit_is_read_in_the_order_of_an_index(
-    database: databases.Database, filters: dict[str, Any]
-) -> None:
+async def test_a_page_of_a_large_audit_is_read_in_the_order_of_an_index(database: databases.Database) -> None:
     fill = """
       INSERT INTO audit (at, who, address, action, investigation, namespace, namespace_uid, name)
       SELECT CAST(:noon AS timestamptz) - number * interval '1 second', 'user-' || number % 100, '192.0.2.1',
@@ -141,12 +125,19 @@ async def test_a_page_of_a_large_audit_is_read_in_the_order_of_an_index(
     """
     await queue.execute(database, fill, noon=NOON)
     await queue.execute(database, "ANALYZE audit")
-    query = audit.Query(**{"namespaces": None, **filters})
-
-    page = await audit.page(database, query, limit=10)
-
-    assert page.items
-    assert await _rows_read(database, query) <= 300
+    filters: list[dict[str, Any]] = [
+        {},
+        {"namespaces": {"ns-7": "u"}},
+        {"who": "user-7"},
+        {"action": "rare"},
+        {"name": "inv-7"},
+        {"investigation": uuid.UUID(int=7)},
+        {"since": NOON - timedelta(seconds=9), "namespaces": {"ns-7": "u"}},
+    ]
+    for chosen in filters:
+        query = audit.Query(**{"namespaces": None, **chosen})
+        assert (await audit.page(database, query, limit=10)).items, chosen
+        assert await _rows_read(database, query) <= 300, chosen
 
 
 async def _rows_read(database: databases.Database, query: audit.Query) -> int:

@@ -48,8 +48,9 @@ class Alert:
 
     async def look_up(self, episode: int = 0) -> episodes.Repeat | episodes.Begin:
         starts_at = START + timedelta(hours=episode)
-        where: dict[str, Any] = {"namespace": "tarsy", "fingerprint": self.fingerprint, "starts_at": starts_at}
-        return await episodes.look_up(self.database, **where, rule=self.rule)
+        alert = self.fingerprint, starts_at
+        (verdict,) = await episodes.look_up(self.database, alert, namespace="tarsy", rule=self.rule)
+        return verdict
 
     async def issue(self, begin: episodes.Begin, episode: int = 0) -> receipts.Receipt | episodes.Repeat:
         wanted = self.subject(episode)
@@ -84,7 +85,7 @@ class Alert:
                 await queueing.admit(self.database, queue.admission(new, refusal or queue.CHAIN), just_created=True)
                 return "created", UUID(new.metadata.uid)
             verdict = issued
-        await episodes.count_repeat(self.database, verdict.investigation.id)
+        await episodes.count_repeats(self.database, (verdict.investigation.id, self.fingerprint))
         return "repeated", verdict.investigation.id
 
     async def end(self, identity: UUID, ending: Ending = "Failed") -> None:
@@ -197,10 +198,10 @@ async def test_cool_down_of_an_investigation_that_came_to_nothing_is_a_minute_at
     hasty = Alert(alert.database, rule=episodes.Rule(window=queue.RULE.window, cooldown=timedelta(0)))
     _, first = await hasty.notify()
     await hasty.end(first)
-    await hasty.wait(0.9)
+    await hasty.wait(0.5)
     assert await hasty.notify() == ("repeated", first)
     assert await hasty.notify(1) == ("repeated", first)
-    await hasty.wait(0.1)
+    await hasty.wait(0.5)
     outcome, _ = await hasty.notify()
     assert outcome == "created"
 
@@ -279,6 +280,7 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     )
 
 
+@pytest.mark.slow
 async def test_processes_that_take_the_same_notification_at_once_begin_one_investigation_in_each_of_many_rounds(
     alert: Alert,
 ) -> None:
@@ -425,6 +427,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=4, max_size=18))
 async def test_alerts_are_counted_and_investigated_anew_as_the_rule_says_in_any_order_of_events(

@@ -90,11 +90,11 @@ async def test_process_counts_while_it_was_seen_recently(database: databases.Dat
     for host in ("a", "b"):
         await heard(database, Part(fact()), host=host).report()
     await queue.execute(
-        database, "UPDATE catalogue SET seen_at = seen_at - interval '29 seconds' WHERE kind = 'process' AND name = 'a'"
+        database, "UPDATE catalogue SET seen_at = seen_at - interval '15 seconds' WHERE kind = 'process' AND name = 'a'"
     )
     assert await told(database, "process") == [("a", "a", "running"), ("b", "b", "running")]
-    assert [one.host for one in await catalogue.read(database, "server", within=timedelta(seconds=20))] == ["b"]
-    await queue.execute(database, "UPDATE catalogue SET seen_at = seen_at - interval '2 seconds' WHERE name = 'a'")
+    assert [one.host for one in await catalogue.read(database, "server", within=timedelta(seconds=10))] == ["b"]
+    await queue.execute(database, "UPDATE catalogue SET seen_at = seen_at - interval '20 seconds' WHERE name = 'a'")
     assert await told(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
 
 

@@ -15,6 +15,8 @@ from tarsy.store.queue import work
 from tarsy.store.reads import changes, listing
 from tarsy.transcript import entries
 
+pytestmark = pytest.mark.usefixtures("no_autovacuum")
+
 NAMESPACES = {"tarsy": "uid-of-tarsy"}
 
 
@@ -92,6 +94,7 @@ async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
         await connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 100])
 async def test_reader_that_continues_from_the_horizon_misses_no_latest_state(
     database: databases.Database, limit: int

@@ -13,6 +13,8 @@ from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
 
+pytestmark = pytest.mark.usefixtures("no_autovacuum")
+
 TARSY = {"tarsy": "uid-of-tarsy"}
 CHANNEL = live_events.Channel(None)
 SESSIONS = live_updates.SessionTranslation()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 import sqlalchemy
 from tarsy.store.base import databases, schema
+from tarsy.store.queue import heartbeats
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 
 SECRET = "pod web-0 in namespace shop"
 ECHO = sqlalchemy.text("SELECT CAST(:text AS text)")
+ENDS = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tarsy'"
 
 
+@pytest.mark.slow
 async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
     """They are logged, and answered to webhooks."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
@@ -43,6 +47,7 @@ async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
         await database.close()
 
 
+@pytest.mark.slow
 async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
@@ -56,6 +61,7 @@ async def test_silent_database_counts_as_unavailable_within_seconds(postgres: la
         await database.close()
 
 
+@pytest.mark.slow
 async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
@@ -84,6 +90,44 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
         for each in (commit, look, run):
             await each()
         await waiting
+        await database.close()
+
+
+@pytest.mark.parametrize("use", ["run", "run_within", "begin", "heartbeat"])
+async def test_server_that_has_said_that_it_ends_the_connection_counts_as_unavailable_before_it_does(
+    use: str, postgres: launcher.Server, migrated_url: str
+) -> None:
+    """A server that shuts down says so to each idle connection, and closes it a moment later."""
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        between.holds_ends = True
+        url = migrated_url.replace(f":{postgres.port}/", f":{between.port}/")
+        database = databases.Database(url)
+        heartbeat = heartbeats.Heartbeat(url, lease=timedelta(seconds=60))
+
+        async def run() -> None:
+            match use:
+                case "run":
+                    await database.run(ECHO, text="x")
+                case "run_within":
+                    await database.run_within(10, ECHO, text="x")
+                case "begin":
+                    async with database.begin() as connection:
+                        await connection.execute(ECHO, {"text": "x"})
+                case "heartbeat":
+                    await heartbeat.beat({})
+
+        await run()
+        told = between.bytes_down
+        other = await asyncpg.connect(migrated_url)
+        await other.execute(ENDS)
+        await between.wait_for(lambda: between.bytes_down > told)
+        await other.execute("SELECT 1")  # whose answer comes after it
+        await other.close()
+        with pytest.raises(databases.StoreDownError):
+            await run()
+        between.holds_ends = False
+        await run()
+        await heartbeat.close()
         await database.close()
 
 
@@ -162,6 +206,7 @@ async def test_failed_statement_with_a_limit_leaves_no_open_transaction(
     assert caplog.records == [], "the pool found a transaction that was left open"
 
 
+@pytest.mark.slow
 async def test_abandoned_statement_is_stopped_by_the_database_at_its_limit(
     database: databases.Database,
 ) -> None:

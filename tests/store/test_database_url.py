@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -60,7 +61,7 @@ async def query(url: str) -> None:
 async def beat(url: str) -> None:
     heartbeat = heartbeats.Heartbeat(url, lease=timedelta(seconds=20))
     try:
-        await heartbeat.beat([])
+        await heartbeat.beat({})
     finally:
         await heartbeat.close()
 
@@ -99,7 +100,7 @@ async def test_database_server_that_does_not_answer_is_reported() -> None:
             f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/t", lease=timedelta(seconds=0.2)
         )
         with pytest.raises(databases.StoreDownError, match=r"^cannot connect to the database: TimeoutError$"):
-            await heartbeat.beat([])
+            await heartbeat.beat({})
 
 
 async def test_refused_listener_logs_the_reason_and_tries_again(
@@ -141,6 +142,7 @@ def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, po
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
 
 
+@pytest.mark.slow
 async def test_migrate_waits_for_missing_parts_and_names_them(
     database_url: str, postgres: launcher.Server, tmp_path: Path
 ) -> None:
@@ -162,7 +164,11 @@ async def test_migrate_waits_for_missing_parts_and_names_them(
     assert told.empty()
 
 
-def test_migrate_waits_no_longer_than_its_limit(database_url: str) -> None:
+def test_migrate_waits_no_longer_than_its_limit(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take a second for the first attempt alone."""
+    moments = iter((0.0, 0.9, 1.1))  # the start, and the ends of two attempts
+    monkeypatch.setattr(migration, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(migration, "RETRY_SECONDS", 0.0)
     result = CliRunner().invoke(main.main, ["migrate", "--wait=1s"], env={"DATABASE_URL": f"{database_url}_later"})
     assert result.exit_code == 1
     waiting, error = result.output.splitlines()
@@ -186,7 +192,7 @@ def test_migrate_that_waits_ends_on_a_signal(tmp_path: Path) -> None:
         assert waiting.stderr is not None
         assert waiting.stderr.readline().startswith("Waiting: DATABASE_URL_FILE: the file that it names: ")
         waiting.terminate()
-        assert waiting.wait(10) == 1
+        assert waiting.wait(60) == 1
         assert waiting.stderr.read().strip() == "Aborted!"
 
 

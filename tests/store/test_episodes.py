@@ -106,6 +106,19 @@ async def test_another_alert_and_another_namespace_are_news(database: databases.
     assert await repeat(database, namespace="elsewhere") is None
 
 
+async def test_alerts_that_are_looked_up_together_get_the_verdicts_that_each_gets_by_itself(
+    database: databases.Database,
+) -> None:
+    identity = await admit(database)
+    alerts = [("unknown", START), (FINGERPRINT, START), (FINGERPRINT, START + timedelta(hours=1)), ("another", START)]
+    together = await episodes.look_up(database, *alerts, namespace="tarsy", rule=queue.RULE)
+    alone = [(await episodes.look_up(database, alert, namespace="tarsy", rule=queue.RULE))[0] for alert in alerts]
+    assert together == alone
+    assert [isinstance(verdict, episodes.Repeat) for verdict in together] == [False, True, True, False]
+    assert [verdict.investigation.id for verdict in together if isinstance(verdict, episodes.Repeat)] == 2 * [identity]
+    assert await episodes.look_up(database, namespace="tarsy", rule=queue.RULE) == []
+
+
 async def test_repeats_at_once_are_all_counted(database: databases.Database) -> None:
     identity = await admit(database)
     await asyncio.gather(*(repeat(database) for _ in range(10)))
@@ -196,3 +209,31 @@ async def test_unused_large_data_is_deleted_after_an_hour(database: databases.Da
     await queueing.drop_unused_large(database)
     await queue.admit(database, large())
     assert await work.queued(database) == 0
+
+
+@pytest.mark.slow
+async def test_unused_large_data_is_deleted_in_batches_of_rows_and_bytes(database: databases.Database) -> None:
+    """The oldest first; the second half of the rows is larger than a batch of bytes."""
+    add = """
+      INSERT INTO large_alerts (namespace, object_name, name, data, created_at)
+      SELECT 'tarsy', 'object-' || number, 'n', CASE WHEN number <= 600 THEN 'x' ELSE (
+        SELECT string_agg(md5(CAST(n AS text)), '') FROM generate_series(1, 500000) AS n
+      ) END, now() - interval '2 hours' + make_interval(secs => number)
+      FROM generate_series(1, 604) AS number
+    """
+    await queue.execute(database, add)
+    await queueing.keep_large(database, namespace="tarsy", object_name="young", name="5ef", data="large")
+    left: list[int] = []
+    for _ in range(5):
+        await queueing.drop_unused_large(database)
+        left += (await queue.rows(database, "SELECT count(*) FROM large_alerts"))[0]
+    assert left == [105, 2, 1, 1, 1], "500 rows; 100 and 3 of 16 MB, the last one over 32 MiB; one"
+    plan = f"EXPLAIN {queueing._DROP_UNUSED.text}"
+    await queue.execute(database, "ANALYZE large_alerts")
+    await queue.execute(
+        database,
+        "INSERT INTO large_alerts (namespace, object_name, name, data) "
+        "SELECT 'tarsy', 'new-' || n, 'n', 'x' FROM generate_series(1, 5000) AS n",
+    )
+    await queue.execute(database, "ANALYZE large_alerts")
+    assert "Index Scan using large_alerts_created" in str(await queue.rows(database, plan))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support import queue, stories
+from tarsy.api.investigations import exports
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import deletion, feedback, measures, purge, retention
 from tarsy.store.queue import questions
@@ -53,6 +55,12 @@ async def audited(database: databases.Database) -> list[tuple[Any, ...]]:
     return await queue.rows(database, told)
 
 
+async def document(database: databases.Database, identity: UUID) -> str:
+    details = await summaries.details(database, identity)
+    assert details
+    return b"".join([part async for part in exports.as_markdown(database, details)]).decode()
+
+
 async def listed(database: databases.Database, **query: Any) -> list[str]:
     page = await listing.page(database, listing.Query(**QUERY, **query), limit=9)
     assert sum(page.counts.values()) == len(page.items)
@@ -69,6 +77,9 @@ async def test_each_person_has_one_opinion_and_each_change_is_audited_without_it
     assert await give(database, identity, "wrong", by=BEN, note="look again") is None
     assert await give(database, identity, "partly", cause="a limit") is None
     assert await said(database, identity) == [("anna", "partly", "a limit", ""), ("ben", "wrong", "", "look again")]
+    exported = await document(database, identity)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \| 20\d\d-.* UTC \|$", exported, re.MULTILINE)
+    assert rows == [("anna", "partly", "`a limit`", ""), ("ben", "wrong", "", "`look again`")]
     (item,) = (await listing.page(database, listing.Query(**QUERY), limit=9)).items
     assert item.feedback == {"correct": 0, "partly": 1, "wrong": 1}
     changed = await changes.since(database, changed=before, namespaces={"tarsy": ""}, limit=9)
@@ -177,6 +188,7 @@ async def test_of_many_persons_the_latest_are_read_and_all_are_counted(database:
     assert details
     assert details.feedback == {"correct": 0, "partly": 0, "wrong": 60}
     assert [each.author for each in details.feedback_by_person] == [f"person {n}" for n in range(60, 10, -1)]
+    assert "\n\n10 more are not shown.\n\n" in await document(database, identity)
 
 
 @pytest.mark.parametrize("has_synthesis", [False, True])
@@ -210,3 +222,17 @@ async def test_verdicts_are_counted_by_chain_and_the_provider_that_concluded(
     }
     await queue.execute(database, "UPDATE feedback SET changed_at = changed_at - interval '31 days'")
     assert (await measures.read(database)).feedback == {}
+
+
+async def test_purge_by_request_waits_for_whoever_has_the_investigation_locked(database: databases.Database) -> None:
+    identity = await ended(database)
+    await give(database, identity, "wrong")
+    await queue.execute(database, "UPDATE investigations SET deleted_at = now(), purged_at = now()")
+    async with database.begin() as connection:
+        await deletion.lock(connection, identity)
+        emptying = asyncio.create_task(purge.delete_batch(database, identity))
+        waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not await queue.rows(database, waits):
+            assert not emptying.done()
+    assert await emptying > 0
+    assert await queue.rows(database, "SELECT 1 FROM feedback") == []

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Protocol
 from uuid import UUID
 
@@ -19,7 +20,7 @@ import sqlalchemy
 from support import exports
 from tarsy.agent import loop
 from tarsy.config import resolve
-from tarsy.config.model import platforms
+from tarsy.config.model import budgets, platforms
 from tarsy.llm import limited_model, provider
 from tarsy.resources import chains
 from tarsy.store.base import databases
@@ -687,6 +688,114 @@ async def test_takeover_does_not_restart_the_runs_clock(opened: Journals) -> Non
     journal = await opened.open(later=60)
     assert 60 <= journal.clock() < 90
     assert 120 <= (await opened.open(later=60)).clock() < 150
+
+
+def charge(amount: int, *, unit: budgets.Unit = "tokens", most: int = 1000) -> budgets.Charge:
+    return budgets.Charge(
+        budget=f"month of {unit}",
+        unit=unit,
+        subject="",
+        per="month",
+        amount=Decimal(amount),
+        most=Decimal(most),
+        at_limit="Conclude",
+    )
+
+
+async def exceeded(journal: ports.Journal, *charges: budgets.Charge) -> list[str]:
+    """The budgets that refuse a request."""
+    return sorted((await journal.reserve(charges)).exceeded)
+
+
+def settled(*requests: entries.Settlement) -> entries.Answered:
+    return replace(answered(ANSWER), call=replace(CALL, settled=requests))
+
+
+async def reserving(opened: Journals) -> ports.Journal:
+    journal = await opened.open()
+    for entry in OPENING:
+        await journal.commit(entry)
+    return journal
+
+
+async def test_request_is_reserved_in_all_budgets_or_in_none(opened: Journals) -> None:
+    journal = await reserving(opened)
+    calls = charge(1, unit="model_calls", most=2)
+    reserved = await journal.reserve([charge(900), calls])
+    assert (reserved.request != "", list(reserved.exceeded)) == (True, [])
+    await journal.commit(settled(entries.Settlement(request=reserved.request, tokens=900, cost=None, is_whole=True)))
+    assert await exceeded(journal, charge(101), calls) == ["month of tokens"]
+    refused = await journal.reserve([charge(101), charge(2, unit="model_calls", most=2)])
+    assert sorted(refused.exceeded) == ["month of model_calls", "month of tokens"]
+    assert (refused.request, refused.at is None) == ("", False)
+    assert await exceeded(journal, charge(100), calls) == []
+    assert await exceeded(journal, calls) == ["month of model_calls"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_whole", "spent"),
+    [(120, True, 120), (120, False, 300), (0, False, 300), (400, False, 400), (400, True, 400)],
+    ids=["counted", "cut short", "not counted", "cut short above its maximum", "above its maximum"],
+)
+async def test_commit_replaces_the_maximum_by_a_whole_count_only(
+    opened: Journals, tokens: int, *, is_whole: bool, spent: int
+) -> None:
+    journal = await reserving(opened)
+    reserved = await journal.reserve([charge(300)])
+    count = entries.Settlement(request=reserved.request, tokens=tokens, cost=None, is_whole=is_whole)
+    await journal.commit(settled(count))
+    assert await exceeded(journal, charge(1000 - spent + 1)) == ["month of tokens"]
+    assert await exceeded(journal, charge(1000 - spent)) == []
+
+
+async def may_fit_later(journal: ports.Journal, *charges: budgets.Charge, ended: Sequence[str] = ()) -> bool:
+    """Whether a request is refused only because of others that are under way."""
+    refused = await journal.reserve(charges, ended=ended)
+    assert refused.exceeded
+    return refused.may_fit_later
+
+
+async def test_request_may_fit_later_into_the_room_that_those_under_way_leave(opened: Journals) -> None:
+    """Conclusions of agents side by side share what is kept for them."""
+    journal = await reserving(opened)
+    first = await journal.reserve([charge(600)])
+    assert not await may_fit_later(journal, charge(1001))
+    assert await may_fit_later(journal, charge(600))
+    await journal.commit(settled(entries.Settlement(request=first.request, tokens=7, cost=None, is_whole=True)))
+    assert await exceeded(journal, charge(600)) == []
+
+
+async def test_failed_request_leaves_no_room_to_wait_for(opened: Journals) -> None:
+    """Neither to its own call nor, once that asks again, to others; its commit settles it all the same."""
+    journal = await reserving(opened)
+    first = await journal.reserve([charge(600)])
+    assert not await may_fit_later(journal, charge(600), ended=[first.request])
+    assert not await may_fit_later(journal, charge(600))
+    again = await journal.reserve([charge(400)], ended=[first.request])
+    assert await may_fit_later(journal, charge(400))
+    await journal.commit(
+        settled(
+            entries.Settlement(request=first.request, tokens=0, cost=None, is_whole=False),
+            entries.Settlement(request=again.request, tokens=100, cost=None, is_whole=True),
+        )
+    )
+    assert await exceeded(journal, charge(301)) == ["month of tokens"]
+    assert await exceeded(journal, charge(300)) == []
+
+
+async def test_no_request_waits_for_model_calls_because_each_needs_what_it_reserved(opened: Journals) -> None:
+    journal = await reserving(opened)
+    calls = charge(1, unit="model_calls", most=1)
+    assert await exceeded(journal, calls) == []
+    assert not await may_fit_later(journal, calls)
+
+
+async def test_after_a_takeover_what_was_under_way_is_spent_and_not_waited_for(opened: Journals) -> None:
+    journal = await reserving(opened)
+    await journal.reserve([charge(600)])
+    successor = await opened.open()
+    assert not await may_fit_later(successor, charge(401))
+    assert await exceeded(successor, charge(400)) == []
 
 
 EXECUTION_ENDED = ended()

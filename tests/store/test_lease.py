@@ -1,4 +1,4 @@
-"""The lease thread against a real Postgres, with leases of a second."""
+"""The lease thread against a real Postgres, with leases of seconds."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tarsy_dev import proxy
 
 LEASE = timedelta(seconds=2)
 HEARTBEAT = timedelta(seconds=0.2)
+PATIENT = timedelta(seconds=5)
+"""A lease that does not pass while a busy machine has this process wait for a second or two."""
 
 
 @pytest.fixture
@@ -44,15 +46,19 @@ async def keeping(
             await task
 
 
-async def claimed(database: databases.Database, lease_manager: leases.LeaseManager) -> leases.Lease:
+async def claimed(
+    database: databases.Database, lease_manager: leases.LeaseManager, *, lease: timedelta = LEASE
+) -> leases.Lease:
     sent = time.monotonic()
-    claim = await try_to_claim(database)
+    claim = await try_to_claim(database, lease=lease)
     assert claim is not None
     return lease_manager.hold(claim, sent=sent)
 
 
-async def try_to_claim(database: databases.Database, *, owner: UUID = queue.OWNER) -> work.Claim | None:
-    return await work.claim(database, owner=owner, lease=LEASE, build=queue.BUILD)
+async def try_to_claim(
+    database: databases.Database, *, owner: UUID = queue.OWNER, lease: timedelta = LEASE
+) -> work.Claim | None:
+    return await work.claim(database, owner=owner, lease=lease, build=queue.BUILD)
 
 
 async def seconds_left(database: databases.Database) -> float:
@@ -77,16 +83,18 @@ async def doubting(held: leases.Lease) -> asyncio.Task[None]:
         asking.result()
 
 
+@pytest.mark.slow
 async def test_lease_is_renewed_while_it_is_held(database: databases.Database) -> None:
-    async with asyncio.timeout(60), keeping(database.url) as lease_manager:
-        held = await claimed(database, lease_manager)
-        until = time.monotonic() + 1.5 * LEASE.total_seconds()
+    async with asyncio.timeout(60), keeping(database.url, lease=PATIENT) as lease_manager:
+        held = await claimed(database, lease_manager, lease=PATIENT)
+        until = time.monotonic() + 1.5 * PATIENT.total_seconds()
         while time.monotonic() < until:
             await held.ensure_lease()
             assert await seconds_left(database) > 0
             assert await try_to_claim(database) is None
 
 
+@pytest.mark.slow
 async def test_removed_lease_is_not_renewed(database: databases.Database) -> None:
     async with asyncio.timeout(60), keeping(database.url) as lease_manager:
         lease_manager.remove(await claimed(database, lease_manager))
@@ -121,6 +129,7 @@ async def behind_proxy(url: str) -> AsyncIterator[tuple[leases.LeaseManager, pro
             yield lease_manager, between
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
 async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards(
     database: databases.Database, silent: bool
@@ -140,6 +149,7 @@ async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards
         assert await seconds_left(database) > 0
 
 
+@pytest.mark.slow
 async def test_disconnected_worker_is_uncertain_before_another_can_take_its_lease(
     database: databases.Database,
 ) -> None:
@@ -156,6 +166,7 @@ async def test_disconnected_worker_is_uncertain_before_another_can_take_its_leas
             await asking
 
 
+@pytest.mark.slow
 async def test_run_loses_its_lease_if_its_own_process_claims_the_investigation_again(
     database: databases.Database,
 ) -> None:
@@ -199,13 +210,14 @@ async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
             assert held.stopped == "user"
 
 
+@pytest.mark.slow
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(
     database: databases.Database, postgres: launcher.Server
 ) -> None:
-    async with asyncio.timeout(60), keeping(database.url) as lease_manager:
-        held = await claimed(database, lease_manager)
+    async with asyncio.timeout(60), keeping(database.url, lease=PATIENT) as lease_manager:
+        held = await claimed(database, lease_manager, lease=PATIENT)
         name = str(sqlalchemy.make_url(database.url).database)
-        until = time.monotonic() + 1.5 * LEASE.total_seconds()
+        until = time.monotonic() + 1.5 * PATIENT.total_seconds()
         while time.monotonic() < until:  # blocks the loop: nothing is awaited here
             assert postgres.execute("SELECT lease_until > clock_timestamp() FROM work", database=name) == "t"
         await held.ensure_lease()

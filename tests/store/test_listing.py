@@ -347,7 +347,7 @@ _HAS_WORDS = "SELECT tarsy_words(:said) <> ''"
 _SAYS = "UPDATE investigations SET words = tarsy_words(:said)"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(said=SEARCHES)
 async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
     database: databases.Database, said: str
@@ -364,6 +364,7 @@ async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
             assert await searched(database, f"{search} nowhere") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("key", KEYS)
 async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_texts(
@@ -440,6 +441,7 @@ def hostile() -> Sequence[str]:
     return [text[:BOUND] for text in texts]
 
 
+@pytest.mark.slow
 async def test_no_text_keeps_an_investigation_from_being_admitted_or_ended(database: databases.Database) -> None:
     texts = hostile()
     for number, text in enumerate(texts):
@@ -545,6 +547,7 @@ async def scattered(database: databases.Database) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [None, "restarts", '"it restarts"', "nowhere"])
 async def test_a_list_of_several_namespaces_is_their_lists_merged(
     database: databases.Database, search: str | None, monkeypatch: pytest.MonkeyPatch

@@ -12,11 +12,11 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
-from support import queue
+from support import lock_waits, queue
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes
-from tarsy.store.queue import work
+from tarsy.store.queue import heartbeats, ledgers, work
 from tarsy.transcript import memory, ports
 from tarsy.worker import claimer, leases, run
 
@@ -24,14 +24,6 @@ FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
 SUBJECT = queue.subject(fingerprint=FINGERPRINT, startsAt=START)
 IDENTITY = UUID(SUBJECT.metadata.uid)
-NOT_GRANTED = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
-
-
-async def waiting(database: databases.Database) -> None:
-    """Return when a statement waits for a row."""
-    async with asyncio.timeout(60):
-        while not await database.run(NOT_GRANTED):
-            pass  # the read itself gives way to the others
 
 
 @contextlib.asynccontextmanager
@@ -66,9 +58,59 @@ async def test_every_write_locks_the_queue_row_first(
     await queue.admit(database, await queue.received(database, SUBJECT))
     async with holding(database, "work") as connection:
         writing = asyncio.ensure_future(write(database))
-        await waiting(database)
+        await queue.blocked(database)
         await connection.execute(sqlalchemy.text("SELECT 1 FROM investigations FOR UPDATE NOWAIT"))
     await writing
+
+
+async def beat(database: databases.Database) -> None:
+    tokens = await queue.rows(database, "SELECT investigation, token FROM work")
+    heartbeat = heartbeats.Heartbeat(database.url, lease=queue.LEASE)
+    try:
+        assert len(await heartbeat.beat(dict(tokens))) == 2
+    finally:
+        await heartbeat.close()
+
+
+PARKED = "state = 'parked', wait_reason = 'BudgetSpent', wake_at = clock_timestamp()"
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (work.sweep, PARKED),
+        (ledgers.wake_waiting, PARKED),
+        (
+            lambda database: work.try_unreadable_again(database, build=queue.BUILD),
+            f"unreadable_by = '{{{queue.BUILD}}}'",
+        ),
+        (beat, "state = 'running', token = gen_random_uuid()"),
+    ],
+    ids=["sweep", "wake", "unreadable", "heartbeat"],
+)
+async def test_changes_of_many_rows_never_deadlock(
+    database: databases.Database, change: Callable[[databases.Database], Awaitable[object]], state: str
+) -> None:
+    """The rows stand in the table against the order in which repeats are counted."""
+    first, second = sorted((UUID(queue.subject().metadata.uid), UUID(queue.subject().metadata.uid)))
+    for identity in (second, first):
+        subject = queue.subject()
+        metadata = subject.metadata.model_copy(update={"uid": str(identity)})
+        await queue.admit(database, subject.model_copy(update={"metadata": metadata}))
+    await queue.execute(database, f"UPDATE work SET {state} WHERE investigation = :id", id=second)  # noqa: S608
+    await queue.execute(database, f"UPDATE work SET {state} WHERE investigation = :id", id=first)  # noqa: S608
+    await queue.execute(database, "ANALYZE work")
+    async with lock_waits.holding(database, f"work WHERE investigation = '{first}'"):
+        counting = await lock_waits.begin(
+            database, episodes.count_repeats(database, (first, FINGERPRINT), (second, FINGERPRINT)), number=1
+        )
+        changing = asyncio.ensure_future(change(database))
+        blocked = asyncio.ensure_future(queue.blocked(database, 2))
+        await asyncio.wait({changing, blocked}, return_when=asyncio.FIRST_COMPLETED)
+        blocked.cancel()
+    await counting
+    await changing
+    assert await queue.rows(database, "SELECT duplicates FROM investigations") == [(1,), (1,)]
 
 
 @pytest.fixture
@@ -97,7 +139,7 @@ async def test_interrupted_claim_is_released(database: databases.Database, claim
     await queue.admit(database, SUBJECT)
     async with holding(database, "runs"):
         claiming = asyncio.create_task(claims.run())
-        await waiting(database)
+        await queue.blocked(database)
         claiming.cancel()
     with pytest.raises(asyncio.CancelledError):
         await claiming

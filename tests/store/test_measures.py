@@ -87,6 +87,7 @@ async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a
     assert (await measures.read(database)).attempts == {("tarsy", "pod-crash"): 2}
 
 
+@pytest.mark.slow
 async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:
     await queue.admit(database)
     until = 0.0

@@ -94,6 +94,7 @@ async def test_hint_stays_in_the_process_only_if_both_of_its_callbacks_take_it(
     await database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arrive_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
@@ -115,6 +116,7 @@ async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arri
         await database.close()
 
 
+@pytest.mark.slow
 async def test_listener_that_starts_before_its_server_listens_once_the_server_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

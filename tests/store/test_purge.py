@@ -78,7 +78,7 @@ async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Data
     await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
     said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
     transcript = {"runs", "stages", "executions", "entries", "tool_results", "feedback"}
-    assert said == {*transcript, "investigations", "large_alerts"}
+    assert said == {*transcript, "investigations", "identities", "large_alerts"}
 
     assert await purge.purge(database, identity, by=queue.CALLER) is None
     left = await everything(database)
@@ -215,7 +215,7 @@ async def test_concurrent_question_and_purge_exclude_each_other(database: databa
                 else purge.purge(database, identity, by=queue.CALLER)
             )
             under_way.append(asyncio.create_task(writing))
-            await waiting(database, number)
+            await queue.blocked(database, number)
     found = await asyncio.gather(*under_way)
     told = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
     said = await queue.rows(database, "SELECT 1 FROM entries WHERE investigation = :id", id=identity)
@@ -230,14 +230,6 @@ async def test_concurrent_question_and_purge_exclude_each_other(database: databa
         assert said == []
 
 
-async def waiting(database: databases.Database, number: int) -> None:
-    """Return when so many statements wait for a row."""
-    waits = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
-    async with asyncio.timeout(60):
-        while len(await database.run(waits)) < number:
-            pass  # the read itself gives way to the others
-
-
 async def test_entries_committed_while_a_purge_waits_are_purged(database: databases.Database) -> None:
     await queue.admit(database)
     claim = await queue.claimed(database)
@@ -248,6 +240,6 @@ async def test_entries_committed_while_a_purge_waits_are_purged(database: databa
     async with database.begin() as connection:
         await connection.execute(statement, values)
         purging = asyncio.create_task(purge.purge(database, claim.investigation, by=queue.CALLER))
-        await waiting(database, 1)
+        await queue.blocked(database)
     assert await purging is None
     assert not [table for table, rows in (await everything(database)).items() if SECRET in rows]

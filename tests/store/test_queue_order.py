@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
-import pytest
 from support import queue
 from tarsy.resources import investigations
 from tarsy.store.base import databases
@@ -77,7 +76,7 @@ async def test_deadlines_clock_stops_during_suspension(database: databases.Datab
     assert await queue.claim(database) is None
     await work.observe(database, edited(suspended, suspend=False))
     resumed = await queue.claimed(database)
-    assert resumed.age == pytest.approx(10, abs=5)
+    assert 10 <= resumed.age < 60
     assert resumed.attempts == 1, "to be suspended is no attempt"
 
 
@@ -85,7 +84,7 @@ async def test_the_time_before_the_first_claim_is_not_taken_off_the_deadline(dat
     one = await admit(database, suspend=True)
     await queue.execute(database, "UPDATE runs SET suspended_at = clock_timestamp() - interval '1 h'")
     await work.observe(database, edited(one, suspend=False))
-    assert (await queue.claimed(database)).age == pytest.approx(0, abs=5)
+    assert 0 <= (await queue.claimed(database)).age < 60
 
 
 async def test_sweep_suspends_a_run_whose_worker_died(database: databases.Database) -> None:

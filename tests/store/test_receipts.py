@@ -288,7 +288,7 @@ async def test_expired_receipts_are_dropped_500_at_a_time_beside_those_that_othe
     counts = []
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("SELECT 1 FROM receipts WHERE starts_ms = 1 FOR UPDATE"))
-        while rows := await database.run(receipts._DROP_EXPIRED, kept=timedelta(days=7)):
+        while rows := await database.run(receipts._DROP_EXPIRED, kept=timedelta(days=7), group_window=timedelta()):
             counts.append(len(rows))
     assert counts == [500, 500, 99]
     await receipts.drop_expired(database, window=timedelta(days=7))

@@ -13,18 +13,22 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import exports, queue, stories
+from support import exports, queue, scrapes, stories
 from tarsy import failpoints
 from tarsy.api.investigations import exports as api_exports
 from tarsy.api.investigations import traces
 from tarsy.cli.client import transcripts
 from tarsy.config.model import platforms
+from tarsy.controller import database_gauges
 from tarsy.controller import retention as retention_duty
-from tarsy.store.base import databases
+from tarsy.masking import masker
+from tarsy.store.base import batch_limits, databases
 from tarsy.store.intake import originals
 from tarsy.store.operations import deletion, expiry, purge, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing, summaries
+from tarsy.telemetry import metrics
+from tarsy.tools.calls import results
 from tarsy.transcript import entries
 
 DAY = timedelta(days=1)
@@ -40,8 +44,6 @@ RULE = retention.Rule(
 )
 TRANSCRIPT = ("entries", "tool_results", "executions", "stages", "runs")
 BY = queue.CALLER
-NOISE = "(SELECT string_agg(md5(CAST(n AS text)), '') FROM generate_series(1, CAST(:size AS integer)) AS n)"
-"""Text that cannot be compressed, of 32 characters for each of `:size`."""
 QUERY = listing.Query(namespaces={"tarsy": ""})
 
 
@@ -253,7 +255,9 @@ async def test_hold_keeps_from_all_of_it_until_it_ends(database: databases.Datab
     summary = await summaries.load(database, held)
     assert summary is not None
     assert summary.hold == "incident 4711"
-    assert await purge.delete_batch(database, [held, deleted]) == 0, "not even if it was chosen before"
+    await queue.execute(database, "UPDATE investigations SET purged_at = now()")
+    assert [await purge.delete_batch(database, one) for one in (None, held, deleted)] == [0, 0, 0], "not even then"
+    await queue.execute(database, "UPDATE investigations SET purged_at = NULL")
 
     for one in (held, deleted):
         assert await deletion.release(database, one, by=BY) is None
@@ -271,6 +275,16 @@ async def test_full_tool_results_go_first_and_nothing_else(database: databases.D
     assert await left(database, old) == set(TRANSCRIPT) - {"tool_results"}
     assert await work_off(database) == {}
     assert await work_off(database, replace(RULE, tool_results=timedelta())) == {}
+
+
+async def test_full_tool_results_are_due_only_where_there_are_some(database: databases.Database) -> None:
+    """Most investigations have none: a dry run and the metric tell of those that have."""
+    with_result, without = await ended(database, days=31), await ended(database, "without", days=31)
+    await queue.execute(database, "DELETE FROM tool_results WHERE investigation = :id", id=without)
+    assert (await retention.due(database, RULE))["tool_results"] == 1
+    await work_off(database)
+    assert (await retention.due(database, RULE))["tool_results"] == 0
+    assert await left(database, with_result) == await left(database, without) == set(TRANSCRIPT) - {"tool_results"}
 
 
 async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(database: databases.Database) -> None:
@@ -333,6 +347,33 @@ async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(da
     assert [call.full_result_deleted is None for call in later.mcp_interactions] == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    "shown", [masker.withheld(2_000_000), f"web-0\n{results.NO_TIME.format(1_900_000)}"], ids=["all", "the rest"]
+)
+async def test_no_reader_of_a_result_that_was_withheld_is_told_that_it_was_deleted(
+    database: databases.Database, shown: str
+) -> None:
+    identity = await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    asked = stories.asks("k8s.pods_log")
+    ran = stories.ran(asked, text=shown, summary=entries.SummaryDue(provider="other", tokens=50, reads=1_000))
+    withheld = replace(ran, runs=(replace(ran.runs[0], length=2_000_000),))
+    await writing.commit(stories.started(stage=""), asked, withheld, stories.summarised("0.0", text="all is well"))
+    await writing.commit(stories.ended(), stories.run_ended())
+    for is_old in (False, True):
+        if is_old:
+            await date_back(database, identity, days=31)
+            await queue.execute(database, "UPDATE entries SET at = at - interval '31 days'")
+            await work_off(database)
+        exported = await exports.whole(database, identity)
+        called = await traces.read_tool_call(database, identity, number=1)
+        assert (called.cut, called.whole, called.result, called.full_result_deleted) == (True, None, shown, None)
+        assert [call.full_result_deleted for call in exported.mcp_interactions] == [None]
+        assert "deleted" not in exported.model_dump_json(include={"timeline"})
+        asked_for_summary = await traces.read_model_call(database, identity, number=2)
+        assert asked_for_summary.problem == "", "it was made of the text that is shown"
+
+
 async def test_purge_deletes_500_rows_or_32_mib_at_a_time_and_goes_on_where_it_was_cut_off(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,20 +392,63 @@ async def test_purge_deletes_500_rows_or_32_mib_at_a_time_and_goes_on_where_it_w
     assert await queue.rows(database, "SELECT count(*) FROM entries") == [(before[0][0] - 1000,)]
     assert await summaries.load(database, identity) is None
     monkeypatch.setattr(failpoints, "_points", {})
-    await queue.execute(database, f"UPDATE tool_results SET whole = {NOISE}", size=300_000)  # noqa: S608
+    await queue.execute(database, "ALTER TABLE tool_results ALTER whole SET STORAGE EXTERNAL")  # not compressed
+    await queue.execute(database, "UPDATE tool_results SET whole = repeat('x', 9600000)")
     copies = """
       INSERT INTO tool_results SELECT investigation, execution, call_id || number, whole
       FROM tool_results, generate_series(1, 7) AS number
     """
     await queue.execute(database, copies)
     counts = []
-    while count := await purge.delete_batch(database, [identity]):
+    while count := await purge.delete_batch(database, identity):
         (rows,) = await queue.rows(database, "SELECT count(*) FROM tool_results")
         counts.append((count, *rows))
-    assert counts[0] == (before[0][0] - 1000, 8), "the entries that were left"
-    assert counts[1:3] == [(4, 4), (4, 0)], "9.6 MB each: the fourth begins below 32 MiB"
+    entries_left = before[0][0] - 1000
+    assert counts[:2] == [(entries_left + 4, 4), (4, 0)], "9.6 MB each: the fourth begins below 32 MiB"
+    assert counts[2:] == [(3 + 1, 0)], "with an execution, a stage and a run, the last rows, it is marked as empty"
     assert await left(database, identity) == set()
     assert await actions(database, identity) == ["purge"]
+
+
+async def test_statements_of_a_purge_are_few(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each changes up to 500 rows, of several tables and many investigations, until none of a kind is left."""
+    identity = await ended(database, days=98)
+    copies = (
+        """investigations (id, namespace, name, generation, alert_type, alert_data, ended_at, gone_at, deleted_at)
+        SELECT CAST(md5(CAST(n AS text)) AS uuid), namespace, name || n, 1, '', '', ended_at, now(), ended_at
+        FROM investigations, generate_series(1, 199) AS n""",
+        "work (investigation, state, stale) SELECT id, 'ended', false FROM investigations WHERE id <> :id",
+        *(
+            f"""{table} ({columns}, investigation) SELECT {columns}, copy
+            FROM {table} CROSS JOIN (SELECT id AS copy FROM investigations WHERE id <> :id) AS copies
+            WHERE investigation = :id"""  # noqa: S608
+            for table, columns in (
+                ("entries", "seq, claim, kind, version, run, stage, execution, body"),
+                ("tool_results", "execution, call_id, whole"),
+                ("executions", "id, run, stage, kind, index, parent, name, provider"),
+                ("stages", "run, name"),
+                ("runs", "number, kind"),
+            )
+        ),
+    )
+    await queue.execute(database, "UPDATE investigations SET deleted_at = ended_at, gone_at = now()")
+    for copy in copies:
+        await queue.execute(database, f"INSERT INTO {copy}", **({"id": identity} if ":id" in copy else {}))
+    rows = 200  # marks
+    for table in TRANSCRIPT:
+        ((count,),) = await queue.rows(database, f"SELECT count(*) FROM {table}")  # noqa: S608
+        rows += count
+    statements: list[str] = []
+    run = databases.Database.run
+
+    async def record(self: databases.Database, statement: sqlalchemy.TextClause, **values: Any) -> Any:
+        statements.append(statement.text)
+        return await run(self, statement, **values)
+
+    monkeypatch.setattr(databases.Database, "run", record)
+    assert await work_off(database) == {"purges": 200, "transcript_rows": rows, "investigations": 200}
+    idle = 9  # statements that find nothing
+    assert len(statements) == 1 + -(-rows // batch_limits.ROWS) + 1 + idle
 
 
 async def test_mark_of_purges_is_limited_by_bytes_too(database: databases.Database) -> None:
@@ -372,7 +456,8 @@ async def test_mark_of_purges_is_limited_by_bytes_too(database: databases.Databa
         await ended(database, days=98)
     await work_off(database)
     await queue.execute(database, "UPDATE investigations SET deleted_at = deleted_at - interval '8 days'")
-    await queue.execute(database, f"UPDATE investigations SET alert_data = {NOISE}", size=1_100_000)  # noqa: S608
+    await queue.execute(database, "ALTER TABLE investigations ALTER alert_data SET STORAGE EXTERNAL")  # not compressed
+    await queue.execute(database, "UPDATE investigations SET alert_data = repeat('x', 35000000)")
     sizes = [batch.count async for batch in retention.batches(database, RULE) if batch.kind == "purges"]
     assert sizes == [1, 1, 1], "35 MB each"
 
@@ -486,17 +571,67 @@ async def test_duty_deletes_only_while_it_has_the_lease(
         assert await state(database, later) == "visible"
 
 
-async def test_dry_run_logs_what_is_due_and_deletes_nothing(
+async def test_running_duty_hides_after_90_days_and_purges_7_days_later_all_but_what_is_kept(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """With the platform file's defaults. A dry run only logs and counts; the duty then goes on in another replica."""
     caplog.set_level("INFO")
     monkeypatch.setattr(retention_duty, "LOOK_SECONDS", 0.0)
-    identity = await ended(database, days=91)
-    dry = platforms.Platform(retention=platforms.Retention(dry_run=True))
-    async with on_duty(database, dry, Lease(held=True)) as running:
-        while "retention would delete" not in caplog.text:
-            assert not running.done()
-            await asyncio.sleep(0)
-    assert "retention would delete: transcripts 1, tool_results 1" in caplog.text
-    assert await state(database, identity) == "visible"
-    assert await left(database, identity) == set(TRANSCRIPT)
+    ages = {
+        "young": 89.0,
+        "old": 91,
+        "older": 98,
+        "held": 98,
+        "restored": 98,
+        "held later": 98,
+        "brief": 8,
+        "lasting": 999,
+    }
+    days = {"brief": 7, "lasting": 0}
+    ids = {
+        name: await ended(database, name, days=age, transcriptRetentionDays=days.get(name))
+        for name, age in ages.items()
+    }
+    await queue.execute(database, "UPDATE investigations SET gone_at = now()")  # their objects went long ago
+    for name in ("older", "restored", "held later"):
+        assert await deletion.delete(database, ids[name], by=BY) is None
+        await queue.execute(
+            database, "UPDATE investigations SET deleted_at = now() - interval '8 days' WHERE id = :id", id=ids[name]
+        )
+    assert await deletion.restore(database, ids["restored"], by=BY) is None
+    for name in ("held", "held later"):
+        assert await deletion.hold(database, ids[name], "incident 4711", by=BY) is None
+
+    async def states() -> dict[str, str]:
+        return {name: await state(database, identity) for name, identity in ids.items()}
+
+    async def run_until(text: str, **settings: Any) -> None:
+        caplog.clear()
+        platform = platforms.Platform(retention=platforms.Retention(**settings))
+        async with on_duty(database, platform, Lease(held=True)) as running:
+            while text not in caplog.text:
+                assert not running.done()
+                await asyncio.sleep(0)
+
+    before = await states()
+    gauges = database_gauges.DatabaseGauges(
+        database, platform=platforms.Platform, leads_until=lambda: time.monotonic() + 60
+    )
+    await gauges.read()
+    exported = metrics.render("")[0].decode()
+    metrics.DUTIES.end()
+    due = {kind: scrapes.total(exported, "tarsy_retention_due", kind=kind) for kind in ("transcripts", "purges")}
+    assert due == {"transcripts": 2, "purges": 1}
+    await run_until("retention would delete: transcripts 2, purges 1, tool_results", dry_run=True)
+    assert await states() == before
+    assert await left(database, ids["older"]) == set(TRANSCRIPT)
+
+    await run_until("retention: transcripts 2, purges 1,")
+    kept = {"young": "visible", "held": "visible", "restored": "visible", "lasting": "visible", "held later": "deleted"}
+    assert await states() == kept | {"old": "deleted", "brief": "deleted", "older": "gone"}
+    assert await left(database, ids["older"]) == set()
+    for identity in ids.values():
+        await date_back(database, identity, days=7.1)
+    await run_until("retention: transcripts 1, purges 2,")
+    assert await states() == kept | dict.fromkeys(("old", "brief", "older"), "gone") | {"young": "deleted"}
+    assert await left(database, ids["held"]) == await left(database, ids["held later"]) == set(TRANSCRIPT)

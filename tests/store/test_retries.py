@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from support import exports, manifests, queue, stories
+from support import exports, lock_waits, manifests, queue, stories
 from tarsy.api.investigations import traces
 from tarsy.config.check import chain_index
 from tarsy.ingest import decision, manifest
@@ -85,7 +85,7 @@ async def admission_of(
             window=queue.RULE.window,
         )
         word = receipt.word
-    spec = drafted.with_receipt(name=drafted.name, word=word).manifest["spec"]
+    spec = drafted.with_receipt(name=drafted.name, word=word, pages=None).manifest["spec"]
     made = queue.subject(drafted.name).model_copy(update={"spec": investigations.Spec.model_validate(spec)})
     return decision.decide(
         made,
@@ -355,6 +355,20 @@ async def test_open_retry_stands_for_the_alert(database: databases.Database) -> 
     assert resolved.id == again
 
 
+async def test_alert_that_resolves_while_a_retry_is_admitted_is_resolved_there(database: databases.Database) -> None:
+    first = await _alert(database, "Completed")
+    decided = await admission_of(database, first)
+    resolved = await lock_waits.in_order(
+        database,
+        queueing.admit(database, decided),
+        episodes.resolve(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START),
+        stopped_at=f"receipts WHERE word = '{decided.receipt}'",
+    )
+    assert resolved
+    assert str(resolved.id) == decided.id
+    assert (await queue.summary(database, decided.id)).alert_status == "resolved"
+
+
 async def test_retry_with_a_result_stands_for_the_alert_beyond_the_cool_down(database: databases.Database) -> None:
     first = await _alert(database, "Failed")
     again = await retry(database, first)
@@ -383,9 +397,7 @@ async def test_failed_retries_do_not_use_up_the_alerts_own_investigations(databa
         await _end(database, "Failed")
     later = "UPDATE investigations SET ended_at = ended_at - interval '10 minutes'"
     await queue.execute(database, later)
-    verdict = await episodes.look_up(
-        database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START, rule=queue.RULE
-    )
+    (verdict,) = await episodes.look_up(database, (FINGERPRINT, START), namespace="tarsy", rule=queue.RULE)
     assert isinstance(verdict, episodes.Begin)
     assert verdict.previous
     assert verdict.previous.id == first

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from support import loglines, queue, stories
+from support import loglines, queue, scrapes, stories
 from tarsy.resources import chains
-from tarsy.store.base import databases
+from tarsy.store.base import databases, hints, notify
 from tarsy.store.queue import work
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
@@ -70,8 +70,14 @@ class Worker:
         )
 
     async def run(self) -> None:
+        await self._supervisor.run(await self.claimed())
+
+    async def claimed(self) -> leases.Lease:
         claim = await queue.claimed(self._database)
-        await self._supervisor.run(self._leases.hold(claim, sent=time.monotonic()))
+        return self._leases.hold(claim, sent=time.monotonic())
+
+    async def run_claimed(self, held: leases.Lease) -> None:
+        await self._supervisor.run(held)
 
 
 async def admitted(database: databases.Database, chain: chains.AgentChain = SIDE_BY_SIDE) -> UUID:
@@ -123,6 +129,38 @@ async def test_commit_of_an_agent_is_completed_when_its_sibling_fails(database: 
     assert (await queue.summary(database, identity)).ending == "Completed"
 
 
+async def test_heartbeat_that_finds_the_lease_of_an_ended_run_over_interrupts_nothing(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a run ends its lease, and a heartbeat may come before the worker has removed it."""
+    await admitted(database, queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent"}]))
+    worker = Worker(database, Model(done))
+    held = await worker.claimed()
+    since = scrapes.Since()
+    listening = await asyncpg.connect(database.url)
+    hinted: asyncio.Queue[str] = asyncio.Queue()
+    await listening.add_listener(notify.STATUS, lambda *message: hinted.put_nowait(str(message[3])))
+
+    hints_sent: list[str] = []
+
+    def learn(investigation: str) -> bool:
+        """Learn what the heartbeat found, while the engine sends its last hint."""
+        hints_sent.append(investigation)
+        if len(hints_sent) == 2:
+            held.stop("lost")
+        return False
+
+    channels = hints.Channels()
+    channels.listen({notify.STATUS: learn})
+    monkeypatch.setattr(database, "channels", channels)
+    await worker.run_claimed(held)
+    assert held.stopped == "lost"
+    async with asyncio.timeout(60):
+        assert [await hinted.get(), await hinted.get()] == hints_sent, "of its start and of its end"
+    assert since("tarsy_iteration_seconds_count") == 1
+    await listening.close()
+
+
 async def test_run_that_is_taken_over_after_its_deadline_sends_no_call(database: databases.Database) -> None:
     identity = await admitted(database)
     journal = await queue.opened(database, await queue.claimed(database))
@@ -140,7 +178,7 @@ async def test_deadline_during_the_summary_ends_a_run_with_the_outcome_of_its_st
     database: databases.Database,
 ) -> None:
     stages = [{"name": STAGE, "agent": "KubernetesAgent"}]
-    summed_up = queue.chain(stages=stages, executiveSummary={"enabled": True}, activeDeadlineSeconds=1)
+    summed_up = queue.chain(stages=stages, executiveSummary={"enabled": True}, activeDeadlineSeconds=5)
     identity = await admitted(database, summed_up)
     agent = execution(identity, 0)
 

@@ -283,6 +283,7 @@ print(sorted(name for name in sys.modules if name.startswith(("opentelemetry.pro
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_traces_imports_neither_otlp_nor_protobuf() -> None:
     found = subprocess.run([sys.executable, "-c", _OFF], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

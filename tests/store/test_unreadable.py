@@ -17,11 +17,11 @@ from tarsy.store.base import databases
 from tarsy.store.operations import open_investigations
 from tarsy.store.queue import work
 from tarsy.store.reads import log_entries, snapshots, summaries
-from tarsy.transcript import entries, memory, ports, record
+from tarsy.transcript import entries, entry_versions, memory, ports, record
 from tarsy.worker import claimer, leases, run
 
 NEWER = "a program that can read it"
-NEWEST = entries.VERSIONS["ToolsAnswered"]
+NEWEST = entry_versions.VERSIONS["ToolsAnswered"]
 NEWER_ENTRY = f"UPDATE entries SET version = {NEWEST + 1} WHERE seq = 4"  # noqa: S608
 ASKED = stories.asks("k8s.pods_log", "k8s.pods_log", text="I look at both.", thinking="both")
 LOG: tuple[entries.Entry, ...] = (
@@ -53,7 +53,7 @@ def changed(seq: int, change: str) -> str:
 SPOILT: dict[str, tuple[str, str]] = {
     "an unknown kind": (
         "UPDATE entries SET kind = 'Pondered' WHERE seq = 3",
-        r"entry 3 \(kind 'Pondered', version 2\) cannot be read: its kind is unknown here",
+        r"entry 3 \(kind 'Pondered', version 3\) cannot be read: its kind is unknown here",
     ),
     "a newer version": (
         NEWER_ENTRY,
@@ -168,6 +168,7 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
         assert shown.model_dump_json()
 
 
+@pytest.mark.slow
 @BY_HAND
 async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
     database: databases.Database, spoil: str, told: str
@@ -239,7 +240,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
     assert await queue.claim(database) is None
     claim = await queue.claimed(database, build=NEWER)
     assert claim.investigation == identity
-    assert claim.age == pytest.approx(10, abs=5)
+    assert 10 <= claim.age < 60
 
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
@@ -255,7 +256,7 @@ async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(da
         seen = investigations.AlertInvestigation.model_validate({"metadata": metadata, "spec": spec})
         await work.observe(database, seen)
     assert (await queue.summary(database, identity)).phase == "Suspended", "it still cannot be read"
-    assert (await queue.claimed(database, build=NEWER)).age == pytest.approx(10, abs=5)
+    assert 10 <= (await queue.claimed(database, build=NEWER)).age < 60
 
 
 @BY_HAND

@@ -18,55 +18,80 @@ async def counted(database: databases.Database) -> dict[str, int]:
 
 async def test_replicas_count_together(database: databases.Database) -> None:
     given = {"KubePodCrashLooping": 2, "Watchdog": 1}
-    await asyncio.gather(*(unserved.count(database, given) for _ in range(10)))
-    await unserved.count(database, {"Watchdog": 50})
+    await asyncio.gather(*(unserved.count(database, given, namespace="shop") for _ in range(10)))
+    await unserved.count(database, {"Watchdog": 50}, namespace="shop")
     assert list((await counted(database)).items()) == [("Watchdog", 60), ("KubePodCrashLooping", 20)]
     first, _ = await unserved.read(database)
     assert first.since <= first.last_at
 
 
 async def test_sender_that_makes_up_types_fills_no_table(database: databases.Database) -> None:
-    await unserved.count(database, {"early": 1})
+    await unserved.count(database, {"early": 1}, namespace="shop")
     batches = [
         {f"{batch}-{number}": 1 for number in range(unserved.TYPES_MAX)} | {unserved.OTHERS: 9_000}
         for batch in range(10)
     ]
-    await asyncio.gather(*(unserved.count(database, batch) for batch in batches))
+    await asyncio.gather(*(unserved.count(database, batch, namespace="shop") for batch in batches))
     found = await counted(database)
     assert len(found) == unserved.TYPES_MAX + 1
     assert list(found)[-1] == unserved.OTHERS
     assert sum(found.values()) == 1 + 10 * 9_100
-    await unserved.count(database, {"early": 1, "late": 1})
+    await unserved.count(database, {"early": 1, "late": 1}, namespace="shop")
     assert (await counted(database))["early"] == 2, "a type that has its place keeps it"
     assert "late" not in await counted(database)
 
 
 async def test_alert_types_of_an_earlier_day_are_dropped_and_free_their_slots(database: databases.Database) -> None:
-    await unserved.count(database, {f"old-{number}": 1 for number in range(unserved.TYPES_MAX)})
-    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '25 hours'")
-    await unserved.count(database, {"new": 1})
+    await unserved.count(database, {f"old-{number}": 1 for number in range(unserved.TYPES_MAX)}, namespace="shop")
+    await queue.execute(database, "UPDATE unserved_alerts SET hour = hour - interval '25 hours'")
+    await unserved.count(database, {"new": 1}, namespace="shop")
     assert await counted(database) == {"new": 1}
-    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '25 hours'")
+    await queue.execute(database, "UPDATE unserved_alerts SET hour = hour - interval '25 hours'")
     await unserved.drop_old(database)
-    assert await queue.rows(database, "SELECT alert_type FROM unserved") == [("new",)]
+    assert await queue.rows(database, "SELECT alert_type FROM unserved_alerts") == [("new",)]
 
 
 async def test_one_process_posts_the_notice_and_the_next_an_hour_later(database: databases.Database) -> None:
     assert await unserved.claim_notice(database, every=HOUR) is None
-    await unserved.count(database, {"Watchdog": 1})
+    await unserved.count(database, {"Watchdog": 1}, namespace="shop")
     taken = await asyncio.gather(*(unserved.claim_notice(database, every=HOUR) for _ in range(5)))
     assert len([at for at in taken if at]) == 1
-    await unserved.count(database, {"Watchdog": 1})
+    await unserved.count(database, {"Watchdog": 1}, namespace="shop")
     assert await unserved.claim_notice(database, every=HOUR) is None, "the hour is not over"
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
     assert await unserved.claim_notice(database, every=HOUR)
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
-    await queue.execute(database, "UPDATE unserved SET last_at = last_at - interval '2 hours'")
+    await queue.execute(database, "UPDATE unserved_alerts SET last_at = last_at - interval '2 hours'")
     assert await unserved.claim_notice(database, every=HOUR) is None, "nothing has come since"
 
 
 async def test_notice_that_could_not_be_posted_is_posted_by_the_next_process(database: databases.Database) -> None:
-    await unserved.count(database, {"Watchdog": 1})
+    await unserved.count(database, {"Watchdog": 1}, namespace="shop")
     assert await unserved.claim_notice(database, every=HOUR)
     await unserved.release_notice(database)
     assert await unserved.claim_notice(database, every=HOUR)
+
+
+async def test_namespaces_are_counted_apart_and_none_fills_the_table_of_another(database: databases.Database) -> None:
+    flood = {f"type-{number}": 1 for number in range(unserved.TYPES_MAX)} | {unserved.OTHERS: 7}
+    await unserved.count(database, flood, namespace="noisy")
+    await unserved.count(database, {"late": 1}, namespace="noisy")
+    await unserved.count(database, {"late": 2, "Watchdog": 1}, namespace="shop")
+    rows = [row for row in await unserved.read(database) if row.namespace == "shop"]
+    assert [(row.alert_type, row.alerts) for row in rows] == [("late", 2), ("Watchdog", 1)]
+    assert await unserved.read_counts(database) == {"noisy": unserved.TYPES_MAX + 8, "shop": 3}
+
+
+async def test_counts_of_an_earlier_build_are_read_without_their_namespace(database: databases.Database) -> None:
+    """As it writes them while both builds run."""
+    earlier = """
+      INSERT INTO unserved (alert_type, hour, alerts, last_at)
+      VALUES ('Watchdog', date_trunc('hour', clock_timestamp()), 3, clock_timestamp())
+    """
+    await queue.execute(database, earlier)
+    (row,) = await unserved.read(database)
+    assert (row.namespace, row.alert_type, row.alerts) == ("", "Watchdog", 3)
+    assert await unserved.claim_notice(database, every=HOUR)
+    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '3 days'")
+    await unserved.drop_old(database)
+    assert await queue.rows(database, "SELECT 1 FROM unserved") == []

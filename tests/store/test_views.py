@@ -14,7 +14,7 @@ from support import exports, queue, stories
 from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy.transcript import entries, messages, tool_names
+from tarsy.transcript import entries, entry_versions, messages, tool_names
 from tarsy.views import transcripts
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
@@ -40,6 +40,8 @@ TRIED = replace(
         entries.Attempt(error=""),
     ),
     cost=0.0131,
+    response_model="gemini-2.5-flash-09-2025",
+    response_id="Zx3k",
 )
 SEARCHED = messages.NativeResult(
     tool="google_search",
@@ -208,7 +210,7 @@ async def test_entries_of_earlier_versions_are_shown_as_decoded(database: databa
     """But for attempts, which are shown as they were written."""
     identity = await queue.admit(database)
     kinds = ("ExecutionStarted", *SHOWN)
-    log = [WRITTEN[kind, min(version, entries.VERSIONS[kind])] for kind in kinds]
+    log = [WRITTEN[kind, min(version, entry_versions.VERSIONS[kind])] for kind in kinds]
     for seq, row in enumerate(log, 1):
         await queue.execute(
             database,
@@ -322,6 +324,7 @@ async def write_by_hand(database: databases.Database, body: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BY_HAND.values(), ids=BY_HAND)
 async def test_row_that_was_inserted_by_hand_breaks_no_view_of_other_investigations(
     database: databases.Database, body: str
@@ -359,7 +362,7 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
               LATERAL (VALUES (CAST(CAST(:versions AS json) ->> kind AS integer) + 1), (0)) AS made (version)
           ) AS copies
         """,
-        versions=json.dumps(entries.VERSIONS),
+        versions=json.dumps(entry_versions.VERSIONS),
     )
     await queue.execute(
         database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND seq > :told", told=len(LOG)

@@ -130,6 +130,7 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         first = await watcher.until_type("investigation.status")
+        await eventually(lambda: listening(world) == 1)  # it has caught up
         assert [one["type"] for one in first] == ["subscription.confirmed", "investigation.status"]
         assert (first[1]["phase"], first[1]["investigation"]) == ("Running", str(world.identity))
         assert first[1]["channel"] == world.channel
@@ -137,9 +138,10 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
         for commit, last in zip(STORY, (1, 3, 4, 5, 7, 8), strict=True):
             await world.commit(commit)
             rest += await watcher.until(lambda message, last=last: message.get("id") == last)  # type: ignore[misc]
-    assert told(rest) == [
+    # A status is read after the entries beside it, so it may come before those that are committed meanwhile.
+    statuses = [message for message in rest if message["type"] == "investigation.status"]
+    assert told([message for message in rest if message not in statuses]) == [
         ("stage.started", 1),
-        ("investigation.status", None),
         ("timeline_event.created", None),
         ("timeline_event.created", None),
         ("timeline_event.created", 3),
@@ -147,12 +149,14 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
         ("timeline_event.created", 4),
         ("timeline_event.created", 5),
         ("stage.completed", 7),
-        ("investigation.status", None),
-        ("investigation.status", None),
         ("investigation.completed", 8),
     ], told(rest)
     assert rest[-1]["final_analysis"] == "it is memory"
-    assert (rest[-2]["phase"], rest[-2]["progress"]) == ("Completed", "1/1")
+    assert [(status["phase"], status["progress"]) for status in statuses] == [
+        ("Running", "0/1"),
+        ("Running", "1/1"),
+        ("Completed", "1/1"),
+    ]
 
 
 async def test_later_subscriber_gets_the_same_events_and_a_resumed_one_only_later_ones(world: World) -> None:
@@ -343,6 +347,7 @@ async def test_abandoned_answer_is_discarded_also_after_its_worker_died(world: W
         dying.__exit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_protocol_violation_closes_the_connection_with_a_reason(world: World) -> None:
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel="alerts")
@@ -419,12 +424,20 @@ async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
         pinged.append(self.writable.is_set())
         real(self)
 
+    is_paused = asyncio.Event()
+    pause = web_socket_protocol.Protocol.pause_writing
+
+    def pause_writing(self: web_socket_protocol.Protocol) -> None:
+        pause(self)
+        is_paused.set()
+
     monkeypatch.setattr(web_socket_protocol.Protocol, "handle_ping", handle_ping)
+    monkeypatch.setattr(web_socket_protocol.Protocol, "pause_writing", pause_writing)
     await world.commit(*STORY[:1], large(0))
     loop = asyncio.get_running_loop()
     said = [b"which of them? %d" % number for number in range(5)]
     with contextlib.closing(await slow_reader(world)) as slow:
-        await eventually(lambda: listening(world) == 1)
+        await eventually(is_paused.is_set)
         for one in said:
             await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, one).serialize(mask=True))
         await eventually(lambda: len(pinged) == 5)
@@ -432,21 +445,22 @@ async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
         await world.commit((stories.answers("behind it", turn=1),))
         found = b""
         async with asyncio.timeout(watching.PATIENCE):
-            while b"behind it" not in found or b"which of them?" not in found:
+            while b"behind it" not in found or said[-1] not in found:
                 found += await loop.sock_recv(slow, 1 << 16)
     assert [one for one in said if one in found] == said[-1:]
 
 
+@pytest.mark.slow
 async def test_websocket_without_subscriptions_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_sockets, "UNUSED_SECONDS", 0.6)
+    monkeypatch.setattr(web_sockets, "UNUSED_SECONDS", 2.0)
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until_type("investigation.status")
         async with watching.watching(world.url) as idle:  # in which longer passes than it might be idle
-            assert await idle.closed() == (1008, "nothing was subscribed for 0.6 s")
+            assert await idle.closed() == (1008, "nothing was subscribed for 2 s")
         assert (await watcher.answer(action="ping"))["type"] == "pong"
         await watcher.ask(action="unsubscribe", channel=world.channel)
-        assert await watcher.closed() == (1008, "nothing was subscribed for 0.6 s")
+        assert await watcher.closed() == (1008, "nothing was subscribed for 2 s")
 
 
 async def test_live_connections_leave_connections_for_other_requests(
@@ -604,6 +618,7 @@ async def eventually(look: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("connect", [slow_reader, slow_stream])
 @pytest.mark.parametrize("limit", ["queued", "seconds"])
 async def test_client_that_reads_nothing_is_dropped_and_delays_no_other(
@@ -614,7 +629,7 @@ async def test_client_that_reads_nothing_is_dropped_and_delays_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(protocols, "READ_SECONDS", 2.0)
-    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 1.0 if limit == "seconds" else 60.0)
+    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 3.0 if limit == "seconds" else 60.0)
     await world.commit(*STORY[:1])
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -637,7 +652,7 @@ async def test_client_that_reads_slowly_receives_everything(
     world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several times what a piece may take."""
-    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(backlogs, "STALLED_SECONDS", 4.0)
     monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 0.5)
     await world.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, turn=0),))
     loop = asyncio.get_running_loop()
@@ -650,7 +665,7 @@ async def test_client_that_reads_slowly_receives_everything(
                 data = await loop.sock_recv(slow, 32 * 1024)
                 assert data, f"cut off after {got} bytes"
                 tail, got = (tail + data)[-1000:], got + len(data)
-                await asyncio.sleep(0.1)  # as slow as it reads
+                await asyncio.sleep(0.2)  # as slow as it reads
     assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
 
@@ -683,6 +698,7 @@ async def test_stop_closes_websockets_with_service_restart_and_ends_streams(worl
         assert await watcher.closed() == (1012, "the operator stops")
 
 
+@pytest.mark.slow
 async def test_a_lost_database_connection_leaves_no_gap(world: World) -> None:
     async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=world.channel)
@@ -701,10 +717,12 @@ async def test_a_lost_database_connection_leaves_no_gap(world: World) -> None:
         assert seen.events == await world.timeline(session)
 
 
+@pytest.mark.slow
 async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_held(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1)
+    monkeypatch.setattr(protocols, "READ_SECONDS", 600.0)  # what is held is held for as long as a busy machine needs
     await world.commit(*STORY[:2], (stories.ran(ASKED),), (stories.answers("x" * 7 * 1024 * 1024, turn=1),))
     paths = [
         *(f"{world.path}{rest}" for rest in ("", "/timeline", "/messages", "/export")),
@@ -739,7 +757,10 @@ async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_he
 
 
 @pytest.mark.slow
-async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_the_memory_limit(world: World) -> None:
+async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_the_memory_limit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocols, "READ_SECONDS", 600.0)  # those that are dropped make room for others
     await world.commit(*STORY[:1], (stories.answers("x" * 7 * 1024 * 1024, turn=0),))
     host, port = world.url.removeprefix("http://").split(":")
     loop = asyncio.get_running_loop()
@@ -763,7 +784,14 @@ async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_
     assert grown < 500, "those that are held, and what eight are made of"
 
 
+@pytest.fixture
+def patient_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer than two pings to connect five hundred clients that answer none."""
+    monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 600.0)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient_pings")
 async def test_five_hundred_clients_that_read_nothing_delay_no_other(world: World) -> None:
     """All of them are dropped, while a client that reads receives each event."""
     protocols.allow_files()
@@ -771,14 +799,14 @@ async def test_five_hundred_clients_that_read_nothing_delay_no_other(world: Worl
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until_type("stage.started")
-        slow = [await slow_reader(world) for _ in range(500)]
-        await eventually(lambda: listening(world) == 501)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for turn in range(8):
-            await world.commit(large(turn))
-            await watcher.until(lambda message: "id" in message)
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-        await eventually(lambda: listening(world) == 1)
-        for connection in slow:
-            connection.close()
+        with contextlib.ExitStack() as stack:
+            for _ in range(500):
+                stack.enter_context(contextlib.closing(await slow_reader(world)))
+            await eventually(lambda: listening(world) == 501)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for turn in range(8):
+                await world.commit(large(turn))
+                await watcher.until(lambda message: "id" in message)
+            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+            await eventually(lambda: listening(world) == 1)
         assert grown < 150

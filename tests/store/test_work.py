@@ -167,8 +167,9 @@ async def test_heartbeat_renews_held_claims_and_reports_lost_ones(
     await queue.claimed(database)
     heartbeat = heartbeats.Heartbeat(migrated_url, lease=timedelta(hours=1))
     try:
-        assert await heartbeat.beat([kept.token, lost.token]) == {kept.token: None}
-        assert await heartbeat.beat([]) == {}
+        tokens = {claim.investigation: claim.token for claim in (kept, lost)}
+        assert await heartbeat.beat(tokens) == {kept.token: None}
+        assert await heartbeat.beat({}) == {}
     finally:
         await heartbeat.close()
     renewed = "SELECT investigation FROM work WHERE lease_until > clock_timestamp() + interval '30 min'"
@@ -179,7 +180,7 @@ async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher
     (nobody,) = children.free_ports(1)
     heartbeat = heartbeats.Heartbeat(postgres.url().replace(f":{postgres.port}/", f":{nobody}/"), lease=queue.LEASE)
     with pytest.raises(databases.StoreDownError):
-        await heartbeat.beat([uuid.uuid4()])
+        await heartbeat.beat({uuid.uuid4(): uuid.uuid4()})
 
 
 async def test_every_change_is_stale_until_its_own_revision_was_shown(database: databases.Database) -> None:
@@ -301,7 +302,7 @@ async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases
     assert (found.phase, found.ended_at, found.ending) == ("Completed", first.ended_at, "Completed")
     claim = await queue.claimed(database)
     assert (claim.run, claim.log_seq) == (1, 1)
-    assert claim.age == pytest.approx(0, abs=5)
+    assert 0 <= claim.age < 60
     running = await queue.summary(database, identity)
     assert (running.phase, running.started_at) == ("Completed", first.started_at)
 

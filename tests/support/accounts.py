@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 import jwt
 import pytest
+from support import waiting
 from tarsy.kube import calls, client, rights
 from tarsy.resources import base
 from tarsy_dev.controlplane import ControlPlane
@@ -111,6 +111,14 @@ def _editor(plane: ControlPlane) -> str:
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     made = {"apiVersion": "v1", "kind": "List", "items": [account, *_role(name, "ClusterRole", subject, may=EDITOR)]}
     plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=namespace)
+    asked = {
+        "user": EDITORS_NAME,
+        "resourceAttributes": {"verb": "list", "group": base.GROUP, "resource": "agentchains"},
+    }
+    review = json.dumps({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked})
+    allowed = ("create", "-f", "-", "-o", "jsonpath={.status.allowed}")
+    while plane.kubectl(*allowed, input=review, namespace=namespace) != "true":
+        pass  # the API server learns of a binding a moment later
     return plane.kubectl("create", "token", name, "--duration=24h", namespace=namespace).strip()
 
 
@@ -141,9 +149,11 @@ async def in_force(
         asked = {"user": subject["name"]} if subject["kind"] == "User" else {"groups": [subject["name"]]}
     review = {"spec": {"resourceAttributes": attributes, **asked}}
     path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    async with asyncio.timeout(60):
-        while not (await calls.request(cluster, "POST", path, body=review))["status"]["allowed"]:
-            pass  # each is an answer of the API server
+
+    async def is_allowed() -> bool:
+        return bool((await calls.request(cluster, "POST", path, body=review))["status"]["allowed"])
+
+    await waiting.seen(is_allowed)
 
 
 def _role(

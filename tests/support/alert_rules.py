@@ -69,7 +69,7 @@ def judge(folder: Path, series: Iterable[Mapping[str, str]], expected: set[Alert
     for name, labels in expected:
         written = "".join(f",{key}={json.dumps(value)}" for key, value in sorted(labels))
         samples.append({"labels": f'{{alertname="{name}"{written}}}', "value": 1})
-    groups = "alertname, namespace, provider, server, chain, code"
+    groups = "alertname, namespace, provider, server, chain, code, budget, subject, receiver"
     expression = {
         "expr": f'group by ({groups}) (ALERTS{{alertstate="firing"}})',
         "eval_time": at,

@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -19,7 +20,7 @@ from support.masking import NO_SECRETS
 from tarsy.api import app
 from tarsy.auth import webhook_tokens
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms, webhooks
+from tarsy.config.model import budgets, platforms, webhooks
 from tarsy.kube import client, rights
 from tarsy.live import hubs, web_socket_protocol
 from tarsy.probes import checks, health
@@ -43,6 +44,7 @@ def parts(
     mask: Callable[[str], str] = str,
     settings: platforms.API | None = None,
     ingest: webhooks.Ingest | None = None,
+    known_budgets: Mapping[str, budgets.Budget] = MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
     kept: reporter.Reporter | None = None,
 ) -> app.Parts:
@@ -50,6 +52,7 @@ def parts(
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
     found = queue.PLATFORM.model_copy(
         update={"queue": limited, "api": settings or platforms.API(), "ingest": ingest or queue.PLATFORM.ingest}
+        | {"budgets": dict(known_budgets)}
     )
     return app.Parts(
         cluster=cluster,

@@ -6,12 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
-from tarsy_dev import postgres as launcher
+from tarsy.evaluation import embedded_postgres
 
 
 def program(name: str, *args: str) -> None:
     """Run one of Postgres's programs."""
-    path = launcher.find_programs() / "bin" / name
+    path = embedded_postgres.find_programs() / "bin" / name
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
     subprocess.run([path, *args], check=True, env=environment, capture_output=True)
 

@@ -25,7 +25,7 @@ from tarsy_dev import tools
 SCREENSHOTS = tools.ROOT / ".screenshots"
 WIDE = playwright.ViewportSize(width=1280, height=900)
 NARROW = playwright.ViewportSize(width=400, height=800)
-SECONDS = 30
+SECONDS = 60
 """Of a page's patience and of the tests': playwright's own 5 s are too few for a browser on a busy machine."""
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -44,7 +44,7 @@ async def browser(chromium: str) -> AsyncIterator[playwright.Browser]:
     """A browser of the test's own."""
     playwright.expect.set_options(timeout=SECONDS * 1000)
     async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=SECONDS * 1000)
         yield browser
         await browser.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any
 
 import yaml
@@ -66,5 +67,5 @@ def _with_claims(spec: Object) -> Object:
 
 
 def text(objects: list[Object]) -> str:
-    """Objects as one YAML text."""
-    return yaml.safe_dump_all(objects, sort_keys=False)
+    """Objects as one YAML text, in JSON's form: PyYAML writes a text such as 7e2 as Go reads a number."""
+    return "\n---\n".join(json.dumps(one, ensure_ascii=False) for one in objects)

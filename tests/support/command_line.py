@@ -51,7 +51,7 @@ class CommandLine:
     async def run(self, *arguments: str, stdin: str = "") -> Ended:
         """Run a command in pipes to its end."""
         async with self.started(*arguments, stdin=bool(stdin)) as child:
-            out, err = await asyncio.wait_for(child.communicate(stdin.encode() if stdin else None), 90)
+            out, err = await asyncio.wait_for(child.communicate(stdin.encode() if stdin else None), 180)
             return Ended(code=child.returncode or 0, out=out.decode(), err=err.decode())
 
     @contextlib.asynccontextmanager

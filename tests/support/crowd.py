@@ -78,7 +78,7 @@ async def gather(
     database: databases.Database, *, namespace: str = NAMESPACE, namespace_uid: str | None = NAMESPACE_UID
 ) -> None:
     """Make them, in an empty database; afterwards Postgres knows of them what its autovacuum tells it later."""
-    connection = await databases.connect(database.url, command_timeout=120)
+    connection = await databases.connect(database.url, command_timeout=300)
     try:
         index = await connection.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'investigations_words'")
         await connection.execute("DROP INDEX investigations_words")

@@ -57,6 +57,18 @@ def migrated_url(postgres: launcher.Server, migrated: str) -> str:
 
 
 @pytest.fixture
+def no_autovacuum(postgres: launcher.Server) -> Iterator[None]:
+    """Let the test's transactions be the only ones: what is settled, and the next number, depend on all of a server."""
+    postgres.execute("ALTER SYSTEM SET autovacuum = off")
+    postgres.execute("SELECT pg_reload_conf()")
+    while postgres.execute("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
+        pass
+    yield
+    postgres.execute("ALTER SYSTEM RESET autovacuum")
+    postgres.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture
 async def database(migrated_url: str) -> AsyncIterator[databases.Database]:
     """An empty database, at the newest schema."""
     database = databases.Database(migrated_url)

@@ -15,6 +15,8 @@ from tarsy_dev.controlplane import ControlPlane
 
 ALL = "all"
 """The part that is all of them in one process."""
+OWNERS = "owners"
+"""The same, which may also read the owners of alerts."""
 TOOLS = "mcp"
 """The part that is no operator, but the server that its agents look at the cluster through."""
 _SOMEWHERE = "some-namespace"
@@ -38,6 +40,8 @@ class Installed:
         self._made: dict[str, Sequence[rights.Manifest]] = {}
         self._kubeconfigs: dict[str, Path] = {}
         self._one_at_a_time = asyncio.Lock()
+        self._log_start = plane.audit_log.stat().st_size
+        """The end of what the tests before have logged: it grows to many times what one test logs."""
 
     async def kubeconfig(self, part: str = ALL) -> Path:
         """The kubeconfig of a part of the operator, which may do what the chart grants it."""
@@ -53,7 +57,9 @@ class Installed:
 
     def uses(self, part: str = ALL) -> list[rights.Use]:
         """What that part has asked the API server for."""
-        return rights.used(self._plane.audit_log, account=account(part), namespace=self._admin.served.own)
+        return rights.used(
+            self._plane.audit_log, account=account(part), namespace=self._admin.served.own, start=self._log_start
+        )
 
     def refused(self) -> set[rights.Right]:
         """What any part was refused and the chart does not grant it: an API server that starts refuses all at first."""
@@ -76,7 +82,9 @@ class Installed:
     async def without(self, right: rights.Right, *, part: str) -> AsyncIterator[None]:
         """Take a right away from a part of the operator, and give it back; all of it in one process has two roles."""
         kind = "Role" if right.namespace else "ClusterRole"
-        names = tuple(f"{_release(part)}-{one}" for one in (("api", "controller") if part == ALL else (part,)))
+        names = tuple(
+            f"{_release(part)}-{one}" for one in (("api", "controller") if part in (ALL, OWNERS) else (part,))
+        )
         roles = [
             one for one in self._made[_release(part)] if one["kind"] == kind and one["metadata"]["name"].endswith(names)
         ]
@@ -91,10 +99,10 @@ class Installed:
         await calls.request(self._admin, "PUT", path, body=role)
 
     async def remove(self) -> None:
-        """Delete what no end of a namespace takes along: each makes the API server's work longer."""
-        lasting = [
-            one for made in self._made.values() for one in made if one["kind"] in ("ClusterRole", "ClusterRoleBinding")
-        ]
+        """Delete the bindings of all namespaces, through which the API server looks at each request; no end of a
+        namespace takes them along. Roles that nothing binds cost nothing.
+        """
+        lasting = [one for made in self._made.values() for one in made if one["kind"] == "ClusterRoleBinding"]
         await asyncio.gather(
             *(
                 calls.request(self._admin, "DELETE", f"{_PATHS[one['kind']]}/{one['metadata']['name']}")
@@ -118,12 +126,12 @@ class Installed:
 
 def account(part: str) -> str:
     """The name of the ServiceAccount that a part of the operator runs as."""
-    return _release(part) if part == ALL else f"{_release(part)}-{part}"
+    return _release(part) if part in (ALL, OWNERS) else f"{_release(part)}-{part}"
 
 
 def _release(part: str) -> str:
     """One release of each shape: their roles are the same, their accounts are not."""
-    return {ALL: "tarsy", TOOLS: "tarsy-tools"}.get(part, "tarsy-apart")
+    return {ALL: "tarsy", OWNERS: "tarsy-owners", TOOLS: "tarsy-tools"}.get(part, "tarsy-apart")
 
 
 def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
@@ -135,8 +143,9 @@ def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
 @functools.cache
 def _rendered(release: str) -> str:
     """The same for a namespace that no test has, as JSON: to render takes a third of a second."""
-    mode = "single" if release == _release(ALL) else "split"
+    mode = "single" if release in (_release(ALL), _release(OWNERS)) else "split"
     has_tools = release == _release(TOOLS)
     values = {"mode": mode, "crds": {"enabled": False}, "mcp": {"enabled": has_tools}}
+    values |= {"rbac": {"owners": release == _release(OWNERS)}}
     made = [one for one in charts.render(values, name=release, namespace=_SOMEWHERE) if one["kind"] in _PATHS]
     return json.dumps([one for one in made if one["metadata"]["name"].endswith(f"-{TOOLS}") or not has_tools])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -42,7 +43,8 @@ class World:
         uid = created["metadata"]["uid"]
         metadata = subject.metadata.model_copy(update={"namespace": self.namespace, "uid": uid})
         identity = await queue.admit(self.database, subject.model_copy(update={"metadata": metadata}), chain=chain)
-        return identity, await queue.opened(self.database, await queue.claimed(self.database))
+        claim = await queue.claimed(self.database, lease=timedelta(hours=1))  # no page is looked at for longer
+        return identity, await queue.opened(self.database, claim)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,11 @@ class Kubelet:
         elif (status := life.child.process.poll()) is not None:
             await self._ended(pod, life, status)
         elif time.monotonic() - life.brought >= _BRING_SECONDS:
-            await life.bring()
+            try:
+                await life.bring()
+            except kubernetes.ApiException as error:
+                if error.status != HTTPStatus.NOT_FOUND:  # what was deleted before the pod stays as it is there
+                    raise
             life.brought = time.monotonic()
         elif (is_ready := await _ready(pod, life)) != life.is_ready:
             life.is_ready = is_ready

@@ -59,6 +59,16 @@ SHAPES: list[tuple[str, str, str]] = [
     ("  description: Pods", "  descripton: Pods", "spec: unknown: descripton. Available: alertTypes, description,"),
     ("  description: Pods that restart.", "  description: [Pods]", "spec.description: Input should be a valid string"),
     ("  - KubePodNotReady", "  - KubePodCrashLooping", "spec.alertTypes.1: 'KubePodCrashLooping' appears twice"),
+    (
+        "  description: Pods that restart.",
+        "  grouping: {by: Labels}",
+        "spec.grouping: labels goes with by: Labels, and by: Labels needs them",
+    ),
+    (
+        "  description: Pods that restart.",
+        "  grouping: {by: Owner, labels: [node]}",
+        "spec.grouping: labels goes with by: Labels, and by: Labels needs them",
+    ),
     ("  - KubePodNotReady", "  - 7", "spec.alertTypes.1: Input should be a valid string"),
     ("  - KubePodNotReady", '  - ""', "spec.alertTypes.1: String should have at least 1 character"),
     ("  llmProvider: google-default", "  llm_provider: google-default", "spec: unknown: llm_provider. Available: "),

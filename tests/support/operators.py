@@ -26,7 +26,11 @@ T = TypeVar("T")
 
 WRITING = ["restart", "label", "unannotated"]
 """Those of the tools that agents are offered although they may write."""
+UNHURRIED = dict.fromkeys(("iteration", "first_byte", "idle", "tool_call"), "15m")
+"""Limits for models and tools that a test holds: how long it does so depends on the machine."""
 TOKEN = "the webhook's token"
+AT_FAILPOINT = 137
+"""The status of a process that ended at a failpoint."""
 _FOR_TOKEN = ("/api/v1/webhooks/", "/api/v1/alerts")
 """Where that token is good; for all else a person's is asked for."""
 _METRICS = re.compile(r"metrics on 127\.0\.0\.1:(\d+)")
@@ -66,7 +70,7 @@ class Process:
 
     async def ended(self) -> None:
         """Wait until it has ended by itself."""
-        await asyncio.to_thread(self._child.process.wait, 60)
+        await asyncio.to_thread(self._child.process.wait, 120)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -77,13 +81,13 @@ class Process:
         await self._until(lambda: text in self.log or None, what=f"{text!r} in its log")
 
     async def stopped(self) -> None:
-        """Wait until it has sent itself a SIGSTOP."""
+        """Wait until a SIGSTOP has stopped it."""
         stat = Path(f"/proc/{self._child.pid}/stat")
         await self._until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T" or None, what="a stop")
 
     async def stop(self) -> None:
         """End it as Kubernetes would; it has to end by itself, and well."""
-        await asyncio.to_thread(self._child.end)
+        await asyncio.to_thread(self._child.end, timeout=60)
         assert self._child.process.returncode == 0, self._child.story()
 
     async def request(
@@ -106,6 +110,15 @@ class Process:
         ):
             return response.status, await response.json(content_type=None)
 
+    async def notify(self, body: bytes) -> Any:
+        """Post a notification, again while others are being taken, as Alertmanager does; the receipt."""
+        while True:
+            status, receipt = await self.request("POST", "/api/v1/webhooks/alertmanager", body=body)
+            if status == 200:
+                return receipt
+            assert status == 503, receipt
+            await asyncio.sleep(0.1)
+
     async def scrape(self) -> str:
         """Its metrics, as text."""
         return await scrapes.text(await self.metrics_url())
@@ -116,7 +129,7 @@ class Process:
         return f"http://127.0.0.1:{port[1]}"
 
     async def _until(self, ready: Callable[[], T | None], *, what: str) -> T:
-        return await asyncio.to_thread(self._child.wait_until, ready, timeout=60, what=what)
+        return await asyncio.to_thread(self._child.wait_until, ready, timeout=120, what=what)
 
 
 def _status(port: int, path: str) -> int | None:
@@ -186,6 +199,7 @@ class Operator:
         api: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         providers: Mapping[str, Any] | None = None,
+        budgets: Mapping[str, Any] | None = None,
         as_installed: bool = False,
         waits: bool = False,
         insecure_dev: bool = False,
@@ -203,7 +217,13 @@ class Operator:
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
-        settings = {"queue": {**leases, **(queue or {})}, "limits": {**(limits or {})}, "api": {**(api or {})}}
+        settings = {
+            "queue": {**leases, **(queue or {})},
+            "limits": {**UNHURRIED, **(limits or {})},
+            "api": {**(api or {})},
+        }
+        if budgets:
+            settings["budgets"] = dict(budgets)  # the former version knows no such section
         known = self._platform["llm_providers"]
         more = {
             name: {key: value for key, value in {**known["scripted"], **given}.items() if value is not None}
@@ -227,7 +247,11 @@ class Operator:
             child = self._nursery.start(arguments, name=name, log=log, cwd=tools.ROOT, env=environment)
         self._children.append(child)
         process = Process(child, editor=self.editor)
-        await process.serve(waits=waits)
+        try:
+            await process.serve(waits=waits)
+        except children.ChildError:
+            if child.process.returncode != AT_FAILPOINT:  # which it may have met before it was seen to serve
+                raise
         return process
 
     @property
@@ -242,7 +266,7 @@ class Operator:
     async def apply(self, *manifests: dict[str, Any]) -> None:
         """Apply these manifests, one after the other, on the server's side; kubectl would cost 0.12 s of a processor.
 
-        An API server that has just been started may refuse connections at first.
+        An API server that has just been started, or has just been given our kinds, may refuse requests at first.
         """
         query = {"fieldManager": "tests", "force": "true", "fieldValidation": "Strict"}
         for manifest in manifests:
@@ -250,7 +274,7 @@ class Operator:
             kind = "application/apply-patch+yaml"
             await self._ask("PATCH", path, query=query, body=manifest, content_type=kind)
 
-    async def finished(self, *names: str, within: timedelta = timedelta(seconds=60)) -> dict[str, Any]:
+    async def finished(self, *names: str, within: timedelta = timedelta(seconds=120)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         found: dict[str, Any] = {}
         try:
@@ -273,8 +297,9 @@ class Operator:
         async with asyncio.timeout(60):
             while True:
                 try:
-                    return await calls.request(self._admin, method, path, **given)
-                except (aiohttp.ClientError, OSError):
+                    async with calls.errors():
+                        return await calls.request(self._admin, method, path, **given)
+                except client.ClusterDownError:
                     await asyncio.sleep(0.1)
 
     def _path(self, kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -119,20 +120,23 @@ async def repeat(
     rule: episodes.Rule = RULE,
 ) -> UUID | None:
     """Count a firing alert on the investigation that it repeats, as intake does; None: it begins one."""
-    verdict = await episodes.look_up(
-        database, namespace=namespace, fingerprint=fingerprint, starts_at=starts_at, rule=rule
-    )
+    (verdict,) = await episodes.look_up(database, (fingerprint, starts_at), namespace=namespace, rule=rule)
     if isinstance(verdict, episodes.Begin):
         return None
-    await episodes.count_repeat(database, verdict.investigation.id)
+    await episodes.count_repeats(database, (verdict.investigation.id, fingerprint))
     return verdict.investigation.id
 
 
 async def claim(
-    database: databases.Database, *, owner: UUID = OWNER, build: str = BUILD, max_running: int = 0
+    database: databases.Database,
+    *,
+    owner: UUID = OWNER,
+    build: str = BUILD,
+    max_running: int = 0,
+    lease: timedelta = LEASE,
 ) -> work.Claim | None:
     """Claim the next one, if there is one."""
-    return await work.claim(database, owner=owner, lease=LEASE, build=build, max_running=max_running)
+    return await work.claim(database, owner=owner, lease=lease, build=build, max_running=max_running)
 
 
 def eligible(**unusable: str) -> eligibility.Eligibility:
@@ -140,9 +144,9 @@ def eligible(**unusable: str) -> eligibility.Eligibility:
     return eligibility.Eligibility(platform=lambda: PLATFORM, unusable=lambda: unusable)
 
 
-async def claimed(database: databases.Database, *, build: str = BUILD) -> work.Claim:
+async def claimed(database: databases.Database, *, build: str = BUILD, lease: timedelta = LEASE) -> work.Claim:
     """Claim the next one, which is there."""
-    found = await claim(database, build=build)
+    found = await claim(database, build=build, lease=lease)
     assert found is not None
     return found
 
@@ -156,7 +160,7 @@ async def told(database: databases.Database, claim: work.Claim) -> work.StopRequ
     """What the next heartbeat of a claim that holds says is requested of it."""
     heartbeat = heartbeats.Heartbeat(database.url, lease=LEASE)
     try:
-        return (await heartbeat.beat([claim.token]))[claim.token]
+        return (await heartbeat.beat({claim.investigation: claim.token}))[claim.token]
     finally:
         await heartbeat.close()
 
@@ -185,6 +189,42 @@ async def execute(database: databases.Database, statement: str, **values: Any) -
         await connection.execute(sqlalchemy.text(statement), values)
 
 
+async def stop_autovacuum(database: databases.Database) -> None:
+    """Let the planner's statistics become old."""
+    for table in ("work", "investigations"):
+        await execute(database, f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+
+
+async def insert_rows(database: databases.Database, number: int, *, state: str, chain: str) -> None:
+    """Insert rows of investigations without a log; `chain` is SQL that makes the chain's name of a row's `number`."""
+    for first in range(0, number, 10_000):
+        await execute(
+            database,
+            f"""
+            WITH new AS (
+              INSERT INTO investigations
+                (id, namespace, name, generation, alert_type, alert_data, chain_namespace, chain_name)
+              SELECT gen_random_uuid(), 'tarsy', '{state}-' || number, 1, 'Storm', '', 'tarsy',
+                'chain-' || coalesce({chain}, 0)
+              FROM generate_series(1 + :first, least(:number, :first + 10000)) AS number
+              RETURNING id, chain_name
+            )
+            INSERT INTO work (investigation, state, queue) SELECT id, :state, 'tarsy/' || chain_name FROM new
+            """,  # noqa: S608 - our own text
+            first=first,
+            number=number,
+            state=state,
+        )
+
+
 async def let_leases_pass(database: databases.Database) -> None:
     """Let all leases pass now."""
     await execute(database, "UPDATE work SET lease_until = clock_timestamp()")
+
+
+async def blocked(database: databases.Database, statements: int = 1) -> None:
+    """Return once so many statements wait for a lock."""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(60):
+        while len(await rows(database, waits)) < statements:  # noqa: ASYNC110 - it is in the database
+            await asyncio.sleep(0.01)

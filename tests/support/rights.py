@@ -74,10 +74,14 @@ def _of(role: Manifest, *, namespace: str) -> Iterator[Right]:
                         yield Right(verb=verb, group=group, resource=resource, namespace=namespace, name=name)
 
 
-def used(audit_log: Path, *, account: str, namespace: str) -> list[Use]:
-    """What a ServiceAccount has asked the API server for so far, in order; URLs that are no resources are left out."""
+def used(audit_log: Path, *, account: str, namespace: str, start: int = 0) -> list[Use]:
+    """What a ServiceAccount has asked the API server for so far, in order; URLs that are no resources are left out.
+
+    The log is read from its byte `start`.
+    """
     user = f'"system:serviceaccount:{namespace}:{account}"'
     with audit_log.open(encoding="utf-8") as lines:
+        lines.seek(start)
         events = [json.loads(line) for line in lines if user in line and line.endswith("\n")]
     return [_use(event) for event in events if "objectRef" in event and event["user"]["username"] == user.strip('"')]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_socket
 from tarsy import failpoints
 from tarsy.agent import prompts
-from tarsy.config.model import platforms
+from tarsy.config.model import budgets, platforms
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -169,11 +169,31 @@ class _Doomed:
     def record(self) -> record.Record:
         return self._kept.record
 
+    @property
+    def joined(self) -> int:
+        return self._kept.joined
+
+    async def joined_alerts(self, after: int) -> ports.JoinedAlerts | None:
+        await self._live()
+        return await self._kept.joined_alerts(after)
+
+    async def former(self, within: int) -> ports.Former | None:
+        await self._live()
+        return await self._kept.former(within)
+
+    @property
+    def waits(self) -> dict[str, ports.Wait]:
+        return self._kept.waits
+
     def clock(self) -> float:
         return self._kept.clock()
 
     def suspended(self) -> bool:
         return self._kept.suspended()
+
+    async def reserve(self, charges: Sequence[budgets.Charge], *, ended: Sequence[str] = ()) -> ports.Charged:
+        await self._live()
+        return await self._kept.reserve(charges, ended=ended)
 
     async def whole(self, execution: str, call_id: str) -> str | None:
         await self._live()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -88,13 +90,26 @@ async def test_an_active_card_shows_its_stages_and_an_ended_one_moves_to_the_his
 async def test_a_paused_list_counts_changes_and_shows_them_when_resumed(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
-    await page.goto("/")
+    released = asyncio.Event()
+
+    async def hold(route: playwright.Route) -> None:
+        await released.wait()
+        await route.continue_()
+
+    fragments = "**/fragments/investigations*"
+    await page.route(fragments, hold)
+    async with page.expect_request(fragments):
+        await page.goto("/")
     await playwright.expect(page.locator("#live-text")).to_have_text("Live")
 
     await page.get_by_role("button", name="Pause").click()
     await admit(database, cluster, "first")
     await run_first_stage(database)
     await playwright.expect(page.locator("#live-text")).to_contain_text("change")
+    async with page.expect_response(fragments) as late:
+        released.set()
+    await (await late.value).finished()
+    await page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")  # in which it would be shown
     await playwright.expect(page.locator("#cards > li")).to_have_count(0)
 
     await page.get_by_role("button", name="Resume").click()
@@ -114,10 +129,10 @@ async def test_filters_live_in_the_address_and_empty_fields_leave_it(
     await page.get_by_role("button", name="Apply").click()
 
     await playwright.expect(page.locator("#cards > li")).to_have_count(1)
-    assert page.url.endswith("/?severity=critical")
+    await playwright.expect(page).to_have_url(re.compile(r"/\?severity=critical$"))
     await playwright.expect(page.get_by_label("Severity", exact=True)).to_have_value("critical")
     await page.get_by_role("link", name="Queued").click()
-    assert page.url.endswith("/?severity=critical&phase=Queued")
+    await playwright.expect(page).to_have_url(re.compile(r"/\?severity=critical&phase=Queued$"))
     await page.goto("/?severity=none")
     await playwright.expect(page.get_by_text("No investigation matches")).to_be_visible()
     await browsers.look(page, "list-no-match")

@@ -92,13 +92,14 @@ async def test_a_session_and_a_stream_go_on_at_another_replica(serve: Serve, sig
         await playwright.expect(page.locator("#head")).to_contain_text("Cancelling")
 
 
+@pytest.mark.slow
 async def test_a_used_code_and_an_ended_session_lead_to_signing_in(
     serve: Serve, admin: client.Cluster, browser: playwright.Browser, database: databases.Database
 ) -> None:
     port = await serve()
     token = await accounts.create(admin, f"user-{uuid.uuid4().hex[:8]}", may=READ)
-    code = await address(port, token)
     async with browsers.opened(browser, f"http://127.0.0.1:{port}") as page:
+        code = await address(port, token)
         await page.goto(code)
         await playwright.expect(page.locator("#live-text")).to_have_text("Live")
         await queue.execute(database, "UPDATE browser_sessions SET until = clock_timestamp() WHERE NOT is_code")
@@ -127,6 +128,7 @@ async def test_an_open_page_says_when_its_session_has_ended(
     await playwright.expect(page.locator("#live-state")).to_contain_text("have ended")
 
 
+@pytest.mark.slow
 async def test_a_page_of_another_origin_changes_nothing(serve: Serve, sign_in: SignIn, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("data-collection")])
@@ -201,6 +203,7 @@ async def test_a_user_who_may_only_read_is_refused_each_action_in_words(
     await browsers.look(page, "missing-right")
 
 
+@pytest.mark.slow
 async def test_a_user_without_rights_learns_nothing_of_what_there_is(
     serve: Serve, sign_in: SignIn, world: World
 ) -> None:

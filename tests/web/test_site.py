@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
 
 
+@pytest.mark.slow
 async def test_the_first_page_is_empty_and_says_what_begins_an_investigation(page: playwright.Page) -> None:
     await page.goto("/")
 
@@ -14,6 +16,7 @@ async def test_the_first_page_is_empty_and_says_what_begins_an_investigation(pag
     await browsers.look(page, "list-empty")
 
 
+@pytest.mark.slow
 async def test_an_unknown_parameter_is_named_on_a_page(page: playwright.Page) -> None:
     response = await page.goto("/?colour=red")
 

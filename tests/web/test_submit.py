@@ -29,6 +29,7 @@ async def end(database: databases.Database, *, ending: str, message: str, analys
     await queue.execute(database, "UPDATE work SET state = 'ended'")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("chain")
 async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigation(
     page: playwright.Page, database: databases.Database
@@ -47,7 +48,7 @@ async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigatio
     await page.get_by_role("button", name="Submit").dblclick()
 
     await expect(page.get_by_role("heading", name="Processing Alert...")).to_be_visible()
-    await expect(page.get_by_text("Waiting for a worker")).to_be_visible()
+    await expect(page.get_by_text("Waiting for a worker", exact=True)).to_be_visible()
     await browsers.look(page, "submitted-queued")
     rows = await queue.rows(database, "SELECT alert_type, severity, alert_data FROM investigations")
     assert rows == [("KubePodCrashLooping", "critical", "Pod shop/web-0 restarts.\n<script>alert(1)</script>")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,9 +11,12 @@ import pytest
 from playwright import async_api as playwright
 from support import apis, manifests
 from support import browser as browsers
+from tarsy.api import app
+from tarsy.config.model import budgets
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.telemetry import component_states
+from tarsy.web import site as pages
 from tarsy_dev.controlplane import ControlPlane
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -28,11 +33,12 @@ def fact(kind: component_states.Kind, name: str, state: str, **detail: Any) -> c
 async def test_the_empty_page_has_all_its_parts(page: playwright.Page) -> None:
     await page.goto("/system")
 
-    for name in ("Warnings", "Queue", "MCP servers", "LLM providers", "Chains", "Configuration"):
+    for name in ("Warnings", "Queue", "MCP servers", "LLM providers", "Chains", "Budgets", "Storage", "Configuration"):
         await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     await browsers.look(page, "system-empty")
 
 
+@pytest.mark.slow
 async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
     page: playwright.Page, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -80,13 +86,40 @@ async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
     reporter = apis.keeping(database, host="tarsy-5d9c7b6f4-x2x7p", slots=5)
     reporter.add_source(lambda: iter(facts))
     await reporter.report()
+    reporting = asyncio.create_task(reporter.run())  # what says nothing for 30 s is taken for dead
+    try:
+        await page.goto("/system")
+        await expect(page.get_by_text(PINNED).first).to_be_visible()
+        await expect(page.get_by_text(OFFERED).first).to_be_visible()
+        await expect(page.get_by_text("side by side, then a synthesis")).to_be_visible()
+        await page.get_by_text("Accept this change").click()
+        await browsers.look(page, "system")
+        await page.get_by_role("button", name="Accept pods_get").click()
 
-    await page.goto("/system")
-    await expect(page.get_by_text(PINNED).first).to_be_visible()
-    await expect(page.get_by_text(OFFERED).first).to_be_visible()
-    await expect(page.get_by_text("side by side, then a synthesis")).to_be_visible()
-    await page.get_by_text("Accept this change").click()
-    await browsers.look(page, "system")
-    await page.get_by_role("button", name="Accept pods_get").click()
+        await expect(page.get_by_text("Accepted pods_get of k8s")).to_be_visible()
+    finally:
+        reporting.cancel()
+        await asyncio.wait([reporting])
 
-    await expect(page.get_by_text("Accepted pods_get of k8s")).to_be_visible()
+
+@pytest.mark.slow
+async def test_budgets_are_told_with_what_is_spent_and_left(
+    browser: playwright.Browser, cluster: client.Cluster, database: databases.Database
+) -> None:
+    reserve = budgets.Reserve(severity="critical", share=20)
+    known = {
+        "month": budgets.Budget(scope="all", per="month", cost=2500, reserve=reserve),
+        "investigation": budgets.Budget(scope="chain", per="investigation", tokens=2_000_000),
+    }
+    parts = apis.parts(cluster=cluster, database=database, known_budgets=known)
+    application = app.build(parts)
+    pages.add(application)
+    async with apis.listening(parts, application=application, hears=True) as url, browsers.opened(browser, url) as page:
+        await page.goto("/system")
+        await page.get_by_role("navigation", name="Parts").get_by_role("link", name="Budgets").click()
+
+        row = page.get_by_role("row").filter(has_text="20 % kept for critical")
+        await expect(row).to_contain_text("2,500.00 cost")
+        await expect(row.get_by_role("cell").last).to_have_text(re.compile(r"\d"))
+        await expect(page.get_by_role("row").filter(has_text="each chain")).to_contain_text("never")
+        await browsers.look(page, "system-budgets")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -132,6 +133,7 @@ def large() -> list[entries.Entry]:
     return [*log, stories.ended(), stories.stage_ended(), stories.run_ended(final_analysis="done")]
 
 
+@pytest.mark.slow
 async def test_waterfall_shows_calls_and_opens_them_beside_it(
     page: playwright.Page, database: databases.Database
 ) -> None:
@@ -146,7 +148,7 @@ async def test_waterfall_shows_calls_and_opens_them_beside_it(
     panel = page.get_by_role("complementary", name="The opened call")
     await playwright.expect(panel.get_by_role("heading", name="Model call 1")).to_be_visible()
     await playwright.expect(panel.locator("strong", has_text="look")).to_be_visible()
-    assert page.url.endswith("?row=llm-1")
+    await playwright.expect(page).to_have_url(re.compile(r"\?row=llm-1$"))
     await browsers.look(page, "trace-call")
 
     await panel.get_by_text("Raw", exact=True).click()
@@ -321,7 +323,7 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     await page.get_by_placeholder("Text in answers and results").fill("GNP.exe")
     await page.get_by_role("button", name="Search").click()
 
-    await playwright.expect(page.locator("#trace-found")).to_have_text("2 calls", timeout=20_000)
+    await playwright.expect(page.locator("#trace-found")).to_have_text("2 calls")
     await page.locator("#trace-matches").get_by_role("link", name=f"Tool {CALLS}").click()
     await playwright.expect(page.get_by_role("heading", name=f"Tool call {CALLS}")).to_be_visible()
     assert await page.evaluate("CSS.highlights.get('needle').size") > 0
@@ -341,6 +343,7 @@ async def test_without_a_script_there_are_pages_of_rows_and_of_calls(
         await playwright.expect(page.get_by_role("heading", name="Model call 100")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_running_trace_gets_its_new_rows(page: playwright.Page, database: databases.Database) -> None:
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))

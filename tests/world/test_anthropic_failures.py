@@ -10,7 +10,7 @@ import pytest
 from aiohttp import test_utils, web
 from support.claude import BUDGET, CALLS, LOOKS, NAME, REQUEST, asking, then
 from tarsy.config.model import providers
-from tarsy.llm import anthropic, provider, registry
+from tarsy.llm import anthropic, limited_model, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model
 
@@ -136,8 +136,9 @@ async def test_who_leaves_closes_the_socket_at_once(fault: model.Hang) -> None:
 
 
 @pytest.mark.parametrize("fault", [model.Hang(), model.Hang(after=2)], ids=["before the first byte", "after it"])
-async def test_silence_ends_an_attempt(fault: model.Hang) -> None:
-    async with asking(fault, limits={"first_byte": "50ms", "idle": "50ms", "iteration": "600ms"}) as asked:
+async def test_silence_ends_an_attempt(fault: model.Hang, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", limited_model.LONGEST_BACKOFF)  # 10 s at least: no retry
+    async with asking(fault, limits={"first_byte": "50ms", "idle": "50ms", "iteration": "10s"}) as asked:
         with pytest.raises(ports.ModelError, match="silent") as error:
             await asked.ask()
     assert error.value.failure.kind == "timeout"

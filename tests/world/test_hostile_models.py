@@ -241,6 +241,7 @@ async def problem(row: Row, source: provider.Provider) -> str:
     return f"{grown} MiB for {told}" if grown > GROWTH_MAX else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_every_hostile_answer_is_a_bounded_error_of_ours(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -342,6 +343,7 @@ TRICKLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_path: Path) -> None:
     limits = platforms.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})

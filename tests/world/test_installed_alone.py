@@ -48,6 +48,7 @@ def test_it_depends_on_little() -> None:
     assert set(project["scripts"]) == {"tarsy", "kubectl-tarsy", "kubectl_complete-tarsy"}
 
 
+@pytest.mark.slow
 def test_the_commands_run_and_those_of_the_operator_name_the_extra(programs: Path) -> None:
     listed = run(programs, "tarsy", "get", "--uid", "x", "-n", "tarsy", "--api", "http://127.0.0.1:1")
     assert (listed.returncode, "cannot be reached" in listed.stderr) == (5, True), listed

@@ -47,8 +47,9 @@ async def connected(folder: Path, port: int) -> client.Cluster:
     ids=json.dumps,
 )
 async def test_an_answer_of_another_shape_is_one_of_an_api_server_that_is_away(
-    answers: tuple[Any, ...], tmp_path: Path
+    answers: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(discovery, "PING_SECONDS", 60.0)
     left = list(answers)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

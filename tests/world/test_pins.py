@@ -14,7 +14,7 @@ import pytest
 from support import leases
 from support.masking import NO_SECRETS
 from tarsy import errors, slots
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.servers import connection, listing, pool, toolbox
@@ -46,19 +46,19 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def owned(
-    transport: platforms.Transport, *, keep: pins.PinStore, hashes: Mapping[str, str] | None = None
+    transport: server_transports.Transport, *, keep: pins.PinStore, hashes: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
     settings = platforms.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
     server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS, pin_store=keep)
     owner = asyncio.create_task(server.keep_connected())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await server.tried.wait()
     try:
         yield (
             server,
             toolbox.PoolToolbox(
                 [server],
-                limits=platforms.Limits(tool_call="2s"),
+                limits=platforms.Limits(),
                 selection=listing.ToolSelection({"odd": settings}, lambda _: True),
             ),
         )
@@ -86,7 +86,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
     """A rug pull: the execution has the tool pinned, and a model that does whatever it is told."""
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platforms.HTTPTransport(type="http", url=remote.url)
+        transport = server_transports.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             assert [spec.name for spec in box.specs] == ["odd.say"]
             assert (await say(box)).text == "fine"
@@ -124,7 +124,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
 async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_start() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platforms.HTTPTransport(type="http", url=remote.url)
+        transport = server_transports.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep):
             pass
         remote.offer = "another description"
@@ -148,7 +148,7 @@ async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_s
 async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what_comes() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platforms.HTTPTransport(type="http", url=remote.url)
+        transport = server_transports.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             client = await server.client()
             remote.offer = "another description"
@@ -161,7 +161,7 @@ async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what
 async def test_a_server_that_tells_of_a_change_is_looked_at_and_one_that_changes_each_time_is_stopped() -> None:
     """It tells with each of its answers, and says something else each time."""
     keep = Keep()
-    child = platforms.StdioTransport(
+    child = server_transports.StdioTransport(
         type="stdio",
         command=sys.executable,
         args=["-m", "tarsy_dev.hostile_mcp", "--offer", "fickle", "--noise", CHANGED],
@@ -178,7 +178,7 @@ async def test_a_server_that_tells_of_a_change_is_looked_at_and_one_that_changes
 async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_on() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
-        transport = platforms.HTTPTransport(type="http", url=remote.url)
+        transport = server_transports.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             remote.offer = "one more"
             server.relist()
@@ -191,11 +191,12 @@ async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_
             assert remote.calls == 0
 
 
+@pytest.mark.slow
 async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_afterwards_all_are() -> None:
     keep = Keep()
     keep.away = True
     async with hostile_mcp.serve() as remote:
-        transport = platforms.HTTPTransport(type="http", url=remote.url)
+        transport = server_transports.HTTPTransport(type="http", url=remote.url)
         async with owned(transport, keep=keep) as (server, box):
             assert list(box.specs) == []
             (problem,) = box.problems

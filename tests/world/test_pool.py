@@ -15,7 +15,7 @@ import pytest
 from support import leases, spoken, waiting
 from support.masking import NO_SECRETS
 from tarsy import slots
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.telemetry import component_states
 from tarsy.tools.servers import connection, health, listing, pool, toolbox
 from tarsy.tools.transports import remote
@@ -39,7 +39,7 @@ async def owned(server: connection.Server) -> AsyncIterator[None]:
 
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as there:
-        transport = platforms.HTTPTransport(type="http", url=there.url)
+        transport = server_transports.HTTPTransport(type="http", url=there.url)
         server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
@@ -56,7 +56,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
-    transport = platforms.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
+    transport = server_transports.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
     server = connection.Server(
         "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
     )
@@ -70,7 +70,7 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
     [("exit 3", "ended with status 3"), ("exit 0", "ended with status 0"), ("kill -9 $$", "was ended by signal 9")],
 )
 async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
-    transport = platforms.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
+    transport = server_transports.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
     server = connection.Server(
         "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
     )
@@ -84,14 +84,15 @@ def boxed(server: connection.Server, settings: platforms.MCPServer) -> toolbox.P
     return toolbox.PoolToolbox([server], limits=platforms.Limits(), selection=given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
     """By the SDK's own server, in whichever version of the protocol the two agree on."""
     async with contextlib.AsyncExitStack() as stack:
-        transport: platforms.Transport = stdio(tmp_path)
+        transport: server_transports.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
-            transport = platforms.HTTPTransport(type="http", url=there.url)
+            transport = server_transports.HTTPTransport(type="http", url=there.url)
         settings = platforms.MCPServer(transport=transport)
         server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
         await stack.enter_async_context(owned(server))
@@ -116,6 +117,7 @@ class Killing(spoken.Spoken):
         super().tool(call, piece)
 
 
+@pytest.mark.slow
 async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,24 +133,25 @@ async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_bac
     assert [word for word in watched.said if "it waits" in word] == ["3.1: 1/2 it waits\n"] * 2
 
 
-def stdio(folder: Path) -> platforms.StdioTransport:
+def stdio(folder: Path) -> server_transports.StdioTransport:
     """A server that has written its process's number into `folder`."""
     start = f"echo $$ > {folder}/pid && exec {sys.executable} -m tarsy_dev.mcp_server --stdio"
-    return platforms.StdioTransport(
+    return server_transports.StdioTransport(
         type="stdio", command="/bin/sh", args=["-c", start], env={"PYTHONPATH": str(tools.ROOT / "dev")}
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
     async with contextlib.AsyncExitStack() as stack:
-        transport: platforms.Transport = stdio(tmp_path)
+        transport: server_transports.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
-            transport = platforms.HTTPTransport(type="http", url=there.url)
+            transport = server_transports.HTTPTransport(type="http", url=there.url)
         server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
@@ -183,7 +186,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = connection.Server(
             "tools",
-            platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
+            platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url=url)),
             limit=slots.Slots(2),
             secrets=NO_SECRETS,
         )
@@ -196,6 +199,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
             await waiting.until(lambda: server.state.state == "unreachable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_again(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -206,11 +210,11 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
     monkeypatch.setattr(health, "HUNG_SILENCES", 1000)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
-        transport: platforms.Transport = stdio(tmp_path)
+        transport: server_transports.Transport = stdio(tmp_path)
         if kind == "http":
             there = await stack.enter_async_context(mcp_server.serve())
             between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
-            transport = platforms.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
+            transport = server_transports.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
         server = connection.Server(
             "tools",
             platforms.MCPServer(transport=transport),
@@ -251,7 +255,7 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
         server = connection.Server(
             "tools",
-            platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url=url)),
+            platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url=url)),
             limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )

@@ -32,6 +32,9 @@ async def test_an_answer_comes_whole_and_goes_back_as_it_was(kind: kinds.Kind) -
         found = await kinds.events(source)
         assert kinds.text_of(found) == "I look."
         assert kinds.thoughts_of(found) == ("Where to look?" if kind.shows_thoughts else "")
+        named = [event for event in found if isinstance(event, provider.Response)]
+        assert {event.model for event in named} - {""} == {kind.fields["model"]}
+        assert len({event.id for event in named} - {""}) == (0 if kind.type == "langchain" else 1), "LangChain hides it"
         calls = [event for event in found if isinstance(event, provider.Call)]
         assert [call.name for call in calls] == [tool.name for tool in kinds.TOOLS]
         assert [json.loads(call.arguments) for call in calls] == [dict(call.args) for call in kinds.CALLS]
@@ -266,6 +269,7 @@ async def lenient(kind: kinds.Kind) -> AsyncIterator[provider.Provider]:
         yield source
 
 
+@pytest.mark.slow
 @hypothesis.settings(
     max_examples=30,
     deadline=None,

@@ -16,7 +16,7 @@ from support import certificates, leases, waiting
 from support.masking import NO_SECRETS
 from tarsy import slots
 from tarsy.config.load import reload
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.config.redact import secret_values
 from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file
@@ -30,16 +30,16 @@ WIRES = {"http": "mcp", "sse": "sse"}
 KINDS = pytest.mark.parametrize("kind", ["http", "sse"])
 
 
-def transport(kind: str, url: str, **keys: Any) -> platforms.HTTPTransport | platforms.SSETransport:
+def transport(kind: str, url: str, **keys: Any) -> server_transports.HTTPTransport | server_transports.SSETransport:
     given = {"type": kind, "url": url, **keys}
     settings = platforms.MCPServer.model_validate({"transport": given}).transport
-    assert isinstance(settings, platforms.RemoteTransport)
+    assert isinstance(settings, server_transports.RemoteTransport)
     return settings
 
 
 @contextlib.asynccontextmanager
 async def owned(
-    settings: platforms.Transport, *, secrets: known_secrets.KnownSecrets = NO_SECRETS
+    settings: server_transports.Transport, *, secrets: known_secrets.KnownSecrets = NO_SECRETS
 ) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
     there = platforms.MCPServer(transport=settings, write_tools=["*"])
     server = connection.Server("tools", there, limit=slots.Slots(8), secrets=secrets)
@@ -215,6 +215,7 @@ async def test_with_which_status_a_server_refuses_is_told(kind: str, status: int
         assert server.problem == f"cannot be reached: it answered with status {status}"
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("status", [303, 307])
 async def test_a_redirect_to_another_origin_gets_neither_secret_nor_message(kind: str, status: int) -> None:
@@ -276,6 +277,7 @@ async def test_a_server_that_wants_messages_elsewhere_gets_none() -> None:
         assert stranger.seen == []
 
 
+@pytest.mark.slow
 @KINDS
 async def test_a_certificate_is_believed_if_its_authority_is_known_and_ours_is_shown(kind: str, tmp_path: Path) -> None:
     authority = certificates.Authority(tmp_path)
@@ -329,10 +331,11 @@ async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew()
             assert (await call(box, "lookup")).text == "web-0 exists"
 
 
+@pytest.mark.slow
 @KINDS
 async def test_the_time_that_a_server_may_take_is_kept(kind: str) -> None:
-    async with served(kind) as there, owned(transport(kind, there.url, timeout="1s")) as (server, box):
-        assert (await call(box, "slow", seconds=30)).text == "'tools.slow' did not answer within 1 s"
+    async with served(kind) as there, owned(transport(kind, there.url, timeout="3s")) as (server, box):
+        assert (await call(box, "slow", seconds=60)).text == "'tools.slow' did not answer within 3 s"
         assert (await call(box, "lookup")).text == "web-0 exists"
         assert server.problem == ""
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support import leases, waiting
 from support.masking import NO_SECRETS
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
@@ -28,7 +28,7 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
     monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.05)
-    monkeypatch.setattr(stdio, "CHECK_SECONDS", 0.4)
+    monkeypatch.setattr(stdio, "CHECK_SECONDS", 1.0)
     monkeypatch.setattr(stdio, "_GRACE", 0.2)
     monkeypatch.setattr(remote, "CHECK_SECONDS", 0.4)
 
@@ -75,7 +75,7 @@ async def until_it_is_away(box: toolbox.PoolToolbox) -> str:
 
 @pytest.mark.slow
 async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_time(tmp_path: Path) -> None:
-    async with running(program(tmp_path), {"tool_call": "600ms", "server_calls": 2}) as servers:
+    async with running(program(tmp_path), {"tool_call": "5s", "server_calls": 2}) as servers:
         server = servers.tools.servers["one"]
         async with servers.tools.toolbox(["one"], lambda _: True) as box:
             assert await call(box) == "fine"
@@ -85,19 +85,23 @@ async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_t
                 told = await asyncio.gather(*(until_it_is_away(box) for _ in range(5)))
             assert sorted(told)[2:] == [f"'one.say' was not called: MCP server 'one' {AWAY}"] * 3, "who waited"
             assert (server.slots.locked(), server.calls.in_flight) == (False, 0)
-            await waiting.until(lambda: len(pids(tmp_path)) == 2)  # another has been started in its place
+            await waiting.until(lambda: len(pids(tmp_path)) >= 2)  # another has been started in its place
             await waiting.until(lambda: not Path(f"/proc/{pid}").exists())
             await asyncio.wait_for(server.client(), 60)
             assert await call(box) == "fine"
 
 
-async def test_calls_that_take_too_long_cost_a_server_that_answers_others_nothing(tmp_path: Path) -> None:
-    async with running(program(tmp_path), {"tool_call": "600ms"}) as servers:
+@pytest.mark.slow
+async def test_calls_that_take_too_long_cost_a_server_that_answers_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio, "CHECK_SECONDS", 60.0)  # a busy server is no silent one
+    async with running(program(tmp_path), {"tool_call": "1500ms"}) as servers:
         server = servers.tools.servers["one"]
         first = await server.client()
         async with servers.tools.toolbox(["one"], lambda _: True) as box:
             for _ in range(4):
-                assert await call(box, "hang") == "'one.say' did not answer within 0.6 s"
+                assert await call(box, "hang") == "'one.say' did not answer within 1.5 s"
                 assert server.problem == ""
             assert await call(box) == "fine"
         assert await server.client() is first
@@ -117,18 +121,22 @@ async def test_a_program_that_stays_silent_is_not_ended_while_it_works_for_someb
             await waiting.until(lambda: server.state.state == "unreachable")
             await asyncio.sleep(1)  # four looks more
             assert pids(tmp_path) == {pid}
-        await waiting.until(lambda: len(pids(tmp_path)) == 2)
+        await waiting.until(lambda: len(pids(tmp_path)) >= 2)
 
 
-async def test_who_waits_for_his_turn_is_told_when_a_call_may_take_no_longer(tmp_path: Path) -> None:
-    async with running(program(tmp_path), {"tool_call": "600ms", "server_calls": 1}) as servers:
+async def test_who_waits_for_his_turn_is_told_when_a_call_may_take_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio, "CHECK_SECONDS", 60.0)  # a busy server is no silent one
+    async with running(program(tmp_path), {"tool_call": "1500ms", "server_calls": 1}) as servers:
         server = servers.tools.servers["one"]
         async with servers.tools.toolbox(["one"], lambda _: True) as box:
             async with server.slots:
-                assert await call(box) == "'one.say' was not called: 'one' was busy with other calls for 0.6 s"
+                assert await call(box) == "'one.say' was not called: 'one' was busy with other calls for 1.5 s"
             assert await call(box) == "fine", "he who gave up has taken no place"
 
 
+@pytest.mark.slow
 async def test_who_waits_for_his_turn_waits_no_longer_once_the_server_is_silent(tmp_path: Path) -> None:
     async with running(program(tmp_path), {"server_calls": 1}) as servers:
         server = servers.tools.servers["one"]
@@ -158,6 +166,7 @@ async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> N
     await asyncio.wait_for(calls.acquire(slots, 60), 60)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the_same_server(tmp_path: Path) -> None:
     """Of a stateful server each has his own, and all share how many calls may be made at once."""
     async with running(program(tmp_path), stateful=True) as servers:
@@ -240,7 +249,7 @@ async def trickling() -> AsyncIterator[tuple[Trickling, str]]:
 
 
 async def test_a_look_whose_answer_has_no_end_is_silence() -> None:
-    async with trickling() as (_, url), remote.checker(platforms.HTTPTransport(type="http", url=url)) as look:
+    async with trickling() as (_, url), remote.checker(server_transports.HTTPTransport(type="http", url=url)) as look:
         async with asyncio.timeout(60):
             assert await look() is None
 

@@ -188,12 +188,16 @@ async def test_credentials_do_not_follow_a_redirect(tmp_path: Path, status: int)
     assert "redirects" in found.text
 
 
-async def test_a_token_server_that_hangs_is_left_at_the_limit_of_the_first_byte(tmp_path: Path) -> None:
-    limits = {"first_byte": "1s", "iteration": "1100ms"}
+@pytest.mark.slow
+async def test_a_token_server_that_hangs_is_left_at_the_limit_of_the_first_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", limited_model.LONGEST_BACKOFF)  # 10 s at least: no retry
+    limits = {"first_byte": "2s", "iteration": "10s"}
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path), limits=limits) as asked:
         server.tokens.reply = model.Hang()
         _, error = await failure(asked, "timeout", attempts=1)
-        assert "was silent for 1 s" in error.call.attempts[0].error
+        assert "was silent for 2 s" in error.call.attempts[0].error
         server.tokens.reply = None
         assert (await asked.ask(REQUEST, leases.SCOPE)).message.text == "It is out of memory."
 

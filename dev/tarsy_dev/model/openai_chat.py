@@ -81,6 +81,7 @@ class _Request(shapes.Wire):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     max_completion_tokens: int | None = None
+    max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None

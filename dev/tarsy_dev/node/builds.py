@@ -21,7 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tarsy_dev import cache, errors, postgres, tools
+from tarsy.evaluation import embedded_postgres
+
+from tarsy_dev import cache, errors, tools
 
 TARSY = "docker.io/library/tarsy:0.1.0"
 POSTGRES = "docker.io/library/postgres:18"
@@ -112,7 +114,7 @@ def build() -> Mapping[str, Sequence[str]]:
     arguments = {"PYTHON": _base(), "NODE": _nodejs(), "TARGETARCH": _architecture()}
     _bud(TARSY, tools.ROOT, arguments)
     _bud(MODEL, tools.ROOT / "dev", {"TARSY": TARSY}, file=tools.ROOT / "dev" / "kind" / "Dockerfile")
-    package = postgres.find_programs().parent
+    package = embedded_postgres.find_programs().parent
     _stand_in(POSTGRES, "postgres", package, package.with_name("embedded_postgres.libs"))
     _stand_in(ALERTMANAGER, "alertmanager", *(Path("/usr") / name for name in _ALERTMANAGER))
     # The world of `make test-kind` has a name of its own for the product's image.

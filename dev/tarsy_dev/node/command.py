@@ -7,8 +7,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,9 +74,7 @@ class Node:
 
     def run(self) -> None:
         """Be the supervisor."""
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = background.StopSignals()
         self._state.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._supervisor.locked())

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tarsy.evaluation import recording, worlds
 
 from tarsy_dev import children, controlplane, tools
-from tarsy_dev.scenarios import cluster, kubelets, recording, seeds
+from tarsy_dev.scenarios import cluster, kubelets, seeds
 
 SEEDS = tools.ROOT / "dev" / "scenarios"
 SCENARIOS = tools.ROOT / "scenarios"
 BASE = SEEDS / "base.yaml"
 _QUIET = 2.5
-"""Seconds without a change after which controllers are done."""
+"""Seconds without a change after which controllers are done; a seed may say more (`settle: 20`)."""
+_CONTROLLERS = ("horizontal-pod-autoscaler-controller", "persistentvolume-binder-controller")
+"""Controllers that a recording needs beside those of a control plane."""
 
 
 def main() -> None:
@@ -38,7 +41,7 @@ def record(path: Path, folder: Path) -> None:
     seed = seeds.read(path, base=BASE)
     with (
         tempfile.TemporaryDirectory(prefix="tarsy-scenario-") as files,
-        controlplane.ControlPlane(folder=Path(files)) as plane,
+        controlplane.ControlPlane(folder=Path(files), controllers=_CONTROLLERS) as plane,
     ):
         plane.kill("kwok")
         plane.kubectl("delete", "node", controlplane.NODE)
@@ -51,26 +54,35 @@ def record(path: Path, folder: Path) -> None:
         with kubelets.serving(nodes, port=port, pki=pki):
             for manifest in (*seed.manifests, {"settle": True}):
                 if "settle" in manifest:
-                    _settle(api, nodes)
+                    _settle(api, nodes, seconds=_QUIET if manifest["settle"] is True else manifest["settle"])
                 elif "delete" in manifest:
                     plane.kubectl("delete", *manifest["delete"].split(), "--wait=false")
                 else:
-                    plane.kubectl("apply", "-f", "-", input=yaml.safe_dump(manifest))
+                    owned = seeds.timed(_owned(plane, manifest), now)
+                    plane.kubectl("apply", "-f", "-", input=yaml.safe_dump(owned))
             plane.kill("kube-controller-manager")
             plane.kill("kube-scheduler")
             _finish(api, seed, now)
-            recording.record(api, folder, now=now)
+            worlds.write(folder, recording.record(api.read, now=now, namespaces=None, mask=None))
 
 
-def _settle(api: cluster.Cluster, nodes: kubelets.Kubelets) -> None:
+def _owned(plane: controlplane.ControlPlane, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the uids of its owners."""
+    for owner in manifest["metadata"].get("ownerReferences", ()):
+        named = (owner["kind"], owner["name"], "-o=jsonpath={.metadata.uid}")
+        owner["uid"] = plane.kubectl("get", *named, namespace=manifest["metadata"]["namespace"])
+    return manifest
+
+
+def _settle(api: cluster.Cluster, nodes: kubelets.Kubelets, *, seconds: float) -> None:
     """Wait until nothing changes any more."""
     watched = ("/api/v1/pods", "/apis/apps/v1/deployments", "/apis/discovery.k8s.io/v1/endpointslices",
-               "/api/v1/resourcequotas", "/apis/batch/v1/jobs")  # fmt: skip
+               "/api/v1/resourcequotas", "/apis/batch/v1/jobs", "/apis/policy/v1/poddisruptionbudgets")  # fmt: skip
     versions: Callable[[], list[str]] = lambda: [  # noqa: E731
         each["metadata"]["resourceVersion"] for path in watched for each in api.get(path)["items"]
     ]
     last, since = versions(), time.monotonic()
-    while time.monotonic() - since < _QUIET:
+    while time.monotonic() - since < seconds:
         time.sleep(0.2)
         has_written = nodes.report()
         current = versions()
@@ -87,7 +99,7 @@ def _finish(api: cluster.Cluster, seed: seeds.Seed, now: datetime) -> None:
     _age_events(api, seed, now)
     for number, event in enumerate(seed.events):
         _post_event(api, event, number, now)
-    for kind in recording.kinds(api):
+    for kind in recording.recorded_kinds(api.read):
         if kind.resource == "events":
             continue
         prefix = "/api" if not kind.group else "/apis"
@@ -180,6 +192,7 @@ _PLACES = {
     "CronJob": ("cronjobs", "/apis/batch/v1"),
     "HorizontalPodAutoscaler": ("horizontalpodautoscalers", "/apis/autoscaling/v2"),
     "PersistentVolumeClaim": ("persistentvolumeclaims", "/api/v1"),
+    "StatefulSet": ("statefulsets", "/apis/apps/v1"),
 }
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from tarsy_dev import errors
 
-_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _KEYS = {"nodes": "minions", "services": "services/specs", "endpoints": "services/endpoints", "ingresses": "ingress"}
 """The directories in etcd that are not named after their resource."""
 
@@ -35,13 +33,9 @@ class Cluster:
         """Return the JSON at `path`."""
         return json.loads(self.request("GET", path, accept=accept)[1])
 
-    def table(self, path: str) -> Any:
-        """Return the table of a list, with the whole object of each row."""
-        return self.get(f"{path}?includeObject=Object", accept=_TABLE)
-
-    def discovery(self, path: str) -> Any:
-        """Return the aggregated discovery document of `/api` or `/apis`."""
-        return self.get(path, accept=_DISCOVERY)
+    def read(self, path: str, accept: str) -> tuple[int, str]:
+        """Return the status and the body of an answer, also of a refusal."""
+        return self.request("GET", path, accept=accept, errors=True)
 
     def put(self, path: str, document: Any) -> Any:
         """Replace the object at `path`."""

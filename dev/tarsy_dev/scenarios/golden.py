@@ -47,6 +47,8 @@ def player(known: Sequence[scenarios.Scenario]) -> script.Script:
 
     def answer(turn: script.Turn) -> script.Answer:
         asked = "\n".join(message.text for message in turn.messages if message.role == "user")
+        if asked.startswith("Judge whether"):
+            return script.Answer(text="VERDICT: right\nIt names the cause.")
         scenario = next(each for each in known if f'"{each.document.alert.labels["namespace"]}"' in asked)
         results = [result for message in turn.messages for result in message.results]
         if turn.kind == "agent" and not results:

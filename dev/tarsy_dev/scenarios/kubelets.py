@@ -30,6 +30,8 @@ class Kubelets:
         self._api, self._seed, self._now, self._port = api, seed, now, port
         self.logs: dict[tuple[str, str, str, bool], str] = {}
         """The logs by namespace, pod, container, and whether it is the previous life's."""
+        self.waiting: dict[tuple[str, str, str], str] = {}
+        """Why a container has not started, as the answer to a request for its log says it."""
         self._applied: dict[str, str] = {}
 
     def add_nodes(self) -> None:
@@ -154,10 +156,13 @@ class Kubelets:
         self, pod: dict[str, Any], container: dict[str, Any], wanted: dict[str, Any], started: str
     ) -> dict[str, Any]:
         metadata = pod["metadata"]
-        for is_previous, key in ((False, "log"), (True, "previous")):
-            if key in wanted:
-                self.logs[metadata["namespace"], metadata["name"], container["name"], is_previous] = wanted[key]
+        for is_previous, text in ((False, seeds.log(wanted, self._now)), (True, wanted.get("previous"))):
+            if text is not None:
+                self.logs[metadata["namespace"], metadata["name"], container["name"], is_previous] = text
         state = wanted.get("state", {"running": {"startedAt": started}})
+        if reason := state.get("waiting", {}).get("reason"):
+            shown = "trying and failing to pull image" if reason == "ImagePullBackOff" else reason
+            self.waiting[metadata["namespace"], metadata["name"], container["name"]] = shown
         is_running = "running" in state
         identity = hashlib.sha256(f"{metadata['uid']}{container['name']}".encode()).hexdigest()
         image = _digest(container["image"]).hex()
@@ -198,7 +203,8 @@ def serving(kubelets: Kubelets, *, port: int, pki: Path) -> Iterator[None]:
             text = kubelets.logs.get((namespace, pod, container, is_previous))
             if kind != "containerLogs" or text is None:
                 what = f'previous terminated container "{container}" in pod "{pod}" not found'
-                waits = f'container "{container}" in pod "{pod}" is waiting to start: ContainerCreating'
+                reason = kubelets.waiting.get((namespace, pod, container), "ContainerCreating")
+                waits = f'container "{container}" in pod "{pod}" is waiting to start: {reason}'
                 self._send(400, what if is_previous else waits)
                 return
             self._send(200, text)

@@ -1,13 +1,19 @@
 """Seeds: what a world is made of before it is recorded.
 
 A seed is a YAML file. Its first document says how nodes, containers and ages are; the others are manifests, applied in
-order. A manifest `{settle: true}` waits until controllers, scheduler and kubelets have nothing left to do.
+order. A manifest `{settle: true}` waits until controllers, scheduler and kubelets have nothing left to do. One whose
+`ownerReferences` have no uid gets that of the live owner.
 
-`ago:5m` in a state or an event is the time five minutes before the recording, and `{ago:5m}` in a log.
+`ago:5m` in a manifest, a state or an event is the time five minutes before the recording, and `{ago:5m}` in a log.
+
+A container's `flood` fills its log with lines among those of `log`, in order of time: `lines` of them, the first one
+`from` ago and the last one `to` ago, each the next of `text`. In these `{at}` is the time of the line, `{n}` its number
+and `{ms}` a number below 400 that hangs on it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -80,3 +86,25 @@ def timed(value: Any, now: datetime) -> Any:
         case list():
             return [timed(member, now) for member in value]
     return value
+
+
+def log(container: dict[str, Any], now: datetime) -> str | None:
+    """Return the log of a container of a seed, with its flood; None if it has neither.
+
+    The times of its own lines are filled in already (`timed`).
+    """
+    flood = container.get("flood")
+    if flood is None:
+        text: str | None = container.get("log")
+        return text
+    first, last = (duration(flood[name]) for name in ("from", "to"))
+    step = (first - last) / (flood["lines"] - 1)
+    lines = [
+        flood["text"][number % len(flood["text"])]
+        .replace("{at}", stamp(now - first + number * step))
+        .replace("{n}", str(number))
+        .replace("{ms}", str(int(hashlib.sha256(str(number).encode()).hexdigest()[:6], 16) % 400))
+        for number in range(flood["lines"])
+    ]
+    merged = sorted([*container.get("log", "").splitlines(), *lines], key=lambda line: line.partition(" ")[0])
+    return "\n".join(merged) + "\n"

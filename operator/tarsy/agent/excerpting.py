@@ -51,8 +51,8 @@ async def excerpt(
 def _excerpt(text: str, limit: int, alert: str, call: str, template: str) -> tuple[str, line_excerpts.Excerpt]:
     lines, length = line_excerpts.line_count(text), len(text)
 
-    def header(shown: int) -> str:
-        return templates.fill(template, call=call, length=str(length), lines=str(lines), shown=str(shown))
+    def header(line_count: int) -> str:
+        return templates.fill(template, call=call, length=str(length), lines=str(lines), shown=str(line_count))
 
     room = max(limit - len(header(lines)) - 1, line_excerpts.LEAST // 2)
     chosen = line_excerpts.choose(text, room, alert_words=alert_words(alert))

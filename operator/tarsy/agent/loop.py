@@ -14,6 +14,7 @@ The last answer is committed together with everything that it ends: the executio
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -22,7 +23,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import concurrent_waits, excerpting, prompts, requests, result_tools, steps, summaries, templates
+from tarsy.agent import (
+    concurrent_waits,
+    excerpting,
+    joined_alerts,
+    prompts,
+    requests,
+    result_tools,
+    spending,
+    steps,
+    summaries,
+    templates,
+)
+from tarsy.config.model import budgets
 from tarsy.telemetry import metrics
 from tarsy.transcript import entries, excerpts, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
@@ -67,6 +80,9 @@ class Loop:
     """See `ports.Scope.pause_time`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
+    charges: Callable[[str, ports.Request, bool], Sequence[budgets.Charge]] = lambda *_: ()
+    """Returns what a request to a provider may spend of each budget; the third argument says whether it concludes.
+    Raises BudgetError."""
     open_stream: OpenStream = lambda number, result="": nullcontext(ports.NULL_STREAM)  # noqa: ARG005 - without viewers
     """See `ports.Runtime.open_stream`."""
     result_limit: Callable[[str], int] = lambda _: RESULT_SHOWN
@@ -78,16 +94,17 @@ class Loop:
     """Returns the summary that a result needs, given its server, the provider that is asked now, and its characters."""
 
     async def run(self) -> None:
-        """Go on from where the log stands until the execution ends or the run is suspended."""
+        """Go on from where the log stands until the execution ends or has to wait, or the run is suspended."""
         await self._settle_doubts()
         began: float | None = None  # of the present iteration
-        while not self.execution.ended and not self.journal.suspended():
+        while not self.execution.ended and not self.journal.suspended() and self._id not in self.journal.waits:
             if self.execution.due:
                 await self._summarise()
                 continue
             match requests.next_step(self.execution):
                 case steps.Ask() as ask:
                     began = _end_iteration(began)
+                    await self._tell_of_joined()
                     await self._ask(ask)
                 case steps.Run(calls):
                     await self._run(calls)
@@ -106,6 +123,26 @@ class Loop:
         ends = (ended, *self.ends_with(replace(self.execution, log=log, ended=ended))) if ended else ()
         await self.journal.commit(*first, *added, *ends)
 
+    async def _tell_of_joined(self) -> None:
+        """Tell an agent of alerts that have joined since it was told last, if that is long enough ago.
+
+        A synthesis, a summary and the answer to a question are told once, before they begin.
+        """
+        told = self.execution.told
+        number = told.number if told else 0
+        clock = self.journal.clock()
+        is_agent = self.execution.started.kind == "agent"
+        is_due = told is None or (is_agent and clock - told.clock >= joined_alerts.EVERY_SECONDS)
+        if self.journal.joined <= number or not is_due:
+            return
+        if joined := await self.journal.joined_alerts(number):
+            message = joined_alerts.message(joined, react=self.execution.is_react)
+            await self.journal.commit(
+                entries.AlertJoined(
+                    execution=self._id, number=joined.number, alerts=joined.total, clock=clock, messages=(message,)
+                )
+            )
+
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
         await self._compact(ask, added)
@@ -114,9 +151,17 @@ class Loop:
         reply: messages.Message | messages.Failure
         with self.open_stream(self._call_number) as stream:
             try:
-                answer = await self.model(self.execution.source.provider).ask(request, self._scope(stream))
+                answer = await self.model(self.execution.source.provider).ask(
+                    request, replace(self._scope(stream), reserve=functools.partial(self._reserve, ask=ask))
+                )
+            except ports.MustWaitError as error:
+                self._wait(error)
+                return
             except ports.ModelError as error:
-                is_too_large = error.failure.code == messages.CONTEXT_OVERFLOW
+                # A conclusion may fit into what a budget keeps for it, if it is made of less.
+                is_too_large = error.failure.code == messages.CONTEXT_OVERFLOW or (
+                    ask.final and error.failure.code == messages.BUDGET
+                )
                 if is_too_large and await self._compact(ask, added, refused=error):
                     return  # the loop sends the smaller request
                 reply, call = error.failure, error.call
@@ -124,6 +169,12 @@ class Loop:
                 reply = requests.strategy(self.execution).dialect.read(answer.message, final=ask.final)
                 call = answer.call
             await self._commit(self._reply_entry(reply, added, call))
+
+    def _wait(self, error: ports.MustWaitError) -> None:
+        """Stop before a model call that may not be made now; the next claim asks again."""
+        log_fields = {"action": "execution_waits", "reason": error.wait.reason}
+        log.info("agent waits: %s", error.wait.message, extra=log_fields)
+        self.journal.waits[self._id] = error.wait
 
     async def _compact(
         self, ask: steps.Ask, added: Sequence[messages.Message], *, refused: ports.ModelError | None = None
@@ -297,6 +348,9 @@ class Loop:
                 # Without a summary the model reads the result itself: that is as good as a fallback.
                 scope = replace(self._scope(stream), pause_time=pause_time, has_fallback=True)
                 answer = await self.model(due.provider).ask(request, scope)
+            except ports.MustWaitError as error:
+                self._wait(error)
+                return
             except ports.ModelError as error:
                 summary, call = error.failure, error.call
             else:
@@ -348,13 +402,40 @@ class Loop:
             execution=self._id,
             investigation=self.journal.record.snapshot.id,
             chain=self.journal.record.snapshot.chain_name,
+            depth=self.journal.record.snapshot.depth,
             ensure_lease=self.journal.ensure_lease,
             pause_time=self.pause_time,
             has_fallback=self.execution.next_source is not None,
             may_retry=self.may_retry,
             on_retry=self._on_retry,
             stream=stream,
+            reserve=self._reserve,
         )
+
+    async def _reserve(
+        self,
+        provider: str,
+        request: ports.Request,
+        *,
+        ended: Sequence[str],
+        may_wait: bool,
+        ask: steps.Ask | None = None,
+    ) -> str | None:
+        """Reserve a request in the budgets; see `ports.Reserve`. Without `ask` it is for a summary of a result.
+
+        An agent that has been answered once may conclude from what is kept for that; another has nothing to conclude.
+        """
+        concludes = ask is not None and ask.final
+        if not (charged := self.charges(provider, request, concludes)):
+            return ""
+        reservation = await self.journal.reserve(charged, ended=ended)
+        if reservation.exceeded and may_wait and reservation.may_fit_later:
+            return None
+        if reservation.exceeded:
+            answered = any(isinstance(reply, messages.Message) for reply in messages.answers(self.execution.log))
+            may_conclude = ask is not None and not concludes and answered
+            raise spending.refusal(charged, reservation, may_conclude=may_conclude)
+        return reservation.request
 
     async def _on_retry(self, retry: ports.Retry) -> None:
         """Commit and log that a request to a provider is sent again: people see it while it lasts."""

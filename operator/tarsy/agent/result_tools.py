@@ -178,22 +178,21 @@ async def _whole(reference: str, execution: record.Execution, journal: ports.Jou
         None,
     )
     if of_call is None or result is None:
-        raise result_lookup.RequestError(f"There is no result of a call '{_short(reference)}'. {_available(execution)}")
+        calls = [logged.call_id for logged in execution.log if isinstance(logged, messages.Message) and logged.call_id]
+        raise result_lookup.RequestError(
+            f"There is no result of a call '{_short(reference)}'. "
+            f"Your own calls with results: {', '.join(calls[-CALLS_LISTED:]) or 'none yet'}; "
+            "those of others are named with their execution, as execution/2.1"
+        )
     if call_id in of_call.cut or call_id in of_call.excerpts:
         full_text = await journal.whole(of_call.started.execution, call_id)
         if full_text is not None:
             return full_text, result.failed
-        if "[withheld: " not in of_call.text_of_result(call_id):  # what is withheld was never stored
+        if full_results.was_stored(of_call.text_of_result(call_id), is_excerpt=call_id in of_call.excerpts):
             length = of_call.cut.get(call_id) or of_call.excerpts[call_id].length
             deleted = full_results.Deleted(at=None, length=length)
             raise result_lookup.RequestError(f"{deleted.message} Only what was shown of it is left")
     return of_call.text_of_result(call_id), result.failed
-
-
-def _available(execution: record.Execution) -> str:
-    calls = [logged.call_id for logged in execution.log if isinstance(logged, messages.Message) and logged.call_id]
-    listed = ", ".join(calls[-CALLS_LISTED:]) or "none yet"
-    return f"Your own calls with results: {listed}; those of others are named with their execution, as execution/2.1"
 
 
 def _short(text: str) -> str:

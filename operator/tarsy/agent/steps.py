@@ -85,6 +85,12 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
     if spent:  # the last answer with calls used the budget up: only a conclusion can follow
         asked = max(index for index, reply in enumerate(turns) if isinstance(reply, messages.Message) and reply.calls)
         rules = replace(rules, limit=min(rules.limit, asked + 1))
+    if used_up := messages.budget_used_up(log):  # only a conclusion can follow
+        first = next(index for index, reply in enumerate(turns) if reply is used_up)
+        rules, spent = (
+            replace(rules, limit=min(rules.limit, first + 1)),
+            spent or f"{used_up.text[:1].upper()}{used_up.text[1:]}.",
+        )
     own = turns[rules.since :]
     step: Step = Ask(final=False)
     match own[-2:]:

@@ -6,19 +6,21 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 from importlib import metadata, resources
 from typing import Any, cast
 
-from fastapi import APIRouter, Depends, FastAPI, Request, params
+from fastapi import APIRouter, Depends, FastAPI, Request, params, routing
+from fastapi.dependencies.utils import get_parameterless_sub_dependant
 from fastapi.responses import JSONResponse
 from starlette import types
 
 from tarsy import errors
-from tarsy.api.alerts import intake, matches, notifications, posted, retries
+from tarsy.api.alerts import concurrency, intake, matches, owners, posted, retries, splits, webhook_routes
 from tarsy.api.compat import paths
 from tarsy.api.investigations import actions, deletions, exports, feedback, lists, questions, reads, traces
-from tarsy.api.system import audit, mcp_servers, overview, session_codes, storage
+from tarsy.api.system import audit, budgets, mcp_servers, overview, session_codes, storage
 from tarsy.auth import permissions, request_log, rights, webhook_tokens
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
@@ -113,7 +115,11 @@ class Services:
     overview: overview.Overview
     mcp_servers: mcp_servers.McpServers
     storage: storage.Storage
+    budgets: budgets.Budgets
     responder: answers.Responder
+    subscribing: subscriptions.Subscriptions
+    pages: Callable[[], str | None]
+    """Returns the public address of the pages; None if it is not known, or there are none."""
     mask: Callable[[str], str]
     """Masks texts of authors of chains."""
 
@@ -122,6 +128,23 @@ class Application(FastAPI):
     """An application with a complete description."""
 
     services: Services
+
+    def include_router(self, router: APIRouter, **options: Any) -> None:
+        """Take the HTTP routes out of `router`, behind the application's own dependencies, and include the others.
+
+        FastAPI would analyse each route a second time, during the first request. That doubles the processor time of
+        the routes, and the loop stands still meanwhile.
+        """
+        routes = [] if options else [route for route in router.routes if isinstance(route, routing.APIRoute)]
+        for route in routes:
+            route.dependant.dependencies[:0] = [
+                get_parameterless_sub_dependant(depends=dependency, path=route.path_format)
+                for dependency in self.router.dependencies
+            ]
+            router.routes.remove(route)
+        self.router.routes.extend(routes)
+        if router.routes:
+            super().include_router(router, **options)
 
     def openapi(self) -> dict[str, Any]:
         """Return the description, which is built once."""
@@ -138,13 +161,13 @@ def build(parts: Parts) -> Application:
     app.services = services
     app.add_middleware(_StatementLimit)
     app.add_middleware(request_log.RequestLog)
+    app.add_middleware(concurrency.EarlyRefusals, slots=services.alert_intake.notification_slots)
     app.include_router(health.probes(parts.readiness))
     app.include_router(health.routes(health.Health(parts.database, parts.process_reporter)))
     for router in _routers(parts, services):
         app.include_router(router)
-    subscribing = subscriptions.Subscriptions(hub=parts.hub, may=may)
-    app.include_router(event_stream.routes(subscribing, may))
-    app.include_router(web_sockets.routes(subscribing, may))
+    app.include_router(event_stream.routes(services.subscribing, may))
+    app.include_router(web_sockets.routes(services.subscribing, may))
 
     @app.get("/openapi.json", dependencies=[Depends(may.see_setup)], include_in_schema=False)
     async def description() -> JSONResponse:
@@ -219,25 +242,38 @@ def examples() -> dict[str, str]:
 
 def _services(parts: Parts) -> Services:
     held_bodies = bodies.Bodies()
+
+    def purge_after() -> timedelta | None:
+        periods = parts.platform().retention
+        return None if periods.dry_run else periods.purge
+
+    def pages() -> str | None:
+        platform = parts.platform()
+        return platform.api.public_url if platform.web.enabled else None
+
+    access = permissions.Access(
+        cluster=parts.cluster,
+        database=parts.database,
+        tokens=parts.tokens,
+        settings=parts.platform().api,
+        clock=parts.clock,
+    )
     return Services(
         database=parts.database,
-        access=permissions.Access(
-            cluster=parts.cluster,
-            database=parts.database,
-            tokens=parts.tokens,
-            settings=parts.platform().api,
-            clock=parts.clock,
-        ),
+        access=access,
         alert_intake=intake.Intake(
             cluster=parts.cluster,
             database=parts.database,
             chains=intake.ChainLister(
                 parts.cluster, parts.database, index=parts.index, generation=parts.configuration_version
             ),
-            settings=lambda: parts.platform().ingest,
+            platform=parts.platform,
+            owners=owners.Owners(parts.cluster, settings=lambda: parts.platform().ingest, clock=parts.clock),
             max_queued=parts.platform().queue.max_queued,
             mask=parts.mask,
             bodies=held_bodies,
+            notification_slots=concurrency.NotificationSlots(clock=parts.clock),
+            pages=pages,
             on_admitted=parts.on_admitted,
         ),
         question_intake=questions.Questions(
@@ -247,10 +283,14 @@ def _services(parts: Parts) -> Services:
             mask=parts.mask,
             bodies=held_bodies,
         ),
-        investigation_lists=lists.Lists(parts.database),
+        investigation_lists=lists.Lists(parts.database, purge_after=purge_after),
         investigation_actions=actions.Actions(database=parts.database),
         deletions=deletions.Deletions(
-            cluster=parts.cluster, database=parts.database, mask=parts.mask, bodies=held_bodies
+            cluster=parts.cluster,
+            database=parts.database,
+            mask=parts.mask,
+            bodies=held_bodies,
+            purge_after=purge_after,
         ),
         feedback_intake=feedback.FeedbackIntake(database=parts.database, mask=parts.mask, bodies=held_bodies),
         overview=overview.Overview(
@@ -260,7 +300,10 @@ def _services(parts: Parts) -> Services:
             cluster=parts.cluster, database=parts.database, platform=parts.platform, bodies=held_bodies
         ),
         storage=storage.Storage(database=parts.database, platform=parts.platform),
+        budgets=budgets.Budgets(cluster=parts.cluster, database=parts.database, platform=parts.platform),
         responder=answers.Responder(),
+        subscribing=subscriptions.Subscriptions(hub=parts.hub, may=access),
+        pages=pages,
         mask=masker.Masker(groups=["security"], secrets=parts.secrets).text,
     )
 
@@ -268,9 +311,10 @@ def _services(parts: Parts) -> Services:
 def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     """Yield the routes of `/api/v1`, and those of earlier clients."""
     access, responder, mask, database = services.access, services.responder, services.mask, parts.database
-    yield notifications.routes(services.alert_intake, access)
+    yield webhook_routes.routes(services.alert_intake, access)
     yield posted.routes(services.alert_intake, access)
     yield retries.routes(services.alert_intake, access)
+    yield splits.routes(services.alert_intake, access)
     yield matches.routes(services.alert_intake, access)
     yield lists.routes(services.investigation_lists, access)
     yield reads.routes(database, access, responder, mask=mask)
@@ -284,6 +328,7 @@ def _routers(parts: Parts, services: Services) -> Iterator[APIRouter]:
     yield mcp_servers.routes(services.mcp_servers, access)
     yield audit.routes(database, access, mask=mask)
     yield storage.routes(services.storage, access)
+    yield budgets.routes(services.budgets, access)
     yield session_codes.routes(access, has_pages=parts.platform().web.enabled)
     yield paths.register(
         hub=parts.hub,

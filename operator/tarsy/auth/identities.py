@@ -63,8 +63,20 @@ class _TooManyGuessesError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class Caller:
     """The caller of a request."""
+
+    author: str
+    """The name in specs, lists and the audit."""
+    address: str
+    """The address that the request came from."""
+    has_session: bool = False
+    """Whether a cookie identifies the caller, which can sign out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """The identity of a caller: who it is, and by which credential."""
 
     principal: Principal
     author: str
@@ -78,6 +90,11 @@ class Identity:
     def is_ambient(self) -> bool:
         """Whether a browser adds the credential by itself to requests of any page."""
         return self.credential in ("proxy", "session")
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, for what records and shows it."""
+        return Caller(author=self.author, address=self.address, has_session=self.credential == "session")
 
 
 class Lookups:

@@ -17,116 +17,40 @@ Checks fail closed: if a right cannot be checked now, the answer is 503.
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import dataclasses
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import Path, Query
-from pydantic import Field
 from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.auth import (
+    cluster_rights,
     credentials,
     identities,
     origins,
+    parameters,
     request_log,
     rights,
     sessions,
-    single_flight,
     webhook_tokens,
 )
 from tarsy.config.model import platforms
-from tarsy.kube import client, discovery, reviews
+from tarsy.kube import client, objects, reviews
 from tarsy.resources import chains, investigations
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
 
-ALLOWED_SECONDS = 30.0
-REFUSED_SECONDS = 10.0
-"""Seconds that the API server's answer about a right is cached: one for a granted, one for a refused right."""
-NAMESPACES_MAX = 100
-"""Namespaces that a request may name."""
-NAMESPACE_SECONDS = 2.0
-"""Seconds that a namespace's uid is cached. A namespace that was created again is taken for the earlier one until then.
-An absence is not cached: the namespace may be created at any moment, and a purge in an absent one deletes no object."""
-
-InvestigationId = Annotated[
-    str,
-    Path(
-        alias="identity",
-        description="The investigation's id: its object's uid.",
-        examples=["6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"],
-        json_schema_extra={"format": "uuid", "maxLength": 36},  # not checked: others are not found
-    ),
-]
-Namespaces = Annotated[
-    list[Annotated[str, Field(json_schema_extra={"maxLength": 63})]] | None,
-    Query(
-        alias="namespace",
-        description=(
-            "The namespace; if repeated, all of these. By default all that are served and in which the caller has the "
-            "right."
-        ),
-        examples=[["shop"]],
-        json_schema_extra={"maxItems": NAMESPACES_MAX},  # checked, as the names are, once the caller is known
-    ),
-]
-ServedNamespace = Annotated[
-    str,
-    Path(
-        alias="namespace",
-        description="A namespace that is served, and that the token is listed for (`ingest.tokens`).",
-        examples=["shop"],
-        json_schema_extra={"maxLength": 63},  # not checked: others are not served
-    ),
-]
-NewNamespace = Annotated[
-    str | None,
-    Query(
-        alias="namespace",
-        description="The namespace of the investigation, one that is served; by default `ingest.namespace`.",
-        examples=["shop"],
-        json_schema_extra={"maxLength": 63},  # checked once the caller is known
-    ),
-]
-ServerName = Annotated[
-    str,
-    Path(
-        description="The name of an MCP server in the platform file.",
-        examples=["kubernetes-server"],
-        json_schema_extra={"maxLength": 253},  # not checked: others are not found
-    ),
-]
-SERVERS = "mcpservers"
-"""A plural without a kind: rights on it are granted and checked like rights on kinds."""
-AUDIT_EVENTS = "auditevents"
-"""Another plural without a kind."""
-
-_ALL_NAMESPACES = ""
-"""In a SubjectAccessReview."""
 _NAME_MAX = 253
 """Characters of an object's name."""
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """The caller of a request."""
-
-    author: str
-    """The name in specs, lists and the audit."""
-    address: str
-    """The address that the request came from."""
-    has_session: bool = False
-    """Whether a cookie identifies the caller, which can sign out."""
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""Source: Kubernetes documentation, "Object Names and IDs": RFC 1123 label names, and DNS subdomain names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +60,7 @@ class Target:
     id: UUID
     namespace: str
     name: str
-    caller: Caller
+    caller: identities.Caller
     has_namespace: bool = True
     """Whether its namespace still exists. If not, only a purge is allowed, and the cluster has no object of it."""
 
@@ -151,7 +75,7 @@ class Scope:
     """The namespaces that the request names, sorted; empty if it asks for all that are served."""
     unchecked: Mapping[str, str]
     """The served namespaces that are left out because they cannot be looked up now, each with the reason."""
-    caller: Caller
+    caller: identities.Caller
     is_everywhere: bool = False
     """Whether it has all namespaces, also those that are not served or gone; then `namespaces` is empty."""
 
@@ -161,24 +85,9 @@ class Destination:
     """A served namespace in which the caller may create an investigation."""
 
     namespace: str
-    caller: Caller
-
-
-class ForbiddenError(problems.Problem):
-    """A caller without a right: which one, and in which namespace."""
-
-    def __init__(self, identity: identities.Identity, action: reviews.Action, *, others: int = 0) -> None:
-        """`others` is the number of other namespaces in which the caller lacks the right as well."""
-        principal = identity.principal
-        self.user = (
-            identities.printable_name(principal.name) if isinstance(principal, reviews.User) else identity.author
-        )
-        self.action = action
-        self.caller = _caller(identity)
-        may_not = f"may not {action.verb} {action.resource} in namespace {action.namespace}"
-        if others:
-            may_not += ", nor in another one that is served"
-        super().__init__(HTTPStatus.FORBIDDEN, f"User {self.user} {may_not}")
+    caller: identities.Caller
+    source: tuple[str, str] = ("", "")
+    """The sender of alerts in the keys of groups: a kind, and its name."""
 
 
 class Access:
@@ -201,19 +110,22 @@ class Access:
         self._database = database
         self._local_only = tokens is None
         self._public_url = settings.public_url
-        self._lookups = identities.Lookups(clock=clock)
+        lookups = identities.Lookups(clock=clock)
         self._identities = identities.Identities(
-            cluster=cluster, database=database, tokens=tokens, settings=settings, lookups=self._lookups, clock=clock
+            cluster=cluster, database=database, tokens=tokens, settings=settings, lookups=lookups, clock=clock
         )
         self.sessions = self._identities.sessions
         self._origins = origins.Origins(settings, self._identities.proxies)
-        self._rights = single_flight.Cache[bool](within=reviews.SECONDS, clock=clock)
-        self._namespaces = single_flight.Cache[str](within=reviews.SECONDS, clock=clock)
+        self._rights = cluster_rights.Rights(cluster=cluster, lookups=lookups, clock=clock)
 
     async def ensure_local(self, request: HTTPConnection) -> None:
         """Refuse requests from other machines if only this one is served. This is the first check of a request."""
         if self._local_only:
             credentials.ensure_same_machine(request)
+
+    async def identified(self, request: HTTPConnection) -> identities.Caller:
+        """Return a caller that is known, whatever its rights are."""
+        return (await self._identities.identify(request)).caller
 
     async def notify(self, request: HTTPConnection, _right: rights.Create = None) -> Destination:
         """Return the namespace of a notification that names none. Alertmanager sends again only after a 503."""
@@ -221,7 +133,7 @@ class Access:
         return await self._destination(identity, self._cluster.served.default)
 
     async def notify_in(
-        self, request: HTTPConnection, namespace: ServedNamespace, _right: rights.CreateIn = None
+        self, request: HTTPConnection, namespace: parameters.ServedNamespace, _right: rights.CreateIn = None
     ) -> Destination:
         """Return the namespace that a notification names, if the caller may send alerts to it."""
         request_log.note(request, namespace=namespace[: problems.ECHOED_MAX])
@@ -229,7 +141,7 @@ class Access:
         return await self._destination(identity, namespace)
 
     async def submit(
-        self, request: HTTPConnection, namespace: NewNamespace = None, _right: rights.Create = None
+        self, request: HTTPConnection, namespace: parameters.NewNamespace = None, _right: rights.Create = None
     ) -> Destination:
         """Return the namespace in which the caller may post an alert."""
         return await self._destination(await self._identities.identify(request), self._new_namespace(namespace))
@@ -239,15 +151,35 @@ class Access:
         return await self._scope(await self._reader(request), (), "create", investigations.PLURAL)
 
     async def list_in(
-        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.List = None
+        self, request: HTTPConnection, namespaces: parameters.Namespaces = None, _right: rights.List = None
     ) -> Scope:
         """Return the scope of a caller that may list the investigations of namespaces."""
         identity = await self._reader(request)
         _note_namespaces(request, namespaces)
         return await self._scope(identity, namespaces or (), "list", investigations.PLURAL)
 
+    async def also_delete(self, request: HTTPConnection, scope: Scope) -> Scope:
+        """Return the part of a scope in which the caller may also delete, and so see what is deleted.
+
+        Raises a Problem if the request names a namespace in which it may not, or if there is none.
+        """
+        identity = await self._reader(request)
+        deletable = await self._scope(identity, scope.named, "delete", investigations.PLURAL)
+        namespaces = {name: uid for name, uid in scope.namespaces.items() if name in deletable.namespaces}
+        if not namespaces:
+            raise cluster_rights.ForbiddenError(identity, _on_investigations("delete", next(iter(scope.namespaces))))
+        return dataclasses.replace(scope, namespaces=namespaces, unchecked={**scope.unchecked, **deletable.unchecked})
+
+    async def may_delete(self, request: HTTPConnection, target: Target) -> bool:
+        """Return whether the caller may delete an investigation; False also if that cannot be checked now."""
+        identity = await self._reader(request)
+        try:
+            return await self._rights.is_allowed(identity, _on_investigations("delete", target.namespace, target.name))
+        except problems.Problem:
+            return False
+
     async def read_audit(
-        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.GetAudit = None
+        self, request: HTTPConnection, namespaces: parameters.Namespaces = None, _right: rights.GetAudit = None
     ) -> Scope:
         """Return the scope of a caller that may read the audit of namespaces.
 
@@ -255,42 +187,63 @@ class Access:
         """
         identity = await self._reader(request)
         _note_namespaces(request, namespaces)
-        everywhere = reviews.Action(verb="get", plural=AUDIT_EVENTS, namespace=_ALL_NAMESPACES)
-        if not namespaces and await self._is_allowed(identity, everywhere):
-            return Scope(namespaces={}, named=(), unchecked={}, caller=_caller(identity), is_everywhere=True)
-        return await self._scope(identity, namespaces or (), "get", AUDIT_EVENTS)
+        everywhere = reviews.Action(
+            verb="get", plural=cluster_rights.AUDIT_EVENTS, namespace=cluster_rights.ALL_NAMESPACES
+        )
+        if not namespaces and await self._rights.is_allowed(identity, everywhere):
+            return Scope(namespaces={}, named=(), unchecked={}, caller=identity.caller, is_everywhere=True)
+        return await self._scope(identity, namespaces or (), "get", cluster_rights.AUDIT_EVENTS)
 
     async def read(
-        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Get = None
+        self, request: HTTPConnection, investigation_id: parameters.InvestigationId, _right: rights.Get = None
     ) -> Target:
         """Return the investigation, if the caller may read it and its transcript."""
         return await self._target(request, investigation_id, "get")
 
+    async def look_up(
+        self,
+        request: HTTPConnection,
+        namespace: parameters.ObjectNamespace,
+        name: parameters.ObjectName,
+        _right: rights.Get = None,
+    ) -> str | None:
+        """Return the uid of an investigation's object, read live, if the caller may read it.
+
+        None if there is none of that name, or its namespace is not served.
+        """
+        identity = await self._reader(request)
+        if not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+            raise problems.Problem(HTTPStatus.NOT_FOUND, "no object has such a name")
+        await self._rights.ensure(identity, _on_investigations("get", namespace, name))
+        if namespace not in self._cluster.served:
+            return None
+        return await objects.get_investigation_uid(self._cluster, namespace=namespace, name=name)
+
     async def update(
-        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Update = None
+        self, request: HTTPConnection, investigation_id: parameters.InvestigationId, _right: rights.Update = None
     ) -> Target:
         """Return the investigation, if the caller may cancel it and ask about it."""
         return await self._target(request, investigation_id, "update")
 
     async def give_feedback(
-        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Feedback = None
+        self, request: HTTPConnection, investigation_id: parameters.InvestigationId, _right: rights.Feedback = None
     ) -> Target:
         """Return the investigation, if the caller may say whether it was right."""
         return await self._target(request, investigation_id, "create", subresource="feedback")
 
     async def retry(
-        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Retry = None
+        self, request: HTTPConnection, investigation_id: parameters.InvestigationId, _right: rights.Retry = None
     ) -> Target:
         """Return the investigation, if the caller may read it and create others in its namespace."""
         target = await self._target(request, investigation_id, "get")
-        await self._ensure(await self._reader(request), _on_investigations("create", target.namespace))
+        await self._rights.ensure(await self._reader(request), _on_investigations("create", target.namespace))
         if target.namespace not in self._cluster.served:
             message = f"it is of namespace {target.namespace}, which is not served any more"
             raise problems.Problem(HTTPStatus.CONFLICT, message)
         return target
 
     async def delete(
-        self, request: HTTPConnection, investigation_id: InvestigationId, _right: rights.Delete = None
+        self, request: HTTPConnection, investigation_id: parameters.InvestigationId, _right: rights.Delete = None
     ) -> Target:
         """Return the investigation, even a deleted one, if the caller may delete, restore, hold and purge it.
 
@@ -298,15 +251,15 @@ class Access:
         """
         return await self._target(request, investigation_id, "delete")
 
-    async def see_setup(self, request: HTTPConnection, _right: rights.ListChains = None) -> Caller:
+    async def see_setup(self, request: HTTPConnection, _right: rights.ListChains = None) -> identities.Caller:
         """Return a caller that may see the setup of TARSy, and its work for all namespaces."""
         identity = await self._reader(request)
         action = reviews.Action(verb="list", plural=chains.PLURAL, namespace=self._cluster.served.own)
-        await self._ensure(identity, action)
-        return _caller(identity)
+        await self._rights.ensure(identity, action)
+        return identity.caller
 
     async def list_chains_in(
-        self, request: HTTPConnection, namespaces: Namespaces = None, _right: rights.ListChains = None
+        self, request: HTTPConnection, namespaces: parameters.Namespaces = None, _right: rights.ListChains = None
     ) -> Scope:
         """Return the scope of a caller that may list the chains of namespaces."""
         return await self._scope(await self._reader(request), namespaces or (), "list", chains.PLURAL)
@@ -321,7 +274,7 @@ class Access:
             return frozenset()
 
     async def match_chains(
-        self, request: HTTPConnection, namespace: NewNamespace = None, _right: rights.MatchChains = None
+        self, request: HTTPConnection, namespace: parameters.NewNamespace = None, _right: rights.MatchChains = None
     ) -> Destination:
         """Return a namespace of which the caller may see which chain takes an alert.
 
@@ -329,21 +282,23 @@ class Access:
         """
         identity = await self._reader(request)
         name = self._new_namespace(namespace)
-        if not await self._is_allowed(identity, _on_investigations("create", name)):
-            await self._ensure(identity, reviews.Action(verb="list", plural=chains.PLURAL, namespace=name))
+        if not await self._rights.is_allowed(identity, _on_investigations("create", name)):
+            await self._rights.ensure(identity, reviews.Action(verb="list", plural=chains.PLURAL, namespace=name))
         self._ensure_served(name)
-        return Destination(namespace=name, caller=_caller(identity))
+        return Destination(namespace=name, caller=identity.caller)
 
     async def accept_tools(
-        self, request: HTTPConnection, name: ServerName, _right: rights.UpdateServer = None
-    ) -> Caller:
+        self, request: HTTPConnection, name: parameters.ServerName, _right: rights.UpdateServer = None
+    ) -> identities.Caller:
         """Return a caller that may accept changed tools of an MCP server."""
         identity = await self._reader(request)
         server = name if len(name) <= _NAME_MAX else ""
         request_log.note(request, server=server)
-        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.served.own, name=server)
-        await self._ensure(identity, action)
-        return _caller(identity)
+        action = reviews.Action(
+            verb="update", plural=cluster_rights.SERVERS, namespace=self._cluster.served.own, name=server
+        )
+        await self._rights.ensure(identity, action)
+        return identity.caller
 
     async def open_websocket(self, connection: HTTPConnection) -> None:
         """Refuse a caller that may open no WebSocket; each subscription has a check of its own."""
@@ -365,7 +320,7 @@ class Access:
         return sessions.cookie_of(request)
 
     def address(self, request: HTTPConnection) -> str:
-        """Return the address that a request came from, whoever sent it."""
+        """Return the address that a request came from."""
         address = self._identities.proxies.origin(request).address
         request_log.note(request, address=address)
         return address
@@ -398,9 +353,12 @@ class Access:
             message = f"the token may not send alerts to namespace {name}: {remedy}"
             raise problems.Problem(HTTPStatus.FORBIDDEN, message)
         if isinstance(owner, reviews.User) and _NAMESPACE.fullmatch(namespace):
-            await self._ensure(identity, _on_investigations("create", namespace))
+            await self._rights.ensure(identity, _on_investigations("create", namespace))
         self._ensure_served(namespace)
-        return Destination(namespace=namespace, caller=_caller(identity))
+        source = ("author", owner.name if isinstance(owner, reviews.User) else identity.author)
+        if isinstance(owner, webhook_tokens.Webhook):
+            source = ("source", owner.source) if owner.source else ("token", owner.name)
+        return Destination(namespace=namespace, caller=identity.caller, source=source)
 
     def _ensure_served(self, namespace: str) -> None:
         if namespace not in self._cluster.served:
@@ -430,23 +388,23 @@ class Access:
             name=location.name,
             subresource=subresource,
         )
-        is_allowed = await self._is_allowed(identity, action)
+        is_allowed = await self._rights.is_allowed(identity, action)
         if not is_allowed:
             to_read = _on_investigations("get", location.namespace, location.name)
-            if not await self._is_allowed(identity, to_read):  # a 403 would tell that the investigation exists
+            if not await self._rights.is_allowed(identity, to_read):  # a 403 would tell that the investigation exists
                 raise await self._not_found(identity, investigation_id)
         has_namespace = await self._has_namespace(identity, location)
         if not has_namespace:  # nothing but a purge is possible
-            everywhere = _on_investigations("delete", _ALL_NAMESPACES)
-            if verb != "delete" or not await self._is_allowed(identity, everywhere):
+            everywhere = _on_investigations("delete", cluster_rights.ALL_NAMESPACES)
+            if verb != "delete" or not await self._rights.is_allowed(identity, everywhere):
                 raise await self._not_found(identity, investigation_id)
         if not is_allowed:
-            raise ForbiddenError(identity, action)
+            raise cluster_rights.ForbiddenError(identity, action)
         return Target(
             id=UUID(investigation_id),
             namespace=location.namespace,
             name=location.name,
-            caller=_caller(identity),
+            caller=identity.caller,
             has_namespace=has_namespace,
         )
 
@@ -460,20 +418,20 @@ class Access:
         if not named:
             return await self._scope_in_served(identity, verb, plural)
         names = tuple(sorted(set(named)))
-        if len(names) > NAMESPACES_MAX or not all(map(_NAMESPACE.fullmatch, names)):
-            message = f"give up to {NAMESPACES_MAX} names of namespaces"
+        if len(names) > parameters.NAMESPACES_MAX or not all(map(_NAMESPACE.fullmatch, names)):
+            message = f"give up to {parameters.NAMESPACES_MAX} names of namespaces"
             raise problems.invalid([problems.Fault(place="query.namespace", message=message)])
         actions = [reviews.Action(verb=verb, plural=plural, namespace=name) for name in names]
-        await asyncio.gather(*(self._ensure(identity, action) for action in actions))
-        uids = await asyncio.gather(*(self._namespace_uid(identity, name) for name in names))
+        await asyncio.gather(*(self._rights.ensure(identity, action) for action in actions))
+        uids = await asyncio.gather(*(self._rights.namespace_uid(identity, name) for name in names))
         namespaces = {name: uid for name, uid in zip(names, uids, strict=True) if uid is not None}
         if absent := next((name for name in names if name not in namespaces), None):
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {absent}")
-        return Scope(namespaces=namespaces, named=names, unchecked={}, caller=_caller(identity))
+        return Scope(namespaces=namespaces, named=names, unchecked={}, caller=identity.caller)
 
     async def _scope_in_served(self, identity: identities.Identity, verb: reviews.Verb, plural: str) -> Scope:
         """Return the scope of a caller in all served namespaces; those that cannot be looked up now are left out."""
-        refusals = await self._refusals_in_served(identity, verb, plural)
+        refusals = await self._rights.refusals(identity, verb, plural)
         unchecked = {
             name: why.detail for name, why in refusals.items() if why and why.status is not HTTPStatus.FORBIDDEN
         }
@@ -481,7 +439,7 @@ class Access:
 
         async def add(namespace: str) -> None:
             try:
-                uid = await self._namespace_uid(identity, namespace)
+                uid = await self._rights.namespace_uid(identity, namespace)
             except problems.Problem as problem:
                 unchecked[namespace] = problem.detail
             else:
@@ -494,42 +452,13 @@ class Access:
                 raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, next(iter(unchecked.values())))
             absent = next(name for name, why in refusals.items() if why is None)
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {absent}")
-        return Scope(namespaces=namespaces, named=(), unchecked=unchecked, caller=_caller(identity))
-
-    async def _refusals_in_served(
-        self, identity: identities.Identity, verb: reviews.Verb, plural: str
-    ) -> Mapping[str, problems.Problem | None]:
-        """Return for each served namespace why the caller lacks the right in it, None if it has the right.
-
-        The right in all namespaces is asked for first. Raises a Problem if the caller has the right in none.
-        """
-        served = self._cluster.served
-        actions = {name: reviews.Action(verb=verb, plural=plural, namespace=name) for name in served}
-        if len(actions) > 1:
-            everywhere = reviews.Action(verb=verb, plural=plural, namespace=_ALL_NAMESPACES)
-            if await self._is_allowed(identity, everywhere):
-                return dict.fromkeys(actions)
-
-        async def refusal(action: reviews.Action) -> problems.Problem | None:
-            try:
-                await self._ensure(identity, action)
-            except problems.Problem as problem:
-                return problem
-            return None
-
-        refusals = dict(zip(actions, await asyncio.gather(*map(refusal, actions.values())), strict=True))
-        if None not in refusals.values():
-            for why in refusals.values():
-                if why and why.status is not HTTPStatus.FORBIDDEN:
-                    raise why
-            raise ForbiddenError(identity, actions[served.default], others=len(actions) - 1)
-        return refusals
+        return Scope(namespaces=namespaces, named=(), unchecked=unchecked, caller=identity.caller)
 
     async def _has_namespace(self, identity: identities.Identity, location: summaries.Location) -> bool:
         """Whether the namespace of the investigation still exists. Old investigations have no recorded uid of it."""
         if identity.principal == "anybody":
             return True
-        uid = await self._namespace_uid(identity, location.namespace)
+        uid = await self._rights.namespace_uid(identity, location.namespace)
         return uid is not None and location.namespace_uid in (uid, None)
 
     async def _not_found(self, identity: identities.Identity, investigation_id: str) -> problems.Problem:
@@ -538,39 +467,11 @@ class Access:
         It is the same for both: 404 for a caller that may read the investigations of some served namespace, else 403.
         """
         try:
-            await self._refusals_in_served(identity, "get", investigations.PLURAL)
+            await self._rights.refusals(identity, "get", investigations.PLURAL)
         except problems.Problem as problem:
             return problem
         excerpt = investigation_id[: problems.ECHOED_MAX]
         return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {excerpt}")
-
-    async def _namespace_uid(self, identity: identities.Identity, namespace: str) -> str | None:
-        async def look_up() -> single_flight.Answer[str]:
-            uid = await discovery.namespace_uid(self._cluster, namespace)
-            return single_flight.Answer(value=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
-
-        principal = identity.principal
-        caller = "anybody" if principal == "anybody" else principal.name
-        async with self._lookups.unavailable_if_failed(f"the namespace {namespace}"):
-            return await self._namespaces.get(namespace.encode(), look_up, caller=caller)
-
-    async def _ensure(self, identity: identities.Identity, action: reviews.Action) -> None:
-        if not await self._is_allowed(identity, action):
-            raise ForbiddenError(identity, action)
-
-    async def _is_allowed(self, identity: identities.Identity, action: reviews.Action) -> bool:
-        user = identity.principal
-        if not isinstance(user, reviews.User):
-            return user == "anybody"
-
-        async def look_up() -> single_flight.Answer[bool]:
-            is_allowed = await reviews.may(self._cluster, user, action)
-            seconds = ALLOWED_SECONDS if is_allowed else REFUSED_SECONDS
-            return single_flight.Answer(value=is_allowed or None, seconds=seconds)
-
-        key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
-        async with self._lookups.unavailable_if_failed(f"the rights of User {identities.printable_name(user.name)}"):
-            return bool(await self._rights.get(key, look_up, caller=user.name))
 
 
 def _note_namespaces(request: HTTPConnection, namespaces: Sequence[str] | None) -> None:
@@ -581,7 +482,3 @@ def _note_namespaces(request: HTTPConnection, namespaces: Sequence[str] | None) 
 
 def _on_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
     return reviews.Action(verb=verb, plural=investigations.PLURAL, namespace=namespace, name=name)
-
-
-def _caller(identity: identities.Identity) -> Caller:
-    return Caller(author=identity.author, address=identity.address, has_session=identity.credential == "session")

@@ -54,9 +54,15 @@ class _Stored(Generic[T]):
 class Cache(Generic[T]):
     """Answers to one kind of lookup, by a key."""
 
-    def __init__(self, *, within: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """A lookup fails after `within` seconds, its wait included; `clock` is monotonic, in seconds."""
+    def __init__(
+        self, *, within: float, per_caller: int = LOOKUPS_PER_CALLER, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """A lookup fails after `within` seconds, its wait included; `clock` is monotonic, in seconds.
+
+        `per_caller` lookups for one caller are under way at once.
+        """
         self._within = within
+        self._per_caller = per_caller
         self._clock = clock
         self._positive: OrderedDict[bytes, _Stored[T]] = OrderedDict()
         self._negative: OrderedDict[bytes, _Stored[T]] = OrderedDict()
@@ -115,7 +121,7 @@ class Cache(Generic[T]):
 
     @asynccontextmanager
     async def _slot(self, caller: str) -> AsyncIterator[None]:
-        caller_slots = self._caller_slots.setdefault(caller, asyncio.Semaphore(LOOKUPS_PER_CALLER))
+        caller_slots = self._caller_slots.setdefault(caller, asyncio.Semaphore(self._per_caller))
         async with caller_slots, self._slots:
             yield
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from tarsy.auth import credentials
 from tarsy.config.load import secret_files
-from tarsy.config.load import settings as process_settings
 from tarsy.config.model import webhooks
 
 
@@ -28,6 +27,8 @@ class Webhook:
     """The origin of the token, which tells it from others: a variable, or a key of the platform file."""
     namespaces: frozenset[str]
     """The namespaces that it may send alerts to; some may not be served."""
+    source: str = ""
+    """The source that the platform file gives it; "" if none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def load(token: str, settings: webhooks.Ingest, *, default_namespace: str) -> To
 
     It reads files. `default_namespace` is that of alerts that come without one.
     """
-    own = Webhook(name=process_settings.WEBHOOK_TOKEN, namespaces=frozenset((default_namespace,)))
+    own = Webhook(name=webhooks.WEBHOOK_TOKEN, namespaces=frozenset((default_namespace,)))
     owners = {digest(token.encode()): own}
     problems = []
     for index, entry in enumerate(settings.tokens):
@@ -71,7 +72,7 @@ def load(token: str, settings: webhooks.Ingest, *, default_namespace: str) -> To
         if key in owners:
             problems.append(f"{field}: not in force: it is also the token of {owners[key].name}: make another one")
             continue
-        owners[key] = Webhook(name=field, namespaces=frozenset(entry.namespaces))
+        owners[key] = Webhook(name=field, namespaces=frozenset(entry.namespaces), source=entry.source)
     return Tokens(owners=owners, problems=problems)
 
 

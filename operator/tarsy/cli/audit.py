@@ -67,15 +67,11 @@ def _pages(session: sessions.Session, limit: int, filters: dict[str, Any]) -> It
         "since": since.isoformat() if since else None,
         "until": until.isoformat() if until else None,
     }
-    left, cursor = limit or None, None
-    while left is None or left > 0:
-        page = session.api.get(PATH, **query, cursor=cursor, limit=min(left or PAGE_MAX, PAGE_MAX))
-        left = left - len(page["items"]) if left else None
+    page = None
+    for page in session.api.cursor_pages(PATH, limit=limit, page_max=PAGE_MAX, **query):
         yield page["items"]
-        cursor = page["next"]
-        if not cursor:
-            return
-    session.note("There are more: raise --limit, or narrow the time; --limit 0 shows all.")
+    if page and page["next"]:
+        session.note("There are more: raise --limit, or narrow the time; --limit 0 shows all.")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -20,8 +20,16 @@ def command() -> None:
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy config check platform.yaml")
 @click.argument("path", metavar="[FILE]", required=False, type=FILE, envvar="TARSY_CONFIG")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    envvar="TARSY_NAMESPACE",
+    metavar="NAME",
+    help="The operator's own namespace. Without it, names of namespaces that it may not serve are not checked.",
+)
 @click.option("--servers", is_flag=True, help="Connect to each MCP server, and list its offered and excluded tools.")
-def check(*, path: Path | None, servers: bool) -> None:
+def check(*, path: Path | None, namespace: str, servers: bool) -> None:
     """Check a platform file. Print the file, the line, the problem and the valid names; exit with 1 if any.
 
     FILE is TARSY_CONFIG by default, as for `tarsy operator`.
@@ -29,14 +37,17 @@ def check(*, path: Path | None, servers: bool) -> None:
     Its variables must be set in the environment, as for `tarsy operator`.
     """
     from tarsy.config.load import loader
+    from tarsy.config.model import reach
 
     if path is None:
         raise click.UsageError("no platform file: give FILE, or set TARSY_CONFIG")
     try:
-        loaded = loader.as_written(path)
+        loaded = loader.as_written(path, own_namespace=namespace)
     except loader.ConfigError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{path}: nothing is wrong with it.")
+    for warning in reach.unserved(loaded.platform, own=namespace):
+        click.echo(f"{path}: warning: {warning}", err=True)
     for warning in loaded.platform.runbooks.warnings:
         click.echo(f"{path}: warning: {warning}", err=True)
     if servers and not _check_servers(loaded.platform):

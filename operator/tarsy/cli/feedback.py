@@ -43,8 +43,8 @@ def command(
     if withdraw and (verdict or cause or note):
         raise click.UsageError("--withdraw takes your feedback back: leave VERDICT, --cause and --note out")
     if not withdraw and verdict not in VERDICTS:
-        given = f"{verdict!r} is no verdict: " if verdict else ""
-        raise click.UsageError(f"{given}give one of {', '.join(VERDICTS)}, or --withdraw")
+        refused = f"{verdict!r} is no verdict: " if verdict else ""
+        raise click.UsageError(f"{refused}give one of {', '.join(VERDICTS)}, or --withdraw")
     reference = session.find(name, uid, with_object=False)
     path = remote.below(reference.uid, "/feedback")
     if withdraw:

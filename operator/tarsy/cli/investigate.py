@@ -65,7 +65,7 @@ def command(
     if dry_run:
         _explain(session, document, is_manifest=is_manifest, form=form)
         return
-    created = _create(session, document) if is_manifest else _post(session, document)
+    created = _create(session, document, is_manifest=is_manifest)
     if form in ("json", "yaml"):
         formats.print_document(created, form)
     name, namespace, message = _identity(created)
@@ -129,21 +129,19 @@ def _read(source: str) -> dict[str, Any]:
     return document
 
 
-def _create(session: sessions.Session, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Create the object of a manifest, in the session's namespace unless the manifest has one."""
-    metadata = manifest.get("metadata")
+def _create(session: sessions.Session, document: dict[str, Any], *, is_manifest: bool) -> dict[str, Any]:
+    """Create the object of a manifest, in the session's namespace unless the manifest has one; or post an alert."""
+    created: dict[str, Any]
+    if not is_manifest:  # without -n, the API chooses the namespace
+        created = session.api.ask("POST", "/api/v1/alerts", document, namespace=session.namespace_option)
+        return created
+    metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise failures.Misuse("metadata: give a name or a generateName")
     namespace = str(metadata.get("namespace") or session.namespace)
     arguments = ("create", "-f", "-", "-n", namespace, "--validate=strict", "-o", "json")
-    created: dict[str, Any] = json.loads(session.cluster.run(*arguments, stdin=json.dumps(manifest)))
+    created = json.loads(session.cluster.run(*arguments, stdin=json.dumps(document)))
     return created
-
-
-def _post(session: sessions.Session, alert: dict[str, Any]) -> dict[str, Any]:
-    """Post an alert to the API; without -n, the API chooses the namespace."""
-    queued: dict[str, Any] = session.api.ask("POST", "/api/v1/alerts", alert, namespace=session.namespace_option)
-    return queued
 
 
 def _explain(session: sessions.Session, document: dict[str, Any], *, is_manifest: bool, form: str | None) -> None:

@@ -15,6 +15,7 @@ from tarsy.cli.client import failures, formats, kubectl, remote, sessions, termi
 PHASES = (
     "Queued",
     "Running",
+    "Waiting",
     "Suspended",
     "Cancelling",
     "Completed",
@@ -35,11 +36,11 @@ SORTS = {
     ".metadata.name": "name",
     ".spec.alertType": "alert_type",
 }
-API_ONLY = ("chain", "severity", "feedback", "since", "search")
+API_ONLY = ("chain", "severity", "feedback", "deleted", "since", "search")
 """Filters that the cluster has not."""
 PAGE_MAX = 100
 COLUMNS = ("NAME", "ALERT", "CHAIN", "PHASE", "GROUNDED", "PROGRESS", "SUMMARY", "AGE")
-WIDE = ("SEVERITY", "STAGE", "DURATION", "TOKENS", "COST", "UID")
+WIDE = ("SEVERITY", "ALERTS", "STAGE", "DURATION", "TOKENS", "COST", "UID")
 SUMMARY_MAX = 60
 """The maximum width of a summary; twice as wide with `-o wide`."""
 
@@ -69,6 +70,7 @@ SUMMARY_MAX = 60
     type=click.Choice([*feedback.VERDICTS, feedback.NONE]),
     help="Only investigations with this verdict of at least one person, or without feedback.",
 )
+@click.option("--deleted", is_flag=True, help="Only deleted investigations, which `tarsy restore` brings back.")
 @click.option(
     "--since",
     type=times.Moment(),
@@ -129,8 +131,6 @@ Page = tuple[list[dict[str, Any]], list[dict[str, Any]], str]
 
 def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
     """Yield the API's pages."""
-    left = filters["limit"] or None
-    cursor = filters["cursor"]
     since: datetime | None = filters["since"]
     sort = filters["sort_by"] or "-age"
     key = ("-" if sort.startswith("-") else "") + SORTS[sort.removeprefix("-")]
@@ -141,20 +141,19 @@ def _rows(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
         "chain": filters["chain"],
         "severity": filters["severity"],
         "feedback": filters["feedback"],
+        "deleted": "true" if filters["deleted"] else None,
         "since": since.isoformat() if since else None,
         "q": filters["search"],
         "sort": key,
     }
-    while True:
-        page = session.api.get(remote.INVESTIGATIONS, **query, cursor=cursor, limit=min(left or PAGE_MAX, PAGE_MAX))
-        cursor = page["next"]
+    pages = session.api.cursor_pages(
+        remote.INVESTIGATIONS, limit=filters["limit"], page_max=PAGE_MAX, cursor=filters["cursor"], **query
+    )
+    for page in pages:
         for unchecked in page["unchecked_namespaces"]:
             name = unchecked["name"]
             session.note(f"Namespace {name} is left out: {unchecked['message']}", once=f"unchecked {name}")
-        left = left - len(page["items"]) if left else None
-        yield page["items"], page["items"], cursor or ""
-        if not cursor or (left is not None and left <= 0):
-            return
+        yield page["items"], page["items"], page["next"] or ""
 
 
 def _objects(session: sessions.Session, filters: dict[str, Any]) -> Iterator[Page]:
@@ -246,6 +245,7 @@ def _row(view: dict[str, Any], form: str | None, *, all_namespaces: bool) -> lis
     if form == "wide":
         cells += [
             view["severity"] or "",
+            str(view.get("alert_count") or ""),
             view["current_stage"] or "",
             views.duration(view),
             str(view["total_tokens"]),

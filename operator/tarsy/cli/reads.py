@@ -78,7 +78,6 @@ def description(view: dict[str, Any]) -> Iterator[str]:
         ("Phase", view["phase"]),
         ("Reason", view.get("reason") or ""),
         ("Message", view["message"]),
-        ("Waits for", view.get("waits_for") or ""),
         ("Grounded", f"{views.grounded(view)}{grounds}" if view["grounded"] is not None else ""),
         ("Progress", view["progress"]),
         ("Age", views.age(view)),
@@ -86,11 +85,17 @@ def description(view: dict[str, Any]) -> Iterator[str]:
         ("Tokens", str(view["total_tokens"]) if view["total_tokens"] else ""),
         ("Cost", view["cost"] or ""),
         ("Repeats", str(view["duplicates"]) if view["duplicates"] else ""),
-        ("Follows", (view.get("previous") or {}).get("name") or ""),
+        ("Alerts", _alerts(view.get("alert_group"))),
+        (
+            "Unchanged since" if view.get("reason") == "Unchanged" else "Follows",
+            (view.get("previous") or {}).get("name") or "",
+        ),
         ("Held", view.get("hold") or ""),
         ("Retry of", (view.get("retry_of") or {}).get("name") or ""),
         ("Retried by", (view.get("retried_by") or {}).get("name") or ""),
-        *(("Feedback", views.feedback(given)) for given in view.get("feedback_by_person") or ()),
+        ("Split from", (view.get("split_from") or {}).get("name") or ""),
+        ("Split into", ", ".join(part["name"] for part in view.get("split_into") or ())),
+        *(("Feedback", views.feedback(person)) for person in view.get("feedback_by_person") or ()),
     ]
     for label, value in facts:
         if value:
@@ -195,3 +200,11 @@ def _chunks(response: Any) -> Iterator[bytes]:
         yield from response
     except (OSError, http.client.HTTPException) as error:
         raise failures.Unreachable(f"the export was cut off: {error}") from error
+
+
+def _alerts(alerts: dict[str, Any] | None) -> str:
+    """Return the alerts of a group in one line."""
+    if not alerts:
+        return ""
+    types = ", ".join(f"{counted['count']} {counted['alert_type']}" for counted in alerts["types"])
+    return f"{alerts['total']}, {alerts['firing']} firing: {types}"

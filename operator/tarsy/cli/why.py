@@ -34,7 +34,6 @@ def explanation(session: sessions.Session, view: dict[str, Any], *, whole: bool)
     """Yield the lines of the explanation; `whole` if the view is the API's, which has executions and calls."""
     yield f"{view['name']}: {view['phase']}" + (f" ({view['reason']})" if view.get("reason") else "")
     yield from _labelled("Message", view["message"])
-    yield from _labelled("Waits for", view.get("waits_for") or "")
     yield from _labelled("Alert", f"{view['alert_type']} {view['severity'] or ''}".strip())
     yield from _labelled("Data", view["alert_data"])
     yield from _chain(session, view)
@@ -146,8 +145,9 @@ def _call(session: sessions.Session, view: dict[str, Any], line: dict[str, Any])
 def _grounds(session: sessions.Session, view: dict[str, Any]) -> Iterator[str]:
     """Yield the reason why an investigation is not grounded, its gaps, and the present problems of MCP servers."""
     if view["grounded"] is False or view["gaps"]:
-        word = "Not grounded" if view["grounded"] is False else "Grounded, with gaps"
-        yield from _labelled(word, view.get("grounds") or "the agents looked at nothing")
+        word = {False: "Not grounded", True: "Grounded, with gaps", None: "Gaps"}[view["grounded"]]
+        no_grounds = "there is no result" if view["grounded"] is None else "the agents looked at nothing"
+        yield from _labelled(word, view.get("grounds") or no_grounds)
     for gap in view["gaps"]:
         yield from _labelled("Not looked at", views.gap(gap), depth=2)
     if not view["gaps"] and view.get("grounds") != "ServersAway":

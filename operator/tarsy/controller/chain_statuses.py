@@ -47,11 +47,12 @@ def build(
     now: datetime,
 ) -> chains.Status:
     """Return the status of `chain`; a condition whose status does not change keeps its time."""
+    is_normal = checked.warning is None or checked.warning.reason == chain_index.NOT_OFFERED
     former = {condition.type: condition for condition in (chain.status.conditions if chain.status else [])}
     verdicts = {
         "Accepted": _verdict(checked.acceptance, good="Accepted"),
         "ResolvedRefs": _verdict(checked.references, good="ResolvedRefs", warning=checked.warning),
-        "Ready": _verdict(checked.problem, good="Ready"),
+        "Ready": _verdict(checked.problem, good="Ready", warning=None if is_normal else checked.warning),
         "Stalled": _verdict(checked.problem, good="Ready", negative=True),
     }
     if checked.providers:

@@ -1,4 +1,4 @@
-"""Checks the chains of the cluster and writes their statuses (`chain_statuses`).
+"""Checks the chains of the cluster, writes their statuses (`chain_statuses`) and stores their limits (`turns`).
 
 A chain is checked when it, another chain of its namespace or the platform file changes. It is also checked when the
 workers' reports on MCP servers, tools and LLM providers change; those are read every few seconds.
@@ -23,6 +23,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.resources import base, chains
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, leader
+from tarsy.store.queue import turns
 
 REPORTS_SECONDS = 5.0
 """The interval of comparing the workers' reports with those of the last check."""
@@ -37,12 +38,15 @@ class _Reports:
     servers: chain_statuses.ServerReports
     tools: tool_filters.Catalogue
     providers: worker_reports.Workers
+    refused_owners: frozenset[str]
+    """The kinds of owners of alerts that an API lacks the right to get."""
 
     def differ(self, other: _Reports | None) -> bool:
         """Whether the conditions of a chain may differ between the two."""
         return (
             other is None
             or (self.tools, self.providers) != (other.tools, other.providers)
+            or self.refused_owners != other.refused_owners
             or chain_statuses.server_states(self.servers) != chain_statuses.server_states(other.servers)
         )
 
@@ -88,6 +92,7 @@ class Reconciler:
             servers=chain_statuses.group_by_server(await catalogue.read(self._database, "server")),
             tools=await catalogue.tools_by_server(self._database),
             providers=await catalogue.workers(self._database),
+            refused_owners=frozenset(report.name for report in await catalogue.read(self._database, "owners")),
         )
 
     def seen(self, seen: watch.Seen) -> None:
@@ -110,6 +115,12 @@ class Reconciler:
         readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
         reports = self._reports = await self._read_reports()
         self._namespaces.add(namespace)
+        await turns.store_limits(
+            self._database,
+            namespace,
+            {chain.metadata.name: chain.spec.max_running for chain in readable},
+            known=[chain.metadata.name for chain in listed],
+        )
         index = self._index(
             readable,
             unusable_providers=reports.providers.unusable,
@@ -118,7 +129,7 @@ class Reconciler:
         )
         now = datetime.now(UTC)
         for chain in readable:
-            checked = index.status(chain, reports.tools)
+            checked = index.status(chain, reports.tools, refused_owners=reports.refused_owners)
             status = chain_statuses.build(
                 chain,
                 checked,

@@ -13,13 +13,17 @@ from collections.abc import Callable
 
 from tarsy.config.model import platforms
 from tarsy.store.base import databases
+from tarsy.store.intake import unserved
 from tarsy.store.operations import measures, retention
+from tarsy.store.queue import ledgers
 from tarsy.telemetry import instruments, metrics
 
 READ_EVERY = 15.0
 """Seconds between two reads."""
 DUE_EVERY = 60.0
 """Seconds between two reads of what retention is about to delete."""
+LEDGERS_MAX = 100
+"""The subjects of each budget that are exported, those that spent most."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks whether this process has the lease."""
 
@@ -69,7 +73,9 @@ class DatabaseGauges:
         """Read the gauges once; if that fails, none are exported until the next read."""
         try:
             read = await measures.read(self._database)
+            unserved_alerts = await unserved.read_counts(self._database)
             await self._read_due()
+            used = await self._read_budgets()
         except (databases.StoreDownError, databases.TooLongError) as error:
             log.warning("gauges of the database not read: %s", error, extra={"action": "gauges_wait"})
             metrics.DUTIES.end()
@@ -79,11 +85,23 @@ class DatabaseGauges:
             metrics.QUEUE_LENGTH: {labels: waiting.count for labels, waiting in read.queue.items()},
             metrics.QUEUE_OLDEST: {labels: waiting.oldest_seconds for labels, waiting in read.queue.items()},
             metrics.ATTEMPTS: read.attempts,
+            metrics.UNSERVED: {(namespace,): count for namespace, count in unserved_alerts.items()},
             metrics.FEEDBACK: read.feedback,
             metrics.TABLE_BYTES: {(table,): size for table, size in read.table_bytes.items()},
             metrics.RETENTION_DUE: self._due,
+            metrics.BUDGET_USED: used,
         }
         metrics.DUTIES.publish(amounts, until=self._leads_until())
+
+    async def _read_budgets(self) -> instruments.Amounts:
+        """Read how much of each calendar budget is used; without one there is no statement."""
+        known = {name: budget for name, budget in self._platform().budgets.items() if budget.per != "investigation"}
+        if not known:
+            return {}
+        read = await ledgers.read(self._database, known, limit=LEDGERS_MAX)
+        return {
+            (ledger.budget, ledger.subject): float(ledger.used / known[ledger.budget].limit) for ledger in read.ledgers
+        }
 
     async def _read_due(self) -> None:
         """Read what is due, at intervals; none is exported if that takes too long."""

@@ -1,4 +1,4 @@
-"""Duties that one replica does for all: resync of store and cluster, deletion of expired objects, retention.
+"""Duties of one replica for all: resync of store and cluster, deletion of expired objects, retention, deliveries.
 
 Every replica sweeps, so that a cancelled run ends soon after its worker has died, even if that process was the leader.
 
@@ -22,19 +22,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.config.model import platforms
-from tarsy.controller import database_gauges, investigations, retention
+from tarsy.config.model import budgets, platforms
+from tarsy.controller import database_gauges, delivery_queues, investigations, retention
 from tarsy.kube import client, discovery, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader, passed_over
 from tarsy.store.intake import queueing, receipts, unserved
 from tarsy.store.operations import expiry, open_investigations
-from tarsy.store.queue import work
+from tarsy.store.queue import ledgers, work
 from tarsy.telemetry import metrics
 
 EVERY_SECONDS = 5.0
@@ -64,14 +64,17 @@ class Duties:
         platform: Callable[[], platforms.Platform],
         watch_lists: Callable[[str], int] = lambda _: 0,
         post_unserved: Callable[[], Awaitable[None]] | None = None,
+        post_budgets: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`platform` returns the platform file in force.
 
         `watch_lists` returns how often this process's watch of a namespace began anew (`watch.Watcher.lists`).
 
-        `post_unserved` is called in each pass (`unserved_events.UnservedEvents.post`).
+        `post_unserved` and `post_budgets` are called in each pass (`unserved_events.UnservedEvents.post`,
+        `budget_events.BudgetEvents.post`).
         """
         self._post_unserved = post_unserved
+        self._post_budgets = post_budgets
         self._cluster = cluster
         self._database = database
         self._reconciler = reconciler
@@ -88,6 +91,9 @@ class Duties:
             database, platform=platform, leads_until=lambda: self._leads_until
         )
         self._retention = retention.Retention(database, platform=platform, leads_until=lambda: self._leads_until)
+        self._deliveries = delivery_queues.DeliveryQueues(
+            cluster=cluster, database=database, platform=platform, leads_until=lambda: self._leads_until
+        )
 
     async def run(self) -> None:
         """Do the duties until cancelled."""
@@ -96,6 +102,7 @@ class Duties:
             group.create_task(self._lead())
             group.create_task(self._gauges.run())
             group.create_task(self._retention.run())
+            group.create_task(self._deliveries.run())
 
     async def _sweep(self) -> None:
         while True:
@@ -111,6 +118,7 @@ class Duties:
 
     async def _lead(self) -> None:
         passes = 0
+        budgets_known: Mapping[str, budgets.Budget] | None = None  # limits may have changed before this process came
         try:
             while True:
                 with _waiting():
@@ -118,13 +126,17 @@ class Duties:
                         await queueing.drop_unused_large(self._database)
                         await receipts.drop_expired(self._database, window=self._platform().ingest.dedup_window)
                         await unserved.drop_old(self._database)
+                        await ledgers.drop_old(self._database)
+                        if budgets_known != (in_force := self._platform().budgets):
+                            await ledgers.wake_waiting(self._database)
+                            budgets_known = in_force
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
-                        if self._post_unserved is not None:
+                        for post in filter(None, (self._post_unserved, self._post_budgets)):
                             with _waiting():  # the other duties go on without it
-                                await self._post_unserved()
+                                await post()
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
             await self._resign()

@@ -6,12 +6,14 @@ import bisect
 import json
 from datetime import UTC, datetime, timedelta
 
-from tarsy.controller import first_sentence, unreadable_objects
+from tarsy.controller import unreadable_objects
+from tarsy.ingest import subject
 from tarsy.kube import objects
 from tarsy.masking import known_secrets
 from tarsy.resources import base, investigations
-from tarsy.store.reads import phase_rules, summaries
+from tarsy.store.reads import group_alerts, phase_rules, summaries
 from tarsy.transcript import control_characters
+from tarsy.views import first_sentence
 
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
@@ -26,7 +28,7 @@ def build(
     started = {stage.name: stage for stage in summary.stages}
     analysis = control_characters.escape(secrets.mask(summary.final_analysis))
     excerpt = _excerpt(analysis, FINAL_ANALYSIS_MAX, secrets)
-    chain = previous = retry_of = retried_by = None
+    chain = previous = retry_of = retried_by = split_from = None
     if summary.chain_name is not None:
         chain = investigations.ChainReference(
             name=summary.chain_name,
@@ -42,6 +44,9 @@ def build(
         )
     if summary.retried_by is not None:
         retried_by = investigations.Previous(name=summary.retried_by.name, uid=str(summary.retried_by.id))
+    if summary.split_from is not None:
+        split_from = investigations.Previous(name=summary.split_from.name, uid=str(summary.split_from.id))
+    split_into = [investigations.Previous(name=part.name, uid=str(part.id)) for part in summary.split_into]
     return investigations.Status(
         sequence=summary.revision,
         observed_generation=summary.generation,
@@ -65,7 +70,7 @@ def build(
             cost=None if summary.cost is None else investigations.cost_text(summary.cost),
         ),
         target=_excerpt(summary.target, investigations.TARGET_MAX, secrets) or None,
-        headline=_headline(summary, secrets) or None,
+        headline=first_sentence.headline(summary, mask=secrets.mask) or None,
         summary=_excerpt(summary.summary, SUMMARY_MAX, secrets) or None,
         gaps=[
             investigations.Gap(
@@ -80,9 +85,12 @@ def build(
         attempts=summary.attempts,
         duplicates=summary.duplicates,
         alert_status=summary.alert_status,
+        alerts=None if summary.alerts is None else _alerts(summary.alerts, secrets),
         previous=previous,
         retry_of=retry_of,
         retried_by=retried_by,
+        split_from=split_from,
+        split_into=split_into or None,
         start_time=summary.started_at,
         completion_time=summary.ended_at,
         duration=_duration(summary.started_at, summary.ended_at),
@@ -136,14 +144,6 @@ def build_lost(fetched: investigations.AlertInvestigation, *, now: datetime) -> 
     )
 
 
-def _headline(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> str:
-    """Return the result in one short line, or the message if there is no result."""
-    has_result = summary.ending in ("Completed", "CompletedWithErrors")
-    texts = (summary.summary, summary.final_analysis) if has_result else ()
-    sentences = (first_sentence.first_sentence(secrets.mask(text)) for text in texts)
-    return next(filter(None, sentences), "") or first_sentence.one_line(secrets.mask(summary.shown_message))
-
-
 def _conditions(summary: summaries.Summary, secrets: known_secrets.KnownSecrets) -> list[base.Condition]:
     def condition(kind: str, *, true: bool = True, reason: str, at: datetime, message: str = "") -> base.Condition:
         return base.Condition(
@@ -160,18 +160,38 @@ def _conditions(summary: summaries.Summary, secrets: known_secrets.KnownSecrets)
         accepted = condition("Accepted", true=False, reason=summary.reason, at=summary.admitted_at, message=refusal)
     else:
         accepted = condition("Accepted", reason="Admitted", at=summary.admitted_at)
+    undelivered = [
+        condition(
+            "Delivered",
+            true=False,
+            reason="GivenUp",
+            at=latest.at,
+            message="; ".join(message.line for message in summary.undelivered),
+        )
+        for latest in summary.undelivered[:1]
+    ]
     if summary.ended_at is None:
         at = summary.started_at or summary.admitted_at
         # Without its time, a status that no longer changes would look like work in progress.
         commit_time = (summary.committed_at or at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         reconciling = [f"as of {commit_time}, the last commit", summary.waits_for or "; ".join(summary.retrying)]
         message = "; ".join(filter(None, reconciling))
-        return [accepted, condition("Reconciling", reason=summary.phase, at=at, message=message)]
+        open_conditions = [
+            accepted,
+            condition("Reconciling", reason=summary.phase, at=at, message=message),
+            *undelivered,
+        ]
+        if summary.phase == "Waiting":
+            since = summary.committed_at or at
+            reason = summary.wait_reason or summary.phase
+            open_conditions.append(condition("Waiting", reason=reason, at=since, message=summary.waits_for))
+        return open_conditions
     outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(summary.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     conditions = [
         accepted,
         *(condition(kind, reason=summary.reason, at=summary.ended_at, message=summary.message) for kind in ends),
+        *undelivered,
     ]
     if summary.grounds:
         grounded = bool(phase_rules.is_grounded(summary.grounds))
@@ -205,6 +225,30 @@ def _stage(
         tool_calls=stage.tool_calls,
         tokens=stage.total_tokens,
         message=_excerpt("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX, secrets) or None,
+    )
+
+
+def _alerts(alerts: group_alerts.Alerts, secrets: known_secrets.KnownSecrets) -> investigations.Alerts:
+    def short(text: str) -> str:
+        return _excerpt(text, investigations.TARGET_MAX, secrets)
+
+    return investigations.Alerts(
+        total=alerts.total,
+        firing=alerts.firing,
+        types=[
+            investigations.AlertTypeCount(alert_type=short(counted.alert_type), count=counted.count)
+            for counted in alerts.types
+        ],
+        newest=[
+            investigations.JoinedAlert(
+                alert_type=short(alert.alert_type),
+                fingerprint=alert.fingerprint[:64],
+                target=short(subject.target(alert.labels)) or None,
+                status=alert.status,
+                starts_at=alert.starts_at,
+            )
+            for alert in alerts.newest
+        ],
     )
 
 

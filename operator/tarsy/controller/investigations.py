@@ -12,11 +12,12 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy.config.check import chain_index
+from tarsy.config.model import budgets, platforms
 from tarsy.controller import investigation_statuses, unreadable_objects, workqueue
 from tarsy.ingest import decision
 from tarsy.kube import client, discovery, events, objects, watch
@@ -25,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import originals, queueing
 from tarsy.store.operations import restored
-from tarsy.store.queue import work
+from tarsy.store.queue import ledgers, work
 from tarsy.transcript import admission as admitted
 
 CHAIN_GRACE = 10.0
@@ -60,11 +61,14 @@ class Reconciler:
         index: chain_index.Indexer,
         mask: Callable[[str], str],
         workers: int,
+        platform: Callable[[], platforms.Platform] = platforms.Platform,
     ) -> None:
+        """`platform` returns the platform file in force, whose budgets refuse new objects of people."""
         self._cluster = cluster
         self._database = database
         self._index = index
         self._mask = mask
+        self._platform = platform
         self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
         self._reconciled: OrderedDict[str, int] = OrderedDict()
         """The last reconciled generation of each uid: the watch reports our own status writes too."""
@@ -201,4 +205,19 @@ class Reconciler:
             left = self._missed.setdefault(fetched.metadata.uid, now) + CHAIN_GRACE - now
             if left > 0:
                 raise workqueue.LaterError(min(left, 1.0))
-        return admission
+        return await self._within_budgets(admission)
+
+    async def _within_budgets(self, admission: admitted.Admission) -> admitted.Admission:
+        """Return the admission, or its refusal by a budget. Budgets were asked before intake created an object."""
+        chain = admission.chain
+        if isinstance(chain, admitted.Refusal) or admission.receipt is not None:
+            return admission
+        subject = budgets.Subject(
+            namespace=admission.namespace,
+            chain=f"{chain.namespace}/{chain.name}",
+            severity=admission.severity or "",
+        )
+        used_up = await ledgers.refuse_alert(self._database, self._platform(), subject)
+        if used_up is None:
+            return admission
+        return replace(admission, chain=admitted.Refusal(reason=budgets.SPENT, message=used_up.text))

@@ -202,6 +202,14 @@ def events_of(summary: summaries.Summary) -> Iterator[events.Event]:
             at=summary.ended_at,
             warning=reason != "Completed",
         )
+    for undelivered in summary.undelivered:
+        yield events.Event(
+            reason="DeliveryFailed",
+            message=f"a message was given up; {undelivered.line}",
+            at=undelivered.at,
+            warning=True,
+            recurs=True,
+        )
 
 
 def _stages(summary: summaries.Summary) -> str:

@@ -60,13 +60,13 @@ class UnservedEvents:
             raise
 
     async def _post(self, at: datetime) -> None:
-        namespace = self._cluster.served.own
-        listed = await objects.list_chains(self._cluster, namespace=namespace)
-        index = self._index(listed, unusable_providers={}, namespace=namespace, own=namespace)
-        default = self._ingest().default_alert_type
-        unserved_alerts = [
-            row for row in await unserved.read(self._database) if not index.takes(row.alert_type, default=default)
-        ]
+        namespace, default = self._cluster.served.own, self._ingest().default_alert_type
+        rows = await unserved.read(self._database)
+        indexes: dict[str, chain_index.ChainIndex] = {}
+        for name in {row.namespace for row in rows}:
+            listed = await objects.list_usable_chains(self._cluster, namespace=name or namespace)
+            indexes[name] = self._index(listed, unusable_providers={}, namespace=name or namespace, own=namespace)
+        unserved_alerts = [row for row in rows if not indexes[row.namespace].takes(row.alert_type, default=default)]
         uid = await events.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
         if not unserved_alerts or uid is None:
             return
@@ -81,7 +81,7 @@ class UnservedEvents:
 def message(rows: Sequence[unserved.Unserved]) -> str:
     """Return the message: the most frequent types of alerts that no chain took, their numbers, and the remedy."""
     named = [row for row in rows if row.alert_type != unserved.OTHERS][:TYPES_MAX]
-    alert_types = [f"{row.alert_type} ({row.alerts})" for row in named]
+    alert_types = [f"{row.alert_type}{f' in {row.namespace}' if row.namespace else ''} ({row.alerts})" for row in named]
     if others := sum(row.alerts for row in rows) - sum(row.alerts for row in named):
         alert_types.append(f"others ({others})")
     types = ", ".join(alert_types)

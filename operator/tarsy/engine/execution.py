@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import excerpting, loop, result_tools, strategies, summaries
+from tarsy.agent import excerpting, loop, result_tools, spending, strategies, summaries
 from tarsy.config import resolve
-from tarsy.config.model import context_windows, platforms, tool_filters
+from tarsy.config.model import budgets, context_windows, platforms, tool_filters
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -128,9 +128,10 @@ class Execution:
                 toolbox=toolbox,
                 journal=self.journal,
                 ends_with=self.ends_with,
-                context_tokens=functools.partial(_context_tokens, runtime.platform),
+                context_tokens=functools.partial(context_windows.request_tokens, runtime.platform),
                 pause_time=pause_time,
                 may_retry=self.retries.take,
+                charges=functools.partial(_charges, runtime.platform, self.journal.record.snapshot),
                 open_stream=self._open_stream,
                 result_limit=functools.partial(context_windows.result_characters, runtime.platform),
                 excerpt_limit=functools.partial(excerpting.limit, runtime.platform),
@@ -210,6 +211,7 @@ class Execution:
             isinstance(message, messages.Message) and message.role == "tool"
             for execution in self.journal.record.executions.values()
             if (execution.started.run, execution.started.stage) != (self.task.run, self.task.stage)
+            and execution.started.kind != "recheck"  # no agent made its calls
             for message in execution.log
         )
 
@@ -251,6 +253,11 @@ class Execution:
         return (started, ended), record.Execution(started=started, ended=ended)
 
 
-def _context_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
-    settings = platform_file.llm_providers.get(provider)  # the file may not have it any more
-    return context_windows.context_tokens(settings) if settings else None
+def _charges(
+    platform_file: platforms.Platform,
+    snapshot: record.Snapshot,
+    provider: str,
+    request: ports.Request,
+    concludes: bool,  # noqa: FBT001 - the loop's signature
+) -> Sequence[budgets.Charge]:
+    return spending.charges(platform_file, snapshot, provider, request, concludes=concludes)

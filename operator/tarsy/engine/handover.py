@@ -29,10 +29,10 @@ STATUS: dict[entries.StageOutcome, str] = {
 """Outcomes in the words of the founding documents."""
 RESULTS_SHOWN = 400_000
 """The limit of all tool results together, in characters: about 130,000 tokens. Each has an equal share."""
-RESULT_SHOWN = 16_000
-"""The limit of one tool result, in characters."""
+RESULT_SHOWN = 20_000
+"""The limit of one tool result, in characters: an excerpt of the default size is not cut again."""
 CALLS_LISTED = 20
-"""The last calls of an agent whose references are listed."""
+"""The last calls of an agent whose references are listed; of earlier ones the first and the last are."""
 _NAME_MAX = 80
 """Characters of a tool's name in that list: models make up names."""
 QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
@@ -55,6 +55,17 @@ def earlier_stages(run: record.Run, *, reads: strategies.Reads, looks_into_resul
     return "\n\n".join(filter(None, ["# Results of earlier stages", *parts, not_inspected(evidence.gaps(run))]))
 
 
+def rechecked(run: record.Run) -> str:
+    """Return what differs from the last investigation of the alert; "" if its calls were not made again."""
+    if (entry := run.rechecked) is None or not entry.differences:
+        return ""
+    more = [f"and {entry.more:,} more"] if entry.more else []
+    lines = "\n".join(f"- {line}" for line in (*entry.differences, *more))
+    before = f"{entry.name} investigated this alert until {entry.ended}."
+    heading = f"# What differs from the last investigation\n\n{_clean(before)} Its calls were made again, and differ:"
+    return f"{heading}\n\n{_marked(_clean(lines))}"
+
+
 def agents_work(stage: record.Stage) -> str:
     """Return the complete work of a stage's agents, for the synthesis of their results."""
     reader = _Reader.for_run(record.Run(stages={"": stage}), reads="everything")
@@ -68,6 +79,8 @@ def investigation(run: record.Run, earlier: Sequence[record.Run], *, looks_into_
     """Return the whole investigation with its earlier questions, for the answer to another one."""
     asked = [_question(number, question) for number, question in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
     parts = [earlier_stages(run, reads="data", looks_into_results=looks_into_results)]
+    if run.ended and run.ended.former:
+        parts.append(f"# The result of the last investigation, which still holds\n\n{result(run.ended.final_analysis)}")
     if run.ended:
         ended = f"The investigation ended as {run.ended.ending}: {run.ended.message or run.ended.reason}"
         parts.append(_clean(ended))
@@ -174,6 +187,9 @@ def _references(name: str, stage: record.Stage) -> Iterator[str]:
     lines = []
     for execution in stage.agents:
         results = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
+        if earlier := results[:-CALLS_LISTED]:
+            first, last = (f"{execution.started.execution}/{each.call_id}" for each in (earlier[0], earlier[-1]))
+            lines.append(f"{first} to {last}: {len(earlier)} earlier calls of {execution.started.name}")
         lines += [
             f"{execution.started.execution}/{result.call_id}: "
             f"{_word(excerpts.one_line(result.tool_name, _NAME_MAX))} of {execution.started.name}"

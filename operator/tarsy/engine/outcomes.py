@@ -19,6 +19,9 @@ of its MCP servers because they were away.
     none completed                      Failed                      Failed
 
 A failure is Failed or TimedOut. With failurePolicy Stop the stages after it are skipped.
+
+If a budget is used up, the open executions end, with or without a conclusion. There is no synthesis and no summary, and
+the stages after it are skipped; that is an error of the run.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from dataclasses import replace
 
 from tarsy.engine import evidence, handover
 from tarsy.resources import chains
-from tarsy.transcript import entries, excerpts, record
+from tarsy.transcript import entries, excerpts, messages, record
 
 SHOWN_OF_A_STAGE = 203
 """The maximum length of a stage's result, or error, in the account of the stages: 200 characters and `...`."""
@@ -108,6 +111,8 @@ def synthesis_is_due(spec: chains.Stage, stage: record.Stage) -> bool:
     if len(agents) < max(2, len(spec.members)) or not all(agent.ended for agent in agents):
         return False
     is_joined = stage.synthesis is not None and stage.synthesis.ended is not None
+    if any(messages.budget_used_up(agent.log) for agent in agents):
+        return False
     return not is_joined and agents_outcome(spec, agents) == "Completed"
 
 
@@ -147,13 +152,22 @@ def stage_end(spec: chains.Stage, stage: record.Stage) -> entries.StageEnded:
 
 
 def skipped_stages(chain: chains.Spec, run: record.Run) -> list[entries.StageEnded]:
-    """Return the ends of the stages that are left after a failure, which failurePolicy Stop skips."""
+    """Return the ends of the stages that are left after a failure, or once a budget is used up."""
     failed = [end for end in _ends(run) if _has_failed(end)]
-    if not failed or chain.failure_policy != "Stop":
+    if used_up := budget_used_up(run):
+        message = f"skipped: {used_up}"
+    elif failed and chain.failure_policy == "Stop":
+        message = f"skipped by failurePolicy Stop: {_problem(failed[0])}"
+    else:
         return []
-    message = f"skipped by failurePolicy Stop: {_problem(failed[0])}"
     left = [stage.name for stage in chain.stages if stage.name not in run.stages]
     return [entries.StageEnded(stage=name, outcome="Skipped", message=message) for name in left]
+
+
+def budget_used_up(run: record.Run) -> str:
+    """Return how a budget ended executions of a run's stages; "" if none did."""
+    logs = (execution.log for stage in run.stages.values() for execution in stage.executions.values())
+    return next((failure.text for log in logs if (failure := messages.budget_used_up(log))), "")
 
 
 def run_end(chain: chains.Spec, run: record.Run) -> entries.RunEnded:
@@ -166,8 +180,11 @@ def run_end(chain: chains.Spec, run: record.Run) -> entries.RunEnded:
     failed = [end for end in ends if _has_failed(end)]
     completed = [end for end in ends if _has_completed(end)]
     problems = [_problem(end) for end in ends if _has_failed(end) or end.outcome == "CompletedWithErrors"]
+    used_up = budget_used_up(run)
+    if used_up and not any(used_up in problem for problem in problems):
+        problems.append(used_up)
     if len(failed) + len(completed) < len(ends):
-        problems.append("the stages after it were skipped (failurePolicy Stop)")
+        problems.append("the stages after it were skipped" + ("" if used_up else " (failurePolicy Stop)"))
     ending: entries.Ending = "CompletedWithErrors" if problems else "Completed"
     if not completed or (failed and chain.failure_policy == "Stop"):
         ending = "Failed"
@@ -183,9 +200,13 @@ def run_end(chain: chains.Spec, run: record.Run) -> entries.RunEnded:
     )
 
 
-def summary_is_due(chain: chains.Spec, run_ended: entries.RunEnded) -> bool:
-    """Return whether an investigation gets an executive summary before `run_ended` is committed."""
-    return chain.is_summarised and run_ended.grounds is not None
+def summary_is_due(chain: chains.Spec, run_ended: entries.RunEnded, run: record.Run, *ended: record.Execution) -> bool:
+    """Return whether an investigation gets an executive summary before `run_ended`, the end of `run`, is committed.
+
+    `ended` are the states of executions after their ends, which the record need not hold yet.
+    """
+    used_up = budget_used_up(run) or any(messages.budget_used_up(execution.log) for execution in ended)
+    return chain.is_summarised and run_ended.grounds is not None and not used_up
 
 
 def answer_end(answer: record.Execution) -> entries.RunEnded:

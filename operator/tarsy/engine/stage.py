@@ -152,6 +152,7 @@ class Stage:
                 reads=strategies.STRATEGIES[agent.strategy].reads,
                 looks_into_results=any(result_tools.is_own(spec.name) for spec in tools),
             )
+            findings = "\n\n".join(filter(None, [handover.rechecked(run), findings]))
             task = f"Do the work of stage '{self.spec.name}'."
             return prompts.agent_prompt(self._assignment(name, findings, task), agent=agent, tools=tools)
 
@@ -181,6 +182,7 @@ class Stage:
         return prompts.Assignment(
             snapshot=snapshot,
             runbook=runbook.text(self.journal.record),
+            former=snapshot.former,
             position=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
             findings=findings,

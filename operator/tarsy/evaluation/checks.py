@@ -58,14 +58,15 @@ def static_problems(scenario: scenarios.Scenario, world: worlds.World) -> Iterat
         within = "" if kind in ("Namespace", "Node") else namespace
         if name and not _exists(objects, kind, within, name):
             yield problem(f"alert.labels.{label}: {_missing(objects, kind, within, name)}")
-    told = alert + "".join(str(each["metadata"]) for each in objects)
-    if re.search(rf"(?<![a-z0-9]){re.escape(scenario.name)}(?![a-z0-9])", told):
+    readable = alert + "".join(str(each["metadata"]) for each in objects)
+    if re.search(rf"(?<![a-z0-9]){re.escape(scenario.name)}(?![a-z0-9])", readable):
         yield problem(f"the alert or an object has the scenario's name, {scenario.name}: rename its directory")
     everything = json.dumps(objects, ensure_ascii=False) + "".join(log.text for log in world.logs.values())
     for index, secret in enumerate(document.secrets):
         if not has_secret(everything, secret):
             yield problem(f"secrets.{index}: no object and no log of the world has this value: correct it")
-    yield from (problem(message) for message in _lacking_logs(world))
+    if not world.index.is_of_past:
+        yield from (problem(message) for message in _lacking_logs(world))
 
 
 def _exists(objects: Iterable[Mapping[str, Any]], kind: str, namespace: str, name: str) -> bool:
@@ -85,16 +86,12 @@ def _missing(objects: Iterable[Mapping[str, Any]], kind: str, namespace: str, na
 
 def has_secret(text: str, secret: str) -> bool:
     """Return whether a text has a secret, in clear or as Secrets hold it."""
-    return secret in text or _base64(secret) in text
-
-
-def _base64(secret: str) -> str:
-    return base64.b64encode(secret.encode()).decode()
+    return secret in text or base64.b64encode(secret.encode()).decode() in text
 
 
 def _lacking_logs(world: worlds.World) -> Iterator[str]:
     for pod in world.objects():
-        if pod["kind"] != "Pod":
+        if pod["kind"] != "Pod" or "spec" not in pod:
             continue
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
@@ -130,12 +127,12 @@ async def tool_problems(scenario: scenarios.Scenario, world: worlds.World, call:
     for index, evidence in enumerate(scenario.document.evidence):
         arguments = resolved(evidence.arguments, world)
         result = await call(evidence.tool, arguments)
-        shown = f"evidence.{index}: {evidence.tool} {json.dumps(arguments)}"
+        call_text = f"evidence.{index}: {evidence.tool} {json.dumps(arguments)}"
         if not verdicts.matches(evidence.matches, result):
             begin = " ".join(result.split())[:200] or "nothing"
-            problems.append(f"{shown}: its result does not match {evidence.matches!r}. It begins: {begin}")
+            problems.append(f"{call_text}: its result does not match {evidence.matches!r}. It begins: {begin}")
         problems += [
-            f"secrets.{number}: {shown} shows it: mask it in the platform file, or take it out of the world"
+            f"secrets.{number}: {call_text} shows it: mask it in the platform file, or take it out of the world"
             for number, secret in enumerate(scenario.document.secrets)
             if has_secret(result, secret)
         ]

@@ -24,7 +24,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What the tools of a run returned, and what its models read."""
+    """The results of the tools of a run, and the texts that its models read."""
 
     results: Sequence[str]
     """The results of calls, as models got them."""
@@ -96,6 +96,7 @@ def judge(subject: Subject, ended: stands.Ended) -> results.Result:
         if summary.ended_at and summary.started_at
         else 0.0,
         investigation=summary.name,
+        analysis=analysis,
     )
 
 

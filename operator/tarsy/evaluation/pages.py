@@ -21,11 +21,11 @@ th, td { border-color: #3d444d; } a { color: #6cb6ff; } .right { color: #57ab5a;
 """
 
 
-def page(found: Sequence[results.Result], *, folder: Path, target: Path) -> str:
-    """Return the page; `folder` has the transcripts, and `target` is the file of the page."""
-    listed = reports.rows(found)
+def page(runs: Sequence[results.Result], missing: Sequence[results.Key] = (), *, folder: Path, target: Path) -> str:
+    """Return the page; `folder` has the transcripts, `target` is the file of the page; `missing` was not run."""
+    listed = reports.rows(runs)
     header, table = reports.scenario_table(listed)
-    warnings = "".join(f"<li>{html.escape(each)}</li>" for each in reports.warnings(listed))
+    warnings = "".join(f"<li>{html.escape(each)}</li>" for each in reports.warnings(listed, missing))
     prefix = Path(os.path.relpath(folder, target.parent)).as_posix()
     body = (
         "<h1>Evaluation</h1>"
@@ -36,7 +36,7 @@ def page(found: Sequence[results.Result], *, folder: Path, target: Path) -> str:
         + "<h2>Runs</h2>"
         + _table(
             ("Scenario", "Provider", "Run", "Verdict", "Claimed", "Evidence", "False claims", "Calls", "Transcript"),
-            (_run(result, prefix) for result in found),
+            (_run(result, prefix) for result in runs),
         )
     )
     return (
@@ -60,6 +60,9 @@ def _run(result: results.Result, prefix: str) -> list[str]:
     verdict = f'<span class="{result.state}">{result.state}</span>'
     if result.problem:
         verdict += f"<br>{html.escape(result.problem)}"
+    if opinion := result.opinion:
+        differs = " (differs)" if result.is_disputed else ""
+        verdict += f"<br>{html.escape(f'{opinion.provider} says {opinion.verdict}{differs}: {opinion.reason}')}"
     claimed = html.escape(", ".join(result.claimed) or "no class")
     return [
         f"{html.escape(result.title)}<br>{html.escape(result.scenario)}",

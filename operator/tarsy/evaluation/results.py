@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +25,7 @@ class _Part(pydantic.BaseModel):
 
 
 class EvidenceResult(_Part):
-    """What became of one piece of evidence in a run."""
+    """The fate of one piece of evidence in a run."""
 
     shows: str
     seen: bool
@@ -32,6 +34,16 @@ class EvidenceResult(_Part):
     """A call returned it; if it was not seen, it was cut out of what the model got."""
     cited: bool
     """The analysis uses it."""
+
+
+class Opinion(_Part):
+    """The opinion of a judge model."""
+
+    provider: str
+    verdict: Literal["right", "wrong", "unclear"]
+    reason: str
+    total_tokens: int
+    cost: float | None
 
 
 class Result(_Part):
@@ -71,11 +83,58 @@ class Result(_Part):
     seconds: float
     investigation: str
     """Its name in the transcript."""
+    analysis: str = ""
+    opinion: Opinion | None = None
+    """The second opinion on the analysis, if one was asked for; `state` does not depend on it."""
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> Key:
         """The scenario, the provider and the repeat."""
         return self.scenario, self.provider, self.repeat
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the judge says right and the words say wrong, or the other way round."""
+        is_right = self.state == "right"
+        return (
+            self.opinion is not None
+            and self.opinion.verdict != "unclear"
+            and ((self.opinion.verdict == "right") is not is_right)
+        )
+
+
+Key = tuple[str, str, int]
+"""Scenario, provider ("" for the chain's own) and repeat of a run."""
+PLAN = "plan.json"
+
+
+def title(key: Key) -> str:
+    """Return the name of a run in messages."""
+    scenario, provider, repeat = key
+    return f"{scenario} {provider or 'chain'} #{repeat}"
+
+
+class _Plan(_Part):
+    runs: tuple[Key, ...]
+
+
+def planned(folder: Path) -> list[Key]:
+    """Return all runs that commands have planned for a directory, sorted; raises files.FileError."""
+    path = folder / PLAN
+    try:
+        return sorted(_Plan.model_validate_json(path.read_text(encoding="utf-8")).runs)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        message = f"not written by this version of tarsy: delete it; the next run writes it: {type(error).__name__}"
+        raise files.FileError([files.Problem(file=str(path), line=0, message=message)]) from error
+
+
+def plan(folder: Path, runs: Iterable[Key]) -> None:
+    """Add runs to those that are planned for a directory. Raises files.FileError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = _Plan(runs=tuple(sorted({*planned(folder), *runs}))).model_dump_json()
+    _replace(folder / PLAN, content)
 
 
 def path(folder: Path, scenario: str, provider: str, repeat: int) -> Path:
@@ -88,30 +147,58 @@ def write(folder: Path, result: Result, transcript: str) -> None:
     file = path(folder, *result.key)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.with_suffix(TRANSCRIPT).write_text(transcript, encoding="utf-8")
+    rewrite(folder, result)
+
+
+def rewrite(folder: Path, result: Result) -> None:
+    """Write a run's result, in the place of an earlier one of it."""
+    _replace(path(folder, *result.key), result.model_dump_json(indent=1) + "\n")
+
+
+def _replace(file: Path, content: str) -> None:
     draft = file.with_suffix(".draft")
-    draft.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    draft.write_text(content, encoding="utf-8")
     draft.replace(file)
 
 
 def read(folder: Path) -> list[Result]:
     """Return the results in a directory, sorted; raises files.FileError if there is none, or one cannot be read."""
-    found: list[Result] = []
+    results: list[Result] = []
     problems: list[files.Problem] = []
     for file in sorted(folder.glob("*/*.json")):
         try:
-            found.append(Result.model_validate_json(file.read_text(encoding="utf-8")))
+            results.append(Result.model_validate_json(file.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             reason = "no result of this version of tarsy: delete it, and run it again"
             message = f"{reason}: {type(error).__name__}"
             problems.append(files.Problem(file=str(file), line=0, message=message))
-    if not found and not problems:
+    if not results and not problems:
         message = "no results here: name the directory that tarsy eval run has written (--output)"
         problems.append(files.Problem(file=str(folder), line=0, message=message))
     if problems:
         raise files.FileError(problems)
-    return found
+    return results
 
 
-def spent(results: Iterable[Result]) -> int:
-    """Return the tokens of results."""
-    return sum(result.total_tokens for result in results)
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The cost of results, judges included."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, result: Result) -> Spent:
+        """Return the sum with another result."""
+        parts = (result, result.opinion) if result.opinion else (result,)
+        return Spent(
+            tokens=self.tokens + sum(part.total_tokens for part in parts),
+            cost=self.cost + math.fsum(part.cost or 0.0 for part in parts),
+        )
+
+
+def spent(results: Iterable[Result]) -> Spent:
+    """Return what results have cost."""
+    total = Spent()
+    for result in results:
+        total += result
+    return total

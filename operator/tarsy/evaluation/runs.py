@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tarsy.evaluation import judgements, results, scenarios, stands, subjects
+from tarsy.evaluation import embedded_postgres, judgements, judges, results, scenarios, stands, subjects
 from tarsy.resources import chains, files
 from tarsy.store.base import scratch_databases
+from tarsy.transcript import ports
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is run."""
+    """The runs to make."""
 
     scenarios: Sequence[scenarios.Scenario]
     chain: chains.AgentChain
@@ -30,11 +32,16 @@ class Plan:
     written: Mapping[str, Any] | None
     """The content of the user's platform file."""
     mcp_command: str | None
-    database_url: str
+    database_url: str | None
+    """A Postgres server; None for an embedded one."""
     unusable: Mapping[str, str]
     """The providers that workers cannot use, with reasons."""
-    max_tokens: int | None
+    max_tokens: int | None = None
     """The tokens of all results of `output` after which no further run begins; None for no limit."""
+    max_cost: float | None = None
+    """The same for their cost, by the prices of the platform file."""
+    judge: judges.Judge | None = None
+    """Gives a second opinion on each analysis."""
 
 
 class _Runs:
@@ -50,9 +57,9 @@ class _Runs:
         self._plan, self._progress, self._template = plan, progress, template
         self._slots, self._stands = asyncio.Semaphore(plan.jobs), asyncio.Semaphore(plan.jobs)
         self.done = {result.key for result in earlier}
-        self.tokens = results.spent(earlier)
+        self._spent = results.spent(earlier)
         self.failures: list[str] = []
-        self.left_out = 0
+        self.left_out = self.unjudged = 0
         self._total = len(plan.scenarios) * len(plan.providers) * plan.repeats
 
     async def scenario(self, scenario: scenarios.Scenario) -> None:
@@ -83,7 +90,7 @@ class _Runs:
                     group.create_task(self._run(stand, provider, repeat))
 
     async def _run(self, stand: stands.Stand, provider: str | None, repeat: int) -> None:
-        name = f"{stand.scenario.name} {provider or 'chain'} #{repeat}"
+        name = results.title((stand.scenario.name, provider or "", repeat))
         async with self._slots:
             if self._is_spent():
                 self.left_out += 1
@@ -105,7 +112,7 @@ class _Runs:
             result = await asyncio.to_thread(judgements.judge, subject, ended)
             await asyncio.to_thread(results.write, self._plan.output, result, ended.transcript)
         self.done.add(result.key)
-        self.tokens += result.total_tokens
+        self._spent += result
         seen = sum(each.seen for each in result.evidence)
         numbers = f"{result.tool_calls} tool calls, {result.total_tokens} tokens, {result.seconds:.0f} s"
         self._progress(
@@ -114,7 +121,32 @@ class _Runs:
         )
 
     def _is_spent(self) -> bool:
-        return self._plan.max_tokens is not None and self.tokens >= self._plan.max_tokens
+        limits = ((self._spent.tokens, self._plan.max_tokens), (self._spent.cost, self._plan.max_cost))
+        return any(limit is not None and value >= limit for value, limit in limits)
+
+    async def judge_all(self, judge: judges.Judge) -> None:
+        """Ask the judge about each analysis of the plan's scenarios on which it has no opinion yet."""
+        scenarios = {scenario.name: scenario for scenario in self._plan.scenarios}
+
+        async def opine(result: results.Result) -> None:
+            async with self._slots:
+                if self._is_spent():
+                    self.unjudged += 1
+                    return
+                try:
+                    judged = await judges.judged(judge, result, scenarios[result.scenario])
+                except ports.ModelError as error:
+                    self.failures.append(f"{results.title(result.key)}: the judge {judge.provider} failed: {error}")
+                    self._progress(self.failures[-1])
+                    return
+            self._spent += judged.model_copy(update={"total_tokens": 0, "cost": None})
+            await asyncio.to_thread(results.rewrite, self._plan.output, judged)
+
+        async with asyncio.TaskGroup() as group:
+            for result in results.read(self._plan.output) if self.done else ():
+                is_new = result.opinion is None or result.opinion.provider != judge.provider
+                if result.analysis and result.scenario in scenarios and is_new:
+                    group.create_task(opine(result))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +157,8 @@ class Finished:
     """Runs that no worker could make, and why."""
     left_out: int
     """Runs that did not begin because the budget was spent."""
+    unjudged: int
+    """Analyses on which the judge was not asked because the budget was spent."""
 
 
 async def run(plan: Plan, *, progress: Progress) -> Finished:
@@ -144,9 +178,24 @@ async def run(plan: Plan, *, progress: Progress) -> Finished:
         what = f"results of another chain or of an earlier state of scenario {other[0].scenario} are here"
         message = f"{what}: give another --output, or delete them"
         raise files.FileError([files.Problem(file=str(plan.output), line=0, message=message)])
-    async with scratch_databases.template(plan.database_url, purpose="tarsy_eval") as template:
+    results.plan(
+        plan.output,
+        (
+            (scenario.name, provider or "", repeat)
+            for scenario in plan.scenarios
+            for provider in plan.providers
+            for repeat in range(1, plan.repeats + 1)
+        ),
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        url = plan.database_url
+        if url is None:
+            url = await stack.enter_async_context(embedded_postgres.serving())
+        template = await stack.enter_async_context(scratch_databases.template(url, purpose="tarsy_eval"))
         runs = _Runs(plan, earlier, progress, template)
         async with asyncio.TaskGroup() as group:
             for scenario in plan.scenarios:
                 group.create_task(runs.scenario(scenario))
-    return Finished(failures=runs.failures, left_out=runs.left_out)
+        if plan.judge is not None:
+            await runs.judge_all(plan.judge)
+    return Finished(failures=runs.failures, left_out=runs.left_out, unjudged=runs.unjudged)

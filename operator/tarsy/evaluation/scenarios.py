@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 from pydantic import AfterValidator, ConfigDict, Field
@@ -42,6 +42,9 @@ Tool = Literal[
     "resources_list",
 ]
 """The tools of kubernetes-mcp-server with the toolset `core` that only read."""
+TOOLS: tuple[Tool, ...] = get_args(Tool)
+BLANK = "FILL IN"
+"""The beginning of a value of a begun scenario that a person has to replace."""
 
 
 def _compiles(pattern: str) -> str:
@@ -103,7 +106,7 @@ class Evidence(_Part):
     """A piece of evidence, and a tool call whose result shows it."""
 
     shows: Annotated[str, Field(min_length=1)]
-    """What it shows, for reports."""
+    """The fact that it shows, for reports."""
     tool: Tool
     arguments: dict[str, Any] = {}
     matches: Pattern
@@ -161,12 +164,23 @@ def load(folder: Path) -> Scenario:
     if len(documents) != 1:
         raise files.FileError([documents[1].problem((), "a second document: a scenario has one")])
     document = documents[0]
+    if blanks := list(_blanks(document, document.value, ())):
+        raise files.FileError(blanks)
     try:
         content = Document.model_validate({} if document.value is None else document.value)
     except pydantic.ValidationError as error:
         faults = validation.problems(error, document, model=Document)
         raise files.FileError(sorted(fault.problem for fault in faults)) from error
     return Scenario(name=folder.resolve().name, folder=folder, document=content, digest=_digest(folder))
+
+
+def _blanks(document: files.Document, value: Any, path: files.KeyPath) -> Iterator[files.Problem]:
+    """Yield a problem for each value that a person has to replace."""
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _blanks(document, each, (*path, key))
+    elif isinstance(value, str) and value.startswith(BLANK):
+        yield document.problem(path, f"{files.path_text(path)}: {value}")
 
 
 def find(paths: Iterable[Path], *, tags: Iterable[str] = ()) -> list[Scenario]:
@@ -177,7 +191,11 @@ def find(paths: Iterable[Path], *, tags: Iterable[str] = ()) -> list[Scenario]:
     wanted = set(tags)
     loaded: dict[str, Scenario] = {}
     problems: list[files.Problem] = []
-    for folder in _folders(paths):
+    folders: list[Path] = []
+    for path in paths:
+        inner = [] if (path / FILE).exists() or not path.is_dir() else sorted(path.glob(f"*/{FILE}"))
+        folders += [file.parent for file in inner] if inner else [path]
+    for folder in folders:
         try:
             scenario = load(folder)
         except files.FileError as error:
@@ -190,12 +208,6 @@ def find(paths: Iterable[Path], *, tags: Iterable[str] = ()) -> list[Scenario]:
     if problems:
         raise files.FileError(problems)
     return [loaded[name] for name in sorted(loaded) if wanted <= set(loaded[name].document.tags)]
-
-
-def _folders(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        inner = [] if (path / FILE).exists() or not path.is_dir() else sorted(path.glob(f"*/{FILE}"))
-        yield from (each.parent for each in inner) if inner else [path]
 
 
 def _digest(folder: Path) -> str:

@@ -77,20 +77,16 @@ def _requirement(match: re.Match[str]) -> Matches:
 
 def fields(selector: str, *, group: str, resource: str) -> Matches:
     """Return the meaning of a field selector for objects of a resource. Raises SelectorError."""
-    known = {*_COMMON_FIELDS, *_FIELDS.get((group, resource), ())}
-    tests: list[Matches] = []
+    supported = {*_COMMON_FIELDS, *_FIELDS.get((group, resource), ())}
+    tests: list[tuple[str, str, bool]] = []
     for term in filter(None, (part.strip() for part in selector.split(","))):
         match = _FIELD.fullmatch(term)
         if match is None:
             raise SelectorError(f"invalid selector: '{selector}'; can't understand '{term}'")
-        if match["path"] not in known:
+        if match["path"] not in supported:
             raise SelectorError(f"field label not supported: {match['path']}")
-        tests.append(_field(match["path"], match["value"], is_equal=match["operator"] != "!="))
-    return lambda each: all(test(each) for test in tests)
-
-
-def _field(path: str, value: str, *, is_equal: bool) -> Matches:
-    return lambda each: (_text(each, path) == value) is is_equal
+        tests.append((match["path"], match["value"], match["operator"] != "!="))
+    return lambda each: all((_text(each, path) == value) is is_equal for path, value, is_equal in tests)
 
 
 def _text(each: Mapping[str, Any], path: str) -> str:

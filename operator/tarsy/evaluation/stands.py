@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 import tempfile
 import uuid
@@ -22,7 +21,7 @@ from typing import Any
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader, settings
 from tarsy.config.model import platforms
-from tarsy.evaluation import checks, scenarios, subjects, world_platform, world_server, worlds
+from tarsy.evaluation import checks, leash, scenarios, subjects, world_platform, world_server, worlds
 from tarsy.ingest import alertmanager, decision, manifest
 from tarsy.masking import known_secrets
 from tarsy.resources import chains, files, investigations
@@ -33,7 +32,6 @@ from tarsy.transcript import admission, entries
 from tarsy.views import base, markdown
 
 POLL_SECONDS = 0.3
-GRACE_SECONDS = 15.0
 _PROGRAM = (sys.executable, "-c", "from tarsy.cli.main import main; main(prog_name='tarsy')")
 _LOG_END = 2_000
 """Characters of a worker's log in the error of one that has ended."""
@@ -70,13 +68,17 @@ class Stand:
 
     async def investigate(self, chain: chains.AgentChain) -> Ended:
         """Run the chain on the scenario's alert; raises StandError if the worker cannot."""
-        identity = await self._admit(chain)
+        return await self.ended(await self.admit(chain))
+
+    async def ended(self, identity: uuid.UUID) -> Ended:
+        """Wait for the end of an investigation; raises StandError if the worker cannot run it."""
         while True:
             summary = await summaries.load(self.database, identity)
             if summary is not None and summary.state == "ended":
                 break
             if self.worker.returncode is not None:
-                raise StandError(f"the worker ended with status {self.worker.returncode}:\n{await self._log_end()}")
+                log_text = await asyncio.to_thread(self.log.read_text, errors="replace")
+                raise StandError(f"the worker ended with status {self.worker.returncode}:\n{log_text[-_LOG_END:]}")
             if summary is not None and summary.waits_for:
                 raise StandError(f"no worker can run it: {summary.waits_for}")
             await asyncio.sleep(POLL_SECONDS)
@@ -84,17 +86,18 @@ class Stand:
         assert details  # noqa: S101 - nothing deletes it here
         logged = await log_entries.load(self.database, identity)
         wholes = [
-            whole
+            full_text
             for each in logged
             if isinstance(each.entry, entries.ToolsAnswered)
             for run in each.entry.runs
             if run.length is not None
-            and (whole := await transcript_pages.full_result(self.database, identity, each.execution, run.call.id))
+            and (full_text := await transcript_pages.full_result(self.database, identity, each.execution, run.call.id))
         ]
         transcript = await self._markdown(details)
         return Ended(details=details, logged=logged, wholes=wholes, transcript=transcript)
 
-    async def _admit(self, chain: chains.AgentChain) -> uuid.UUID:
+    async def admit(self, chain: chains.AgentChain) -> uuid.UUID:
+        """Queue the chain on the scenario's alert; raises StandError if it cannot run."""
         identity = uuid.uuid4()
         masker = self.platform.defaults.alert_masking.masker(known_secrets.KnownSecrets())
         notification = alertmanager.parse(json.dumps(_notification(self.scenario)).encode())
@@ -139,9 +142,6 @@ class Stand:
                 parts.append(document.page(page))
         return "".join([*parts, markdown.END])
 
-    async def _log_end(self) -> str:
-        return (await asyncio.to_thread(self.log.read_text, errors="replace"))[-_LOG_END:]
-
 
 def _notification(scenario: scenarios.Scenario) -> dict[str, Any]:
     """Return the notification of the scenario's alert, alone in its group."""
@@ -176,7 +176,9 @@ async def opened(
     """
     world = await asyncio.to_thread(worlds.load, scenario.world)
     async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tarsy-eval-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tarsy-eval-", ignore_cleanup_errors=True))
+        )
         kubeconfig, path, log = folder / "kubeconfig", folder / "platform.yaml", folder / "worker.log"
         content = world_platform.for_world(written, kubeconfig=kubeconfig, command=mcp_command)
         await asyncio.to_thread(path.write_text, files.to_yaml(content), encoding="utf-8")
@@ -185,20 +187,21 @@ async def opened(
         url = await stack.enter_async_context(template.copied())
         database = databases.Database(url)
         stack.push_async_callback(database.close)
-        worker = await stack.enter_async_context(_worker(path, url, log))
+        process = await stack.enter_async_context(worker(path, url, log))
         yield Stand(
             scenario=scenario,
             world=world,
             platform=platform,
             unusable=unusable,
             database=database,
-            worker=worker,
+            worker=process,
             log=log,
         )
 
 
 @contextlib.asynccontextmanager
-async def _worker(path: Path, database_url: str, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(path: Path, database_url: str, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a worker with the platform file at `path`; end it at the end, or with this process."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -206,22 +209,8 @@ async def _worker(path: Path, database_url: str, log: Path) -> AsyncIterator[asy
     } | {settings.DATABASE_URL: database_url, settings.NAMESPACE: subjects.NAMESPACE}
     arguments = ("operator", "--role=worker", f"--config={path}", "--listen=127.0.0.1:0", "--metrics-listen=off")
     with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *_PROGRAM,
-            *arguments,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C ends this command, which then ends its workers
-        )
+        process = await leash.start((*_PROGRAM, *arguments), log=output, environment=environment, removes=path.parent)
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await leash.stop(process)

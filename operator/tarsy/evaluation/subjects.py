@@ -1,4 +1,4 @@
-"""What is measured: a chain, with one provider for all its agents or with those that it names."""
+"""The subject of a measurement: a chain, with one provider for all its agents or with those that it names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pydantic
 
-from tarsy.config.check import lint
+from tarsy.config.check import chain_index, lint
 from tarsy.config.model import platforms
 from tarsy.evaluation import scenarios
 from tarsy.resources import chains, files
@@ -32,6 +32,14 @@ def load(path: Path, *, platform: platforms.Platform) -> chains.AgentChain:
         return chains.AgentChain.model_validate(manifest)
     except pydantic.ValidationError as error:  # lint has accepted it
         raise files.FileError([document.problem((), str(error))]) from error
+
+
+def providers(chain: chains.AgentChain, platform: platforms.Platform) -> tuple[str, ...]:
+    """Return the names of the providers that the chain's agents ask, fallbacks left out."""
+    index = chain_index.ChainIndex(
+        [chain], platform=platform, unusable_providers={}, namespace=NAMESPACE, own=NAMESPACE
+    )
+    return index.statuses[chain.metadata.uid].providers
 
 
 def with_provider(chain: chains.AgentChain, provider: str | None) -> chains.AgentChain:

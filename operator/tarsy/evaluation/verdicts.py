@@ -77,8 +77,11 @@ def conclusion(analysis: str) -> str:
     lines = analysis.splitlines()
     for number, line in enumerate(lines):
         match = _HEADING.match(line)
-        if match is None or not _is_heading(line, match):
+        if match is None:
             continue
+        is_emphasized = line.lstrip().startswith(("#", "*", "_"))
+        if not is_emphasized and match["rest"] and not match["rest"].lstrip("*_ ").startswith(":"):
+            continue  # a sentence that begins with the word
         section = [match["rest"].strip(" :*_#")]
         for following in lines[number + 1 :]:
             if _NEXT_HEADING.match(following) and (any(section) or following.startswith("#")):
@@ -88,11 +91,6 @@ def conclusion(analysis: str) -> str:
             return text
     about = [sentence for sentence in _SENTENCE.split(analysis) if _OF_CAUSE.search(sentence)]
     return "\n".join(about) or analysis
-
-
-def _is_heading(line: str, match: re.Match[str]) -> bool:
-    """Return whether a line that begins with the word is a heading, and no sentence."""
-    return line.lstrip().startswith(("#", "*", "_")) or match["rest"].lstrip("*_ ").startswith(":") or not match["rest"]
 
 
 def claimed_classes(text: str) -> tuple[causes.CauseClass, ...]:

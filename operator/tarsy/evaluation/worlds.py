@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -63,6 +64,8 @@ class Kind(_Part):
     namespaced: bool
     columns: list[dict[str, Any]] = []
     """The columns of its table, without descriptions."""
+    is_recorded: bool = True
+    """False for a kind of the cluster whose objects were left out: a request for them is a miss."""
 
     @property
     def file(self) -> str:
@@ -82,6 +85,10 @@ class Index(_Part):
     version: dict[str, Any]
     """The API server's answer to `/version`."""
     kinds: list[Kind]
+    left_out: tuple[str, ...] = ()
+    """The namespaces of the cluster that were not recorded: a request in one of them is a miss."""
+    is_of_past: bool = False
+    """Recorded after the time that it shows, so what is gone by then is not in it."""
 
 
 class Row(_Part):
@@ -89,6 +96,8 @@ class Row(_Part):
 
     cells: list[Any]
     object: dict[str, Any]
+    is_only_listed: bool = False
+    """Of the object nothing is known but its row: to get it is a miss."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -135,7 +144,7 @@ class World:
     """By group, version and resource; in the API server's order."""
     logs: Mapping[LogKey, Log]
     shift: timedelta
-    """What was added to the times of the recording."""
+    """The seconds added to the times of the recording."""
     _kinds: dict[tuple[str, str, str], Kind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,13 +168,13 @@ class World:
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         kind = self._kinds.get((group, version, rest[0])) if rest else None
-        if kind is None or "watch" in query:
+        if kind is None or not kind.is_recorded or namespace in self.index.left_out or "watch" in query:
             return _miss(path)
         match rest[1:]:
             case []:
                 return self._list(kind, namespace, query, accept=accept)
             case [name]:
-                return self._get(kind, namespace, name, accept=accept)
+                return self._get(kind, namespace, name, accept=accept, path=path)
             case [name, "log"] if (group, kind.resource) == ("", "pods"):
                 return self._log(kind, namespace, name, query)
         return _miss(path)
@@ -221,11 +230,13 @@ class World:
         }
         return Answer(status=200, body=body)
 
-    def _get(self, kind: Kind, namespace: str, name: str, *, accept: str) -> Answer:
+    def _get(self, kind: Kind, namespace: str, name: str, *, accept: str, path: str) -> Answer:
         row = self._row(kind, namespace, name)
         if row is None:
             return _not_found(kind, name)
-        return Answer(status=200, body=_table(kind, [row]) if "as=Table" in accept.replace(" ", "") else row.object)
+        if "as=Table" in accept.replace(" ", ""):
+            return Answer(status=200, body=_table(kind, [row]))
+        return _miss(path) if row.is_only_listed else Answer(status=200, body=row.object)
 
     def _row(self, kind: Kind, namespace: str, name: str) -> Row | None:
         for row in self.rows.get((kind.group, kind.version, kind.resource), ()):
@@ -233,23 +244,31 @@ class World:
                 return row
         return None
 
+    def _containers(self, pod: Row) -> tuple[list[str], list[str]]:
+        """Return the names of a pod's containers and init containers; of one only listed, those that have a log."""
+        if pod.is_only_listed:
+            pod_key = (pod.metadata["namespace"], pod.metadata["name"])
+            return sorted({key[2] for key in self.logs if key[:2] == pod_key}), []
+        spec = pod.object["spec"]
+        return [each["name"] for each in spec["containers"]], [
+            each["name"] for each in spec.get("initContainers") or ()
+        ]
+
     def _log(self, kind: Kind, namespace: str, name: str, query: Mapping[str, str]) -> Answer:
         row = self._row(kind, namespace, name)
         if row is None:
             return _not_found(kind, name)
         if unknown := query.keys() - {"container", "previous", "tailLines", "limitBytes", "follow"}:
             return _miss(f"/api/v1/namespaces/{namespace}/pods/{name}/log?{'&'.join(sorted(unknown))}")
-        spec = row.object["spec"]
-        own = [each["name"] for each in spec["containers"]]
-        initial = [each["name"] for each in spec.get("initContainers") or ()]
+        own, initial = self._containers(row)
         container = query.get("container", "")
         if not container:
             if len(own) > 1:
                 suffix = f" or one of the init containers: [{' '.join(initial)}]" if initial else ""
                 message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]{suffix}"
                 return _failure(400, "BadRequest", message)
-            container = own[0]
-        elif container not in (*own, *initial):
+            container = own[0] if own else ""
+        elif container not in (*own, *initial) and not row.is_only_listed:
             return _failure(400, "BadRequest", f"container {container} is not valid for pod {name}")
         is_previous = query.get("previous", "").lower() in ("1", "true")
         log = self.logs.get((namespace, name, container, is_previous))
@@ -340,6 +359,26 @@ def _text(path: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         message = f"cannot be read: {reason}: a world has to be recorded, see docs/evaluation.md"
         raise files.FileError([files.Problem(file=str(path), line=0, message=message)]) from error
+
+
+def write(folder: Path, world: World) -> None:
+    """Write a world into `folder`, in the place of an earlier one; its times are written as they are."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / OBJECTS).mkdir(parents=True)
+    for kind in world.index.kinds:
+        if rows := world.rows.get((kind.group, kind.version, kind.resource)):
+            documents = (row.model_dump(exclude_defaults=True) for row in rows)
+            text = "[\n" + ",\n".join(json.dumps(each, ensure_ascii=False, indent=1) for each in documents) + "\n]\n"
+            (folder / OBJECTS / kind.file).write_text(text, encoding="utf-8")
+    for (namespace, pod, container, is_previous), log in world.logs.items():
+        name = f"{container}{'.previous' * is_previous}{'.log' if log.error is None else '.error'}"
+        path = folder / LOGS / namespace / pod / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(log.text, encoding="utf-8")
+    index = json.loads(world.index.model_dump_json(exclude_defaults=True))
+    kinds = ",\n".join(f"  {json.dumps(kind, ensure_ascii=False)}" for kind in index.pop("kinds"))
+    text = json.dumps(index, ensure_ascii=False, indent=1)[:-2]
+    (folder / INDEX).write_text(f'{text},\n "kinds": [\n{kinds}\n ]\n}}\n', encoding="utf-8")
 
 
 def moved(text: str, shift: timedelta) -> str:

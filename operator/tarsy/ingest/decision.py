@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tarsy.config.check import chain_index
 from tarsy.config.model import tool_filters
-from tarsy.ingest import retries, subject
+from tarsy.ingest import grouping, retries, subject
 from tarsy.masking import known_secrets
 from tarsy.resources import chains, investigations
 from tarsy.transcript import admission, messages
@@ -75,7 +75,9 @@ def decide(
         alert_summary=messages.storable(subject.summary_of_data(alert_data or "")),
         generator_url=source.generator_url and mask(source.generator_url),
         external_url=source.external_url and mask(source.external_url),
+        group_digest=grouping.digest(source.group_key or ""),
         traceparent=spec.traceparent,
+        depth=spec.depth or 0,
         target=messages.storable(mask(subject.target(spec.labels or {})))[: investigations.TARGET_MAX],
         retry=retry,
         chain=chain,

@@ -18,11 +18,15 @@ from typing import Any
 
 from tarsy.config.model import webhooks
 from tarsy.ingest import alertmanager, formats, payload, plain, subject
-from tarsy.resources import base, investigations, naming
+from tarsy.resources import base, investigations, links, naming
 from tarsy.transcript import admission, messages
 
 DATA_MAX = 1024 * 1024
 """Bytes of UTF-8 that an alert's data may have."""
+MEMBER_MAX = 16 * 1024
+"""Bytes of JSON that are stored of an alert that joins a group; a larger one has only the labels that identify it."""
+GROUP_KEY_MAX = 4096
+"""Characters of a notification's group key that are stored."""
 INLINE_MAX = 16 * 1024
 """Bytes of JSON-escaped UTF-8 up to which alert data stays in the object."""
 
@@ -51,12 +55,14 @@ class Draft:
     episode: tuple[str, int]
     """The key of its receipt: fingerprint and start in milliseconds; for a posted alert, its name and 0."""
 
-    def with_receipt(self, *, name: str, word: str) -> Draft:
-        """Return the draft with that name, and with that word of a receipt."""
-        spec = self.manifest["spec"]
+    def with_receipt(self, *, name: str, word: str, pages: str | None) -> Draft:
+        """Return the draft with that name, that word of a receipt, and links to its page if there are `pages`."""
+        spec, metadata = self.manifest["spec"], {**self.manifest["metadata"], "name": name}
+        if pages:
+            metadata["annotations"] = links.page_annotations(pages, namespace=self.namespace, name=name)
         manifest = {
             **self.manifest,
-            "metadata": {**self.manifest["metadata"], "name": name},
+            "metadata": metadata,
             "spec": {**spec, "source": {**spec["source"], "receipt": word}},
         }
         return replace(self, manifest=manifest)
@@ -113,6 +119,16 @@ def fingerprint(alert: alertmanager.Alert) -> str:
     return naming.hex16(alert.fingerprint or json.dumps(alert.labels, sort_keys=True))
 
 
+def of_source(alert: alertmanager.Alert, source: str) -> alertmanager.Alert:
+    """Return an alert with a fingerprint that no alert of another source has; "" is no source.
+
+    Alerts of two clusters may have the same labels, and so the same fingerprint.
+    """
+    if not source:
+        return alert
+    return alert.model_copy(update={"fingerprint": json.dumps([source, fingerprint(alert)])})
+
+
 @dataclass(frozen=True, kw_only=True)
 class NotificationData:
     """The data of a notification that goes into the object of each of its alerts, masked."""
@@ -141,7 +157,7 @@ def notification_data(notification: alertmanager.Notification, *, mask: Mask) ->
     return NotificationData(
         data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
         receiver=masked_receiver(notification, mask=mask),
-        group_key=_short(notification.group_key, 4096, mask),
+        group_key=_short(notification.group_key, GROUP_KEY_MAX, mask),
         external_url=_short(notification.external_url, 2048, mask),
     )
 
@@ -188,7 +204,7 @@ def draft_from_alert(
         severity=_short(alert.labels.get("severity", ""), 63, mask) or None,
         runbook_url=_short(alert.annotations.get("runbook_url", ""), 2048, mask) or None,
         source=source,
-        labels=_labels(alert.labels, mask),
+        labels=masked_labels(alert.labels, mask),
         traceparent=_traceparent(alert.annotations.get("traceparent") or alert.labels.get("traceparent")),
         summary=subject.summary_line(alert.annotations.get("summary"), mask=mask),
         object_labels=_object_labels(alert.labels, mask),
@@ -196,7 +212,7 @@ def draft_from_alert(
 
 
 def draft_from_posted(
-    alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask
+    alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask, depth: int = 0
 ) -> Draft:
     """Return the object of a posted alert. Its name follows from the idempotency key, if there is one.
 
@@ -217,6 +233,7 @@ def draft_from_posted(
         runbook_url=_short(alert.runbook_url, 2048, mask) or None,
         mcp=alert.mcp,
         traceparent=_traceparent(alert.data.get("traceparent") if isinstance(alert.data, dict) else None),
+        depth=depth or None,
         source=investigations.Source(type="api"),
         summary=subject.summary_of_document(alert.data, mask=mask),
         object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
@@ -260,6 +277,55 @@ def draft_of_retry(
         summary=original.alert_summary,
         object_labels=_object_labels({**alertname, "severity": original.severity or ""}, str),
     )
+
+
+def draft_of_split(
+    alert: admission.Joined, *, namespace: str, alert_type: str, author: str, external_url: str | None, mask: Mask
+) -> Draft:
+    """Return the object of an alert that is taken out of a group; `external_url` is the page of its sender.
+
+    An alert that an earlier build let join has no text of its own: its data are its labels.
+    """
+    starts_at = alert.starts_at
+    alert_json = alert.alert_json or _json({"labels": dict(alert.labels), "startsAt": starts_at.isoformat()})
+    document = json.loads(alert_json)
+    labels = document["labels"]
+    alertname = _short(labels.get("alertname") or alert.alert_type, naming.NAMED_MAX, mask)
+    return _draft(
+        _masked_data(alert_json, mask),
+        namespace=namespace,
+        name=naming.for_alert(alertname=alertname, fingerprint=alert.fingerprint, starts_at=starts_at),
+        episode=(alert.fingerprint, alert.starts_ms),
+        alert_type=alert_type,
+        author=author,
+        fingerprint=alert.fingerprint,
+        starts_at=starts_at,
+        severity=alert.severity or None,
+        runbook_url=document.get("annotations", {}).get("runbook_url"),
+        source=investigations.Source(type="api", generator_url=document.get("generatorURL"), external_url=external_url),
+        labels=labels,
+        summary=subject.summary_of_document(document),
+        object_labels=_object_labels({**labels, "severity": alert.severity}, mask),
+    )
+
+
+def json_of_member(alert: alertmanager.Alert, masked_labels: Mapping[str, str], *, summary: str, mask: Mask) -> str:
+    """Return the JSON of an alert that joins a group, masked and cut to MEMBER_MAX."""
+    annotations = {
+        "summary": summary,
+        "description": _short(alert.annotations.get("description", ""), 800, mask),
+        "runbook_url": _short(alert.annotations.get("runbook_url", ""), 512, mask),
+    }
+    document = {
+        "labels": masked_labels,
+        "annotations": {name: text for name, text in annotations.items() if text},
+        "startsAt": alert.starts_at.isoformat(),
+        "generatorURL": _short(alert.generator_url, 512, mask),
+    }
+    text = _json(document)
+    if len(text.encode()) > MEMBER_MAX:
+        text = _json(document | {"labels": subject.identifying_labels(masked_labels, mask=str)})
+    return text
 
 
 def _traceparent(value: object) -> str | None:
@@ -326,7 +392,7 @@ def _draft(
     )
 
 
-def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
+def masked_labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
     """Return the labels, cut to the limits of the object. The alert data has them in full."""
     return {
         _short(name, 253, mask): _short(value, 1024, functools.partial(_masked, name[:253], mask=mask))

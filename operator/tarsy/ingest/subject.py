@@ -13,8 +13,12 @@ from tarsy.resources import base, investigations
 
 WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "pod")
 """The labels that name a workload. The first one that an alert has is used."""
-_OTHERS = ("node", "instance")
-"""The labels that name the subject if no label names a workload."""
+_OBJECTS = ("persistentvolumeclaim", "horizontalpodautoscaler", "poddisruptionbudget", "resourcequota")
+"""The labels that name another object of a namespace. The Pod and the node beside it are those of the program that
+reports on it, such as the kubelet's."""
+_OTHERS = ("persistentvolume", "node", "instance")
+"""The labels that name the subject if none of those does."""
+_SUBJECTS = (*WORKLOADS[:-1], *_OBJECTS, WORKLOADS[-1], *_OTHERS)
 _SUMMARY_READ = 8 * investigations.ALERT_SUMMARY_MAX
 """Characters of an annotation that are masked: more than stay, so that no secret is halved before it is masked."""
 _VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -27,18 +31,18 @@ SEVERITY, ALERTNAME, NAMESPACE, WORKLOAD = (
 def target(labels: Mapping[str, str]) -> str:
     """Return the subject of an alert on one line, such as `shop/web-0`; "" if no label names one.
 
-    A workload follows its namespace. Without a workload, the subject is a node, an instance, or the namespace alone.
+    An object of a namespace follows that. Without one, the subject is a persistent volume, a node, an instance, or the
+    namespace alone.
     """
-    values = {name: _one_line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
-    workload = next((values[name] for name in WORKLOADS if values[name]), "")
-    other = next((values[name] for name in _OTHERS if values[name]), "")
-    target_name = "/".join(filter(None, [values["namespace"], workload])) if workload else other or values["namespace"]
-    return target_name[: investigations.TARGET_MAX]
+    values = {name: _one_line(labels.get(name, "")) for name in ("namespace", *_SUBJECTS)}
+    label = next((name for name in _SUBJECTS if values[name]), "namespace")
+    parts = [values[label]] if label in ("namespace", *_OTHERS) else [values["namespace"], values[label]]
+    return "/".join(filter(None, parts))[: investigations.TARGET_MAX]
 
 
 def identifying_labels(labels: Mapping[str, str], *, mask: Callable[[str], str]) -> dict[str, str]:
     """Return the labels that identify an alert, masked: alertname, namespace, and that of its subject."""
-    subject_label = next((name for name in (*WORKLOADS, *_OTHERS) if labels.get(name, "").strip()), "")
+    subject_label = next((name for name in _SUBJECTS if labels.get(name, "").strip()), "")
     values = {name: _one_line(mask(labels.get(name, ""))) for name in ("alertname", "namespace", subject_label)}
     return {name: value[: investigations.TARGET_MAX] for name, value in values.items() if value}
 

@@ -1,7 +1,7 @@
 """The rights in the cluster that the operator needs, by role: their only list.
 
-Readiness asks the API server for each right, the chart's roles are generated from the list, and tests compare the
-operator's requests with it. Every authenticated user may create a SelfSubjectAccessReview (`system:basic-user`) and use
+Readiness asks the API server for each right but `OWNERS`, and tests compare the chart's roles and the operator's
+requests with the list. Every authenticated user may create a SelfSubjectAccessReview (`system:basic-user`) and use
 discovery (`system:discovery`), so they are not in the list.
 """
 
@@ -65,7 +65,14 @@ ALL: tuple[Right, ...] = (
     *_rights("tokenreviews", "authentication.k8s.io", everywhere=True, create=_API),
     *_rights("subjectaccessreviews", "authorization.k8s.io", everywhere=True, create=_API),
 )
-"""All rights. A worker needs none: it sends no requests to the API server."""
+"""The rights without which a role is not ready. A worker needs none: it sends no requests to the API server."""
+
+OWNERS: tuple[Right, ...] = (
+    *_rights("pods", "", everywhere=True, get=_API),
+    *_rights("replicasets", "apps", everywhere=True, get=_API),
+    *_rights("jobs", "batch", everywhere=True, get=_API),
+)
+"""The rights for chains that group alerts by owner. Without them such alerts are investigated alone (`kube.owners`)."""
 
 _OF_CALLERS = {"tokenreviews", "subjectaccessreviews"}
 

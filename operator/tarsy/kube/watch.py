@@ -39,6 +39,8 @@ from tarsy.telemetry import component_states
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 5.0
 """The pause between two requests of a watch that the API server refuses for lack of a right."""
+FAILED_SECONDS = 10.0
+"""The longest wait for the end of kopf's thread after one of kopf's tasks has failed: others may hang then."""
 CUT_SECONDS = 10.0
 """Time without a watch that counts as an interruption.
 
@@ -207,7 +209,7 @@ class Watcher:
             if self._loop is not None and self._stop is not None:
                 with suppress(RuntimeError):  # kopf has ended by itself, and its loop is closed
                     self._loop.call_soon_threadsafe(self._stop.set)
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, FAILED_SECONDS if self._error else None)
         raise WatchError("kopf ended by itself") from self._error
 
     async def _wait_for_kinds(self) -> None:
@@ -278,7 +280,7 @@ class Watcher:
         self._loop = asyncio.get_running_loop()
         if self._stopping:
             return
-        await kopf.operator(
+        tasks = await kopf.spawn_tasks(
             registry=self._registry(),
             settings=_settings(),
             namespaces=list(self._cluster.served),
@@ -286,12 +288,21 @@ class Watcher:
             identity=_IDENTITY,
             stop_flag=self._stop,
         )
+        for task in tasks:
+            task.add_done_callback(self._report_failure)
+        await kopf.run_tasks(tasks)
+
+    def _report_failure(self, task: asyncio.Task[None]) -> None:
+        """End the watch if one of kopf's tasks has failed; kopf may wait for ever for its other watches then."""
+        if not task.cancelled() and (error := task.exception()):
+            self._error = error
+            self._on_main(self._ended.set)
 
     async def _narrow(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send a request of kopf, narrowed to the metadata, or to the investigations that have not ended."""
         watched, query = _Watched.by(request.url), request.url.query
         if watched not in self._open_watches:
-            return await send(request)
+            return await _json_answer(request, send)
         if "watch" in query:
             request.headers["Accept"] = objects.METADATA
             return await self._once_granted(watched, request, send)
@@ -317,6 +328,9 @@ class Watcher:
                 log.warning("the watch is refused: its right is missing", extra={"action": "watch_refused", **fields})
             is_own = watched.namespace == self._cluster.served.own
             await asyncio.sleep(RETRY_SECONDS if is_own else REFUSED_SECONDS)
+        if response.status == HTTPStatus.GONE and "continue" in request.url.query:
+            response.release()
+            raise aiohttp.ClientPayloadError("the list has expired between two pages")  # kopf lists again
         return response
 
     def _registry(self) -> kopf.OperatorRegistry:
@@ -361,7 +375,7 @@ async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandl
     After a 404, as when the CRD is deleted, kopf would wait for ever for another watch of its own.
     """
     is_logged = False
-    while (response := await send(request)).status == HTTPStatus.NOT_FOUND:
+    while (response := await _json_answer(request, send)).status == HTTPStatus.NOT_FOUND:
         response.release()
         if not is_logged:
             log.warning("%s are no longer served", request.url.name, extra={"action": "watch_waits"})
@@ -369,6 +383,24 @@ async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandl
         await asyncio.sleep(RETRY_SECONDS)
     return response
 
+
+async def _json_answer(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request. An answer that is not the API server's, such as a proxy's page, counts as a lost connection.
+
+    kopf repeats a request whose connection is lost, and ends after most other errors.
+    """
+    try:
+        response = await send(request)
+    except aiohttp.ClientResponseError as error:
+        raise aiohttp.ClientConnectionError("the answer is not HTTP") from error
+    if response.content_type != "application/json" and response.status not in _PLAIN:
+        response.release()
+        raise aiohttp.ClientConnectionError(f"the answer {response.status} is not JSON")
+    return response
+
+
+_PLAIN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND)
+"""The statuses whose answers need not be JSON: kopf logs in again, or the path is not served."""
 
 _REQUESTS_LOGGER = "kopf._cogs.clients.watching"
 _bounded_log = _BoundedLog()

@@ -30,6 +30,8 @@ class Hub:
         self._source = investigation_feed.Source(database)
         self._feeds: dict[UUID, investigation_feed.InvestigationFeed] = {}
         self._texts = text_streams.TextReceiver(database, on_piece=self._add_text, on_commit=self._mark_changed)
+        self._waiting: dict[UUID, set[asyncio.Future[None]]] = {}
+        """Those who wait for the end of an investigation."""
         self._poll_now = asyncio.Event()
         self.lists = list_feed.ListFeed(database, self.memory)
         self.closing = asyncio.Event()
@@ -69,6 +71,22 @@ class Hub:
             for feed in self._feeds.values():
                 if feed.task:
                     feed.task.cancel()
+            for investigation in list(self._waiting):
+                self._end_waits(investigation)
+
+    async def wait_until_ended(self, investigation: UUID) -> None:
+        """Wait until the newest run of an investigation has ended, it cannot be read any more, or the hub stops."""
+        if self.closing.is_set():
+            return
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(investigation, set()).add(ended)
+        try:
+            await ended
+        finally:
+            waiting = self._waiting.get(investigation, set())
+            waiting.discard(ended)
+            if not waiting:
+                self._waiting.pop(investigation, None)
 
     async def check_cursor(self, investigation: UUID, *, after: int) -> None:
         """Raise FutureError if the log does not reach entry `after`, and GoneError if there is no log."""
@@ -134,6 +152,11 @@ class Hub:
         for feed in feeds:
             feed.changed.set()
 
+    def _end_waits(self, investigation: UUID) -> None:
+        for ended in self._waiting.pop(investigation, set()):
+            if not ended.done():
+                ended.set_result(None)
+
     async def _poll(self) -> None:
         """Poll log positions and lists each second, because hints can be lost and some changes send none."""
         while True:
@@ -150,9 +173,14 @@ class Hub:
                 continue
 
     async def _poll_heads(self) -> None:
-        if not self._feeds:
+        if not self._feeds and not self._waiting:
             return
-        heads = await changes.positions(self._source.database, list(self._feeds))
+        waiting = list(self._waiting)
+        heads = await changes.positions(self._source.database, {*self._feeds, *waiting})
+        for investigation in waiting:
+            head = heads.get(investigation)
+            if head is None or head.state == "ended":
+                self._end_waits(investigation)
         for investigation, feed in self._feeds.items():
             head = heads.get(investigation)
             if head is None or head.log_seq != feed.last or head.revision != feed.revision:

@@ -23,7 +23,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.auth import permissions, request_log
+from tarsy import rawjson
+from tarsy.auth import parameters, permissions, request_log
 from tarsy.ingest import payload
 from tarsy.live import backlogs, live_events, subscriptions
 from tarsy.serve import problems, strict
@@ -57,7 +58,7 @@ class Subscribe(_Action):
     action: Literal["subscribe"]
     channel: _Channel
     last_event_id: _Cursor | None = None
-    namespace: _Namespace | Annotated[list[_Namespace], Field(max_length=permissions.NAMESPACES_MAX)] | None = None
+    namespace: _Namespace | Annotated[list[_Namespace], Field(max_length=parameters.NAMESPACES_MAX)] | None = None
     """The namespace of a list, or several; None for all that are served and that the caller may list."""
 
     @property
@@ -151,7 +152,7 @@ def parse_request(text: str | None) -> _Request:
     if text is None:
         raise RefusedError("binary frames are not accepted: send text")
     try:
-        request = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
+        request = json.loads(text, object_pairs_hook=_unique_members, parse_constant=rawjson.refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"the text is not JSON: {error}"[: problems.ECHOED_MAX]) from error
     name = request.get("action") if isinstance(request, dict) else None
@@ -169,10 +170,6 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         raise ValueError("a member appears twice")
     return members
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 @dataclass(kw_only=True)

@@ -67,6 +67,7 @@ class Answer:
     thinking: list[str] = field(default_factory=list)
     calls: list[messages.ToolCall] = field(default_factory=list)
     native: list[messages.NativeResult] = field(default_factory=list)
+    response: provider.Response = field(default_factory=provider.Response)
     usage: messages.Usage = field(default_factory=messages.Usage)
     finish: provider.Finish | None = None
     size: int = 0
@@ -93,6 +94,8 @@ class Answer:
                 result = native_result(event)
                 self.native.append(result)
                 self.size += len(result.content) + len(json.dumps(result.details))
+            case provider.Response(model, response_id):
+                self.response = provider.Response(model or self.response.model, response_id or self.response.id)
             case provider.Usage(usage):
                 self.usage = _plausible(usage)
             case provider.Finish():

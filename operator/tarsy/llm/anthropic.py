@@ -55,6 +55,12 @@ _COMBINATIONS = ("oneOf", "allOf", "anyOf")
 class ClaudeChat(langchain_anthropic.ChatAnthropic):
     """LangChain's class without the SDK's objects for requests and events, which take 0.5 ms of a call's 2.6."""
 
+    def _make_message_chunk_from_anthropic_event(self, event: Any, **options: Any) -> tuple[Any, Any]:
+        chunk, start = super()._make_message_chunk_from_anthropic_event(event, **options)
+        if chunk and event.type == "message_start":
+            chunk.response_metadata["id"] = event.message.id
+        return chunk, start
+
     async def _acreate(self, payload: JSON) -> Events:
         body = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         return await self._async_client.post(
@@ -91,13 +97,12 @@ def build(
 ) -> provider.Provider:
     """Build the provider `name` over `session`, which stays the caller's."""
     address = settings.base_url or ADDRESS
-    budget = settings.thinking.budget if settings.thinking else None
     chat = ClaudeChat(
         model=settings.model,
         api_key=key,
         base_url=address,
         max_retries=0,
-        max_tokens=settings.max_output_tokens + (budget or 0),
+        max_tokens=settings.max_output_tokens,
     )
     claude = Claude(name, chat, settings=settings, secret=key or "")
     try:

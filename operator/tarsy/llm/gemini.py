@@ -63,6 +63,7 @@ class GeminiModel:
         self.model = settings.model
         self._name = name
         self._thinking = settings.thinking
+        self._max_output_tokens = settings.max_output_tokens
         self._client = client
         self._api = client._api_client
         self._credentials_remedy = credentials_remedy
@@ -74,7 +75,13 @@ class GeminiModel:
         answer = gemini_answers.Answer(tools)
         path = await self._path()
         try:
-            body = gemini_requests.body(request, provider=self._name, model=self.model, thinking=self._thinking)
+            body = gemini_requests.body(
+                request,
+                provider=self._name,
+                model=self.model,
+                thinking=self._thinking,
+                max_output_tokens=self._max_output_tokens,
+            )
             sent = self._api._build_request("post", path, body)
             async with http.closing():
                 response = await self._api._async_request(http_request=sent, stream=True)

@@ -104,6 +104,8 @@ class _Chunk(_Wire):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _PromptFeedback | None = None
     usage_metadata: _UsageMetadata | None = None
+    model_version: object = None
+    response_id: object = None
 
 
 class Answer:
@@ -115,6 +117,7 @@ class Answer:
         self._parts: list[dict[str, Any]] = []
         """The parts with content, as they came, to be sent back. A part without text may have a signature."""
         self._finish: str | None = None
+        self._response = provider.Response()
         self._code: _ExecutableCode | None = None
         self._queries: dict[str, None] = {}
         self._search_results: dict[str, provider.Source] = {}
@@ -130,6 +133,10 @@ class Answer:
             yield from self._events(part)
         self._add_grounding(candidate)
         self._check_bounds()
+        response = provider.Response.from_json(chunk.model_version, chunk.response_id)
+        if response != self._response:
+            self._response = response
+            yield response
         if usage := chunk.usage_metadata:
             yield provider.Usage(_usage(usage))
         if chunk.prompt_feedback and (reason := chunk.prompt_feedback.block_reason):

@@ -34,8 +34,18 @@ _THINKING_DEFAULT = 24_576
 """Tokens for thinking: the limit of Gemini 2.5 Flash, and the budget for unknown models."""
 
 
-def body(request: ports.Request, *, provider: str, model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
-    """Return the body of a request as the SDK's models would write it; `thinking` is a setting of the platform file."""
+def body(
+    request: ports.Request,
+    *,
+    provider: str,
+    model: str,
+    thinking: providers.Thinking | None,
+    max_output_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Return the body of a request as the SDK's models would write it.
+
+    `thinking` and `max_output_tokens` are settings of the platform file.
+    """
     declarations = [
         {
             "name": tool_calls.wire_name(spec.name),
@@ -54,12 +64,18 @@ def body(request: ports.Request, *, provider: str, model: str, thinking: provide
         **({"systemInstruction": {"parts": [{"text": system}], "role": "user"}} if system else {}),
         **({"tools": tools} if tools else {}),
         **({"toolConfig": _MIXED_TOOLS} if is_mixed else {}),
-        "generationConfig": _generation_config(model, thinking),
+        "generationConfig": {
+            **_thinking_config(model, thinking, max_output_tokens),
+            **({} if max_output_tokens is None else {"maxOutputTokens": max_output_tokens}),
+        },
     }
 
 
-def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[str, Any]:
-    """Return the settings for thinking: Gemini 2.5 takes a budget, 3 and newer a level; earlier models do not think."""
+def _thinking_config(model: str, thinking: providers.Thinking | None, max_output_tokens: int | None) -> dict[str, Any]:
+    """Return the settings for thinking: Gemini 2.5 takes a budget, 3 and newer a level; earlier models do not think.
+
+    A budget that the platform file does not set leaves at least half of `max_output_tokens` for the answer.
+    """
     generation = providers.gemini_generation(model)
     if generation is not None and generation < providers.THINKING_SINCE:
         return {}
@@ -74,7 +90,8 @@ def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[
         config["thinking_level"] = "HIGH"
     else:
         most = (tokens for prefix, tokens in _THINKING_MAX.items() if model.startswith(prefix))
-        config["thinking_budget"] = next(most, _THINKING_DEFAULT)
+        budget = next(most, _THINKING_DEFAULT)
+        config["thinking_budget"] = budget if max_output_tokens is None else min(budget, max_output_tokens // 2)
     return {"thinkingConfig": config}
 
 

@@ -26,6 +26,8 @@ from tarsy.transcript import ports
 
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
 """The options that are set if an integration has them: retries and timeouts are ours, and tokens are counted."""
+OUTPUT_LIMITS = ("max_tokens", "max_output_tokens", "max_completion_tokens", "num_predict", "max_new_tokens")
+"""The names of integrations for the maximum of tokens in an answer."""
 CLIENTS = ("root_async_client", "async_client", "_async_client")
 """The attributes of integrations that hold the SDK's client, if they show it."""
 
@@ -46,7 +48,15 @@ def build(
     names = {name for field, about in type(chat).model_fields.items() for name in (field, about.alias)}
     if unknown := sorted(settings.options.keys() - names):
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
-    if more := {key: value for key, value in DEFAULTS.items() if key in names and key not in options}:
+    defaults: dict[str, Any] = dict(DEFAULTS)
+    if settings.max_output_tokens is not None:
+        limit = next((limit for limit in OUTPUT_LIMITS if limit in names), None)
+        if limit is None:
+            raise provider.UnusableError(f"max_output_tokens: {type(chat).__name__} has no limit of an answer")
+        if limit in settings.options:
+            raise provider.UnusableError(f"max_output_tokens: options.{limit} is the same setting: give one of them")
+        defaults[limit] = settings.max_output_tokens
+    if more := {key: value for key, value in defaults.items() if key in names and key not in options}:
         chat = _chat(settings, options | more)
     _guard_clients(chat)
     return Integration(name, chat, model=settings.model, secret=key or "")

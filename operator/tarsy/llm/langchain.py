@@ -86,6 +86,11 @@ class ChatModel:
                     return str(reason)
         return None
 
+    def response(self, chunk: ChatGenerationChunk) -> provider.Response:
+        """Return what `chunk` tells of the model that answers and of its response."""
+        metadata: dict[str, Any] = (chunk.generation_info or {}) | chunk.message.response_metadata
+        return provider.Response.from_json(metadata.get("model_name"), metadata.get("id"))
+
     def native_results(self, answer: Answer) -> Iterator[provider.StreamEvent]:  # noqa: ARG002 - subclasses use it
         """Yield the results of the provider's own tools in a complete answer."""
         yield from ()
@@ -160,6 +165,9 @@ class ChatModel:
             yield provider.Thinking(str(thoughts))
         if calls := call_chunks(message):
             answer.add_calls(calls)
+        if (response := self.response(chunk)) != answer.response:
+            answer.response = response
+            yield response
         if message.usage_metadata:
             yield provider.Usage(usage(message.usage_metadata))
         answer.finish = answer.finish or self.finish(chunk)

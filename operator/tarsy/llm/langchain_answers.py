@@ -99,6 +99,8 @@ class Answer:
     blocks: dict[object, Block] = field(default_factory=dict)
     """Its content, if that is more than text."""
     calls: dict[object, _Call] = field(default_factory=dict)
+    response: provider.Response = field(default_factory=provider.Response)
+    """What the last chunk told of it."""
     finish: str | None = None
     calls_size: int = 0
     """Characters of the calls."""

@@ -29,6 +29,9 @@ EMPTY_ANSWERS = 4
 EMPTY_WAIT = 3.0  # seconds
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
+ROOM_SECONDS = 60.0
+"""The longest wait of a request for room in a budget that requests under way may leave."""
+ROOM_RETRY_SECONDS = 0.5
 RETRIES_REPORTED = 10.0
 """Seconds between two reported retries of one call."""
 
@@ -60,6 +63,8 @@ class _Attempts:
     """The part of the iteration's time that is not used up."""
     started: float = field(default_factory=lambda: time.monotonic())
     failed: list[entries.Attempt] = field(default_factory=list)
+    reserved: list[tuple[str, answers.Answer]] = field(default_factory=list)
+    """The ids of the requests' reservations in budgets, each with the answer that has the request's count."""
     retries: int = 0
     _reported: float | None = None
     """The monotonic time of the last reported retry."""
@@ -74,9 +79,9 @@ class _Attempts:
         finally:
             self.seconds_left -= time.monotonic() - started
 
-    def call(self, usage: messages.Usage) -> entries.ModelCall:
-        """Return the entry of the call; `usage` belongs to its last request."""
-        usages = (usage, *(attempt.usage for attempt in self.failed))
+    def call(self, answer: answers.Answer) -> entries.ModelCall:
+        """Return the entry of the call; `answer` belongs to its last request."""
+        usages = (answer.usage, *(attempt.usage for attempt in self.failed))
         cost = None
         if (price := self.price) is not None:  # of a million tokens
             cost = sum(
@@ -88,17 +93,30 @@ class _Attempts:
             provider=self.name,
             model=self.model,
             seconds=time.monotonic() - self.started,
-            usage=usage,
+            usage=answer.usage,
+            response_model=self.secrets.mask(answer.response.model),
+            response_id=self.secrets.mask(answer.response.id),
             attempts=tuple(self.failed),
             retries=self.retries,
             cost=cost,
+            settled=tuple(self._settlement(request, answer) for request, answer in self.reserved),
         )
 
+    def _settlement(self, request: str, answer: answers.Answer) -> entries.Settlement:
+        """Return the count of a request. Of an answer that was cut short, providers count only the beginning."""
+        counted, usage = _counted(answer.usage), answer.usage
+        cost = None
+        if self.price is not None:
+            output = usage.output_tokens + usage.thinking_tokens
+            cost = self.price.cost(input_tokens=usage.input_tokens, output_tokens=output)
+        is_whole = counted > 0 and answer.finish is not None
+        return entries.Settlement(request=request, tokens=counted, cost=cost, is_whole=is_whole)
+
     def error(
-        self, text: str, *, kind: messages.FailureKind, code: str = "", usage: messages.Usage | None = None
+        self, text: str, *, kind: messages.FailureKind, code: str = "", answer: answers.Answer | None = None
     ) -> ports.ModelError:
-        """Return the error of the call; `usage` belongs to a last request that is not among the failed attempts."""
-        return ports.ModelError(text, kind=kind, code=_storable(code), call=self.call(usage or messages.Usage()))
+        """Return the error of the call; `answer` belongs to a last request that is not among the failed attempts."""
+        return ports.ModelError(text, kind=kind, code=_storable(code), call=self.call(answer or answers.Answer()))
 
     def wait_after(self, error: provider.RetryableError, usage: messages.Usage) -> float:
         """Record a failed attempt; return the seconds until the retry, or raise ModelError if there is none."""
@@ -214,7 +232,7 @@ class LimitedModel:
     async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Do the work of `ask`.
 
-        The iteration's limit counts from the first request, without the waits for a slot, the throttle or the lease.
+        The iteration's limit counts from the first request, without the waits for slot, throttle, budgets and lease.
         """
         limit = self._limits.iteration.total_seconds()
         attempts = _Attempts(
@@ -229,14 +247,17 @@ class LimitedModel:
         while True:
             answer = answers.Answer()
             try:
-                async with self._slot(request, scope, answer), attempts.timed():
+                async with self._slot(request, attempts, answer), attempts.timed():
                     await self._receive(request, answer, scope.stream)
                 message = answer.message(self._name, secrets=self._secrets)
                 if not (message.calls or message.native or message.text.strip()):
                     raise _EmptyError
             except TimeoutError as error:
                 text = f"{self._name} did not answer within {limit:g} s{_attempts_text(attempts.failed)}"
-                raise attempts.error(text, kind="timeout", usage=answer.usage) from error
+                raise attempts.error(text, kind="timeout", answer=answer) from error
+            except ports.BudgetError as error:
+                kind: messages.FailureKind = "rejected" if error.code == messages.BUDGET_CONCLUDES else "fatal"
+                raise attempts.error(str(error), kind=kind, code=error.code) from error
             except provider.RetryableError as error:
                 wait = attempts.wait_after(error, answer.usage)
                 scope.stream.again()
@@ -244,24 +265,22 @@ class LimitedModel:
                 await asyncio.sleep(wait)
                 attempts.seconds_left -= wait
             except provider.ProviderError as error:
-                kind: messages.FailureKind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
+                kind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
                 text = f"{self._name}: {_message(error, self._secrets)}"
                 attempts.count_error(error)
-                raise attempts.error(text, kind=kind, code=error.code, usage=answer.usage) from error
+                raise attempts.error(text, kind=kind, code=error.code, answer=answer) from error
             else:
-                return ports.Answer(message=message, call=attempts.call(answer.usage))
+                return ports.Answer(message=message, call=attempts.call(answer))
 
     @asynccontextmanager
-    async def _slot(self, request: ports.Request, scope: ports.Scope, answer: answers.Answer) -> AsyncIterator[None]:
-        """Hold a slot, with the throttle's permission and a confirmed lease.
+    async def _slot(self, request: ports.Request, attempts: _Attempts, answer: answers.Answer) -> AsyncIterator[None]:
+        """Hold a slot, with a reservation in the budgets, the throttle's permission and a confirmed lease.
 
-        Slots go to requests in their order of arrival, whichever investigation they serve. A request keeps its slot
-        while it waits for the throttle, because every other request would have to wait too.
+        A request keeps its slot while it waits for the throttle, because every other request would have to wait too.
         """
-        throttle, began = self._throttle, time.monotonic()
+        throttle, scope = self._throttle, attempts.scope
         with scope.pause_time():
-            await self.slots.acquire()
-        metrics.MODEL_SLOT_WAIT.observe(time.monotonic() - began, self._name)
+            await self._acquire(request, attempts, answer)
         try:
             if throttle is None:
                 await scope.ensure_lease()
@@ -275,11 +294,36 @@ class LimitedModel:
                 await scope.ensure_lease()
                 yield
             finally:
-                used = answer.usage
-                if counted := used.total_tokens or used.input_tokens + used.output_tokens + used.thinking_tokens:
+                if counted := _counted(answer.usage):
                     throttle.correct(taken, counted)
         finally:
             self.slots.release()
+
+    async def _acquire(self, request: ports.Request, attempts: _Attempts, answer: answers.Answer) -> None:
+        """Wait for a slot and for room in the budgets, and take both; at last raise what `Scope.reserve` raises.
+
+        Slots go to requests in their order of arrival, whichever investigation they serve. A request waits for room
+        without a slot, because others to the provider may have budgets with room.
+        """
+        ended = [reservation for reservation, _ in attempts.reserved]
+        refused_at: float | None = None
+        while True:
+            began = time.monotonic()
+            await self.slots.acquire()
+            metrics.MODEL_SLOT_WAIT.observe(time.monotonic() - began, self._name)
+            reserved = None
+            try:
+                may_wait = refused_at is None or time.monotonic() - refused_at < ROOM_SECONDS
+                reserved = await attempts.scope.reserve(self._name, request, ended=ended, may_wait=may_wait)
+            finally:
+                if reserved is None:
+                    self.slots.release()
+            if reserved is not None:
+                break
+            refused_at = time.monotonic() if refused_at is None else refused_at
+            await asyncio.sleep(ROOM_RETRY_SECONDS)
+        if reserved:
+            attempts.reserved.append((reserved, answer))
 
     async def _receive(self, request: ports.Request, answer: answers.Answer, stream: ports.Stream) -> None:
         """Receive one answer, within the limits of silence, size and calls."""
@@ -298,12 +342,17 @@ class LimitedModel:
                     raise provider.RejectedError(
                         f"the answer asks for more than {self._limits.answer_calls} tool calls"
                     )
-                if event != _SIGN_OF_LIFE:
+                if event != _SIGN_OF_LIFE and not isinstance(event, provider.Response):
                     silence = self._limits.idle
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")
         if not messages.is_plain_json(answer.finish.state):  # it could be neither stored nor sent back
             raise provider.RejectedError("the answer cannot be stored as JSON, or is nested too deep")
+
+
+def _counted(usage: messages.Usage) -> int:
+    """Return the tokens that the provider has counted; 0 if it has counted none."""
+    return usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.thinking_tokens
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:

@@ -55,12 +55,15 @@ class CompletionsClient:
     make JSON again; LangChain takes the JSON as well.
     """
 
-    def __init__(self, client: openai.AsyncOpenAI) -> None:
-        """The caller closes `client`."""
+    def __init__(self, client: openai.AsyncOpenAI, *, is_openai: bool = True) -> None:
+        """The caller closes `client`; `is_openai` says whether the server is OpenAI's, or xAI's."""
         self._client = client
+        self._is_openai = is_openai
 
     async def create(self, **body: Any) -> CompletionChunks:
-        """Request a streamed answer."""
+        """Request a streamed answer. Other servers know the answer's limit by its former name, and ignore the new."""
+        if not self._is_openai and "max_completion_tokens" in body:
+            body["max_tokens"] = body.pop("max_completion_tokens")
         return await self._client.post(
             "/chat/completions", body=body, cast_to=object, stream=True, stream_cls=CompletionChunks
         )
@@ -71,8 +74,11 @@ class CompletionChunks(openai.AsyncStream[object]):
 
     async def __aiter__(self) -> AsyncIterator[object]:
         async for chunk in super().__aiter__():
+            response_id = chunk.get("id") if isinstance(chunk, dict) else None
             for choice in (isinstance(chunk, dict) and chunk.get("choices")) or ():
                 delta = choice.setdefault("delta", None) or {}
+                if isinstance(response_id, str):
+                    delta["id"] = response_id  # where LangChain looks for it
                 for call in delta.get("tool_calls") or ():
                     call.setdefault("index", None)
                     call.setdefault("function", None)
@@ -109,9 +115,14 @@ def build(
     level = settings.thinking.level if settings.thinking else None
     if settings.api == "chat":
         completions = ChatCompletions(
-            model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
+            model=settings.model,
+            use_responses_api=False,
+            stream_usage=True,
+            reasoning_effort=level,
+            max_tokens=settings.max_output_tokens,
+            **common,
         )
-        completions.async_client = CompletionsClient(completions.root_async_client)
+        completions.async_client = CompletionsClient(completions.root_async_client, is_openai=settings.base_url is None)
         return Chat(name, completions, model=settings.model, secret=key or "")
     chat = ResponsesAPI(
         model=settings.model,
@@ -120,6 +131,7 @@ def build(
         store=False,
         include=None if _NOT_REASONING.match(settings.model) else ["reasoning.encrypted_content"],
         reasoning={"effort": level, "summary": "auto"} if level else None,
+        max_tokens=settings.max_output_tokens,
         **common,
     )
     _remove_repetition(chat.root_async_client.responses)
@@ -168,6 +180,10 @@ def connection_options(url: str, *, key: str | None, session: aiohttp.ClientSess
 
 class Chat(langchain.ChatModel):
     """A model with the chat completions API."""
+
+    def response(self, chunk: ChatGenerationChunk) -> provider.Response:
+        """Return what `chunk` tells of the model that answers and of its response."""
+        return provider.Response.from_json((chunk.generation_info or {}).get("model_name"), chunk.message.id)
 
     def assistant_message(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
         """Return an answer as its text and its calls. Only in invalid calls LangChain keeps the text of arguments."""

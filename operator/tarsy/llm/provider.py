@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeAlias
 from tarsy.resources import chains
 from tarsy.transcript import messages, ports
 
+RESPONSE_NAME_MAX = 200
+"""Characters of a response's model and id, each; a longer one is cut."""
 SHORTEST_KEY = 8
 """Characters of the shortest key that is removed from error texts; shorter ones are parts of many words."""
 
@@ -106,6 +108,20 @@ class Grounding:
 
 
 @dataclass(frozen=True)
+class Response:
+    """The model that answers and the id of its response, by the provider's own names; "" for what it does not name."""
+
+    model: str = ""
+    id: str = ""
+
+    @classmethod
+    def from_json(cls, model: object, response_id: object) -> Response:
+        """Return it by two values of an answer's JSON; one that is no text counts as not named."""
+        named = (value if isinstance(value, str) else "" for value in (model, response_id))
+        return cls(*(messages.storable(name[:RESPONSE_NAME_MAX]) for name in named))
+
+
+@dataclass(frozen=True)
 class Usage:
     """Token counts so far; the last event counts."""
 
@@ -119,7 +135,7 @@ class Finish:
     state: Any
 
 
-StreamEvent: TypeAlias = Text | Thinking | Call | CodeExecution | Grounding | Usage | Finish
+StreamEvent: TypeAlias = Text | Thinking | Call | CodeExecution | Grounding | Response | Usage | Finish
 
 
 class Provider(Protocol):

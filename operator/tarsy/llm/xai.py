@@ -21,6 +21,7 @@ def build(
         use_responses_api=False,
         stream_usage=True,
         reasoning_effort=settings.thinking.level if settings.thinking else None,
+        max_tokens=settings.max_output_tokens,
         **openai.connection_options(settings.base_url or ADDRESS, key=key, session=session),
     )
     chat.async_client = openai.CompletionsClient(chat.root_async_client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +28,8 @@ _STEPS_A_PASS, _STEPS = 0.5, 0.65
 """Steps for each byte. Output of clusters takes 0.1 to 0.7 in two passes; nothing but Secrets takes the most."""
 _MEGABYTE = 1_000_000
 _SECONDS, _SECONDS_A_MEGABYTE = 2.0, 0.5
+REMEMBERED_MAX, REMEMBERED_CHARACTERS = 4096, 1024
+"""Texts that `remembered` keeps, and the maximum length of each."""
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +45,11 @@ class Masker:
         own: Sequence[custom_patterns.CustomPattern] = (),
         fingerprints: bool = False,
         secrets: known_secrets.KnownSecrets | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """Choose patterns by groups and by names, and add `own` ones; `secrets` are the known secrets.
+
+        The `clock` counts the processor's time: a text is not withheld because the machine is busy with other work.
 
         With `fingerprints` the markers in texts of an investigation have fingerprints (see `text`).
         """
@@ -58,8 +63,8 @@ class Masker:
         """Return `text` with markers, such as `[MASKED:password]`, in the place of secrets.
 
         Masking twice changes nothing. Any text takes time linear in its length; a text that cannot be parsed is read as
-        plain text. A text that exceeds its budget, or takes more than 2 s and 0.5 s for each megabyte beyond the first,
-        is replaced by `withheld`. Mask more than 64 KB in a thread.
+        plain text. A text that exceeds its budget, or takes the processor more than 2 s and 0.5 s for each megabyte
+        beyond the first, is replaced by `withheld`. Mask more than 64 KB in a thread.
 
         With the id of an `investigation`, a masker with fingerprints adds them to markers, `[MASKED:password:7f3a]`: a
         secret has one fingerprint in all texts of an investigation.
@@ -113,6 +118,16 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
         log.error("a text could not be masked: %s", type(error).__name__, extra={"action": "masking_failed"})  # noqa: TRY400
         metrics.WITHHELD.add("error")
         return WITHHELD
+
+
+def remembered(mask: Callable[[str], str]) -> Callable[[str], str]:
+    """Return `mask` with its latest answers to short texts kept: alerts of a notification have many labels alike."""
+    short = functools.lru_cache(REMEMBERED_MAX)(mask)
+
+    def masked(text: str) -> str:
+        return short(text) if len(text) <= REMEMBERED_CHARACTERS else mask(text)
+
+    return masked
 
 
 def withheld(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Calls of tools outside of a worker, as an agent makes them, and the providers that a worker could not use."""
+"""Calls of tools and models outside of a worker, as an agent makes them; the providers that a worker could not use."""
 
 from __future__ import annotations
 
@@ -50,6 +50,29 @@ async def calls_to(platform: platforms.Platform, server: str) -> AsyncIterator[C
     finally:
         running.cancel()
         await asyncio.wait([running])
+
+
+@asynccontextmanager
+async def questions_to(
+    platform: platforms.Platform, provider: str
+) -> AsyncIterator[Callable[[str], Awaitable[ports.Answer]]]:
+    """Build a model of the platform file; yield a function that asks it one question, with its limits and retries.
+
+    The function raises ports.ModelError.
+    """
+    async with registry.session() as http:
+        secrets = known_secrets.KnownSecrets()
+        models = await asyncio.to_thread(registry.build, platform, environment=os.environ, http=http, secrets=secrets)
+
+        async def ask(question: str) -> ports.Answer:
+            request = ports.Request(tools=(), messages=(messages.Message(role="user", text=question),))
+            return await models[provider].ask(request, ports.Scope(execution="question", ensure_lease=_always))
+
+        try:
+            yield ask
+        finally:
+            for shared in models.shared.values():
+                await shared.close()
 
 
 def unusable_providers(platform: platforms.Platform) -> dict[str, str]:

@@ -11,6 +11,7 @@ from tarsy.auth import webhook_tokens
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.live import hubs
+from tarsy.mcp_endpoint import endpoint
 from tarsy.process import supervision
 from tarsy.process.context import Context
 from tarsy.process.runtime import platform_file
@@ -84,8 +85,10 @@ def build(
             on_admitted=admitted,
         )
     )
+    endpoint.add(application)
     if context.in_force.platform.web.enabled:
         site.add(application)
+    context.process_reporter.add_source(application.services.alert_intake.owners.facts)
     context.early.front.hand_over(application)
     context.channels.listen({text_streams.TEXTS: hub.hint, notify.STATUS: refresh})
     return [hub.run]

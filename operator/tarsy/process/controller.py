@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tarsy.controller import chains, duties, investigations, projector, unserved_events
+from tarsy.controller import budget_events, chains, duties, investigations, projector, unserved_events
 from tarsy.kube import client, watch
 from tarsy.probes import checks
 from tarsy.process import supervision
@@ -36,6 +36,7 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         index=context.in_force.index,
         mask=context.masking.mask_alert,
         workers=RECONCILERS,
+        platform=lambda: context.in_force.platform,
     )
     conditions = chains.Reconciler(
         cluster=cluster, database=context.database, index=context.in_force.index, owner=context.owner
@@ -62,6 +63,12 @@ def build(context: Context, cluster: client.Cluster) -> Controller:
         owner=context.owner,
         platform=lambda: context.in_force.platform,
         watch_lists=watcher.lists.__getitem__,
+        post_budgets=budget_events.BudgetEvents(
+            cluster=cluster,
+            database=context.database,
+            deployment=context.options.deployment,
+            platform=lambda: context.in_force.platform,
+        ).post,
         post_unserved=_unserved_events(context, cluster).post if context.options.deployment else None,
     )
     context.channels.listen({notify.STATUS: projection.hint})

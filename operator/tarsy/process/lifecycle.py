@@ -118,7 +118,7 @@ def _own_namespace(process: settings.Settings) -> str:
 
 
 def _warn_of_unserved(in_force: platform_file.PlatformFile, own: str) -> None:
-    """Warn of names in `allowed_namespaces` that are not served, now and after each change of the platform file."""
+    """Warn of namespaces that are named and not served, now and after each change of the platform file."""
 
     def warnings() -> list[str]:
         return reach.unserved(in_force.platform, own=own)

@@ -3,7 +3,8 @@
 The process that commits the end of something sends its span. A worker reads its journal's commits; a run that ends
 without its journal (a cancel without a worker, a sweep) is read from the database. A worker that was killed may have
 committed ends whose spans it had not sent. So a takeover after a kill sends the spans of the earlier claims again: they
-have the same ids and contents, and without them later spans could have parents that are missing.
+have the same ids and contents, and without them later spans could have parents that are missing. If the killed worker
+had committed the end of the run, nobody takes it over: another process sends its spans once the worker counts as gone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tarsy.config.model import platforms
 from tarsy.process import startup
 from tarsy.process.runtime import platform_file
 from tarsy.store.base import databases
+from tarsy.store.fleet import dead_processes
 from tarsy.store.queue import journal, work
 from tarsy.store.reads import snapshots
 from tarsy.telemetry import span_exporter
@@ -29,6 +31,9 @@ from tarsy.transcript import entries, log_spans, record
 
 ENDED_MAX = 1000
 """The runs that ended without their journal and wait to be read; the traces of further ones lack their ends."""
+
+LOOK_SECONDS = 15.0
+"""The interval of looks for processes that were killed."""
 
 log = logging.getLogger(__name__)
 
@@ -82,36 +87,49 @@ class Traces:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.exporter.run())
             group.create_task(self._read_ends())
+            group.create_task(self._look_for_last_ends())
 
     async def _read_ends(self) -> None:
         """Read runs that have ended without their journal, one after the other."""
         while True:
             investigation = await self._ended.get()
+            await self._send_end(investigation)
+
+    async def _look_for_last_ends(self) -> None:
+        """Send the spans of the runs that killed processes had ended last: they may not have sent them."""
+        while True:
             try:
-                await self._send_end(investigation)
-            except (databases.StoreDownError, snapshots.UnreadableError) as error:
-                log.warning("a run's end is missing in its trace: %s", error, extra={"action": "traces_lost"})
+                for investigation in await dead_processes.claim_last_ends(self.database):
+                    await self._send_end(investigation, whole=True)
+            except (databases.StoreDownError, databases.TooLongError) as error:
+                log.warning("a run's end may be missing in its trace: %s", error, extra={"action": "traces_lost"})
+            await asyncio.sleep(LOOK_SECONDS)
 
     def fold(self, snapshot: record.Snapshot) -> log_spans.LogSpans:
         """Return the fold of an investigation's log into its spans."""
-        return log_spans.LogSpans(snapshot=snapshot, provider_type=self._provider_type, contents=self.contents)
+        return log_spans.LogSpans(
+            snapshot=snapshot,
+            provider_type=lambda name: getattr(self.platform().llm_providers.get(name), "type", None),
+            contents=self.contents,
+        )
 
-    async def _send_end(self, investigation: UUID) -> None:
-        snapshot, rows = await journal.read(self.database, investigation)
-        ends = [row for row in rows if isinstance(row.entry, entries.RunEnded)]
-        if not ends:  # it was purged meanwhile
+    async def _send_end(self, investigation: UUID, *, whole: bool = False) -> None:
+        """Send the spans of the last commit of an investigation's latest run; of all commits if it is to be `whole`."""
+        try:
+            snapshot, rows = await journal.read(self.database, investigation)
+            ends = [row for row in rows if isinstance(row.entry, entries.RunEnded)]
+            if not ends:  # it was purged meanwhile
+                return
+            end = ends[-1]
+            is_whole = whole or await journal.was_interrupted(self.database, investigation, end.run)
+        except (databases.StoreDownError, snapshots.UnreadableError) as error:
+            log.warning("a run's end is missing in its trace: %s", error, extra={"action": "traces_lost"})
             return
-        end = ends[-1]
-        was_interrupted = await journal.was_interrupted(self.database, investigation, end.run)
         fold = self.fold(snapshot)
         for row in rows:
             ended = fold.add(row.seq, row.at, row.entry)
-            if row.run == end.run and (was_interrupted or row.at == end.at):
+            if row.run == end.run and (is_whole or row.at == end.at):
                 self.exporter.emit(ended)
-
-    def _provider_type(self, name: str) -> str | None:
-        provider = self.platform().llm_providers.get(name)
-        return provider.type if provider else None
 
 
 @dataclass(kw_only=True)

@@ -216,6 +216,93 @@ class Stage(base.Model):
         return display_names
 
 
+GROUP_WINDOW_SECONDS = 600
+"""The `grouping.windowSeconds` of chains that have none."""
+GROUP_WINDOW_MAX = 7 * 24 * 3600
+
+
+LABELS_RULE = "labels goes with by: Labels, and by: Labels needs them"
+
+
+class Grouping(base.Model):
+    """The alerts that are one investigation."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.labels) == (self.by == 'Labels')",
+                    "message": LABELS_RULE,
+                    "fieldPath": ".labels",
+                }
+            ]
+        }
+    )
+
+    by: Annotated[
+        Literal["Alert", "Notification", "Labels", "Owner"],
+        Field(
+            description="The alerts that are one investigation: each alone, those of one group of Alertmanager or"
+            " Grafana, those with equal values of all `labels`, or those about one workload or node."
+        ),
+    ]
+    labels: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]] | None,
+        Field(
+            min_length=1,
+            max_length=10,
+            description="The labels that are compared. An alert that lacks one is investigated alone.",
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = None
+    window_seconds: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=GROUP_WINDOW_MAX,
+            description="The time after the end of an investigation with a result in which alerts of a type and"
+            f" severity that its agents were told of are counted on it; {GROUP_WINDOW_SECONDS} if missing.",
+        ),
+    ] = None
+
+    @property
+    def window(self) -> int:
+        """The window, in seconds."""
+        return GROUP_WINDOW_SECONDS if self.window_seconds is None else self.window_seconds
+
+
+RECURRENCE_SECONDS = 24 * 3600
+"""The `recurrence.withinSeconds` of chains that have none."""
+
+
+class Recurrence(base.Model):
+    """The treatment of an alert that was investigated before and comes again."""
+
+    mode: Annotated[
+        Literal["Off", "Recheck"],
+        Field(
+            description="Off: each is investigated. Recheck: the calls of the earlier investigation are made again; if"
+            " their results are alike, the investigation ends with the earlier result, without a model."
+        ),
+    ]
+    within_seconds: Annotated[
+        int | None,
+        Field(
+            ge=60,
+            le=7 * 24 * 3600,
+            description="The time after the end of the last full investigation in which its calls are made again;"
+            f" {RECURRENCE_SECONDS} if missing.",
+        ),
+    ] = None
+
+    @property
+    def within(self) -> int:
+        """The time in which calls are made again, in seconds; 0 if none are."""
+        if self.mode == "Off":
+            return 0
+        return RECURRENCE_SECONDS if self.within_seconds is None else self.within_seconds
+
+
 DEADLINE_SECONDS = 900
 """The `activeDeadlineSeconds` of chains that have none."""
 
@@ -249,6 +336,21 @@ class Spec(base.Model):
             le=7 * 24 * 3600,
             description=f"The time limit, in seconds from the first claim; {DEADLINE_SECONDS} if missing.",
         ),
+    ] = None
+    max_running: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=10000,
+            description="The maximum of its investigations that run at once, over all workers; no limit if missing.",
+        ),
+    ] = None
+    grouping: Annotated[
+        Grouping | None, Field(description="The alerts that are one investigation; each alone if missing.")
+    ] = None
+    recurrence: Annotated[
+        Recurrence | None,
+        Field(description="The treatment of an alert that comes again; each is investigated if missing."),
     ] = None
     on_resolved: Annotated[
         Literal["Continue", "Cancel"] | None,
@@ -301,6 +403,18 @@ class Spec(base.Model):
     chat: Annotated[Chat | None, Field(description="Questions after the end; accepted unless they are disabled.")] = (
         None
     )
+
+    notify: Annotated[
+        list[base.Name] | None,
+        Field(
+            max_length=20,
+            description=(
+                "Receivers of `deliveries` in the platform configuration that hear of its investigations, whatever "
+                "their rules say, in the namespaces that they allow."
+            ),
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+        ),
+    ] = None
 
     @property
     def is_summarised(self) -> bool:

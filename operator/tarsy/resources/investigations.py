@@ -40,13 +40,21 @@ ALERT_SUMMARY_MAX = 253
 HEADLINE_MAX = 120
 """The maximum length of the headline, in characters: kubectl does not cut its columns."""
 
+ALERTS_MAX, ALERT_TYPES_MAX = 10, 20
+"""The alerts of a group, and the types, that a status names."""
+
 AUTHOR_MAX = 253
 """The maximum length of an author's name, in characters."""
 
 TRACEPARENT = "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"
 """A span by W3C Trace Context, section 3.2, "Traceparent Header", in its only version so far."""
 
-OpenPhase = Literal["Queued", "Running", "Suspended", "Cancelling"]
+DEPTH_MAX = 3
+"""Investigations in a row that may have started one another."""
+DEPTH_META = "tarsy.dev/depth"
+"""The key in the `_meta` of a call to an MCP server with the depth of an investigation that the call starts."""
+
+OpenPhase = Literal["Queued", "Running", "Waiting", "Suspended", "Cancelling"]
 EndedPhase = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 Phase = Literal[OpenPhase, EndedPhase]
 UNFINISHED = ",".join(f"status.phase!={phase}" for phase in get_args(EndedPhase))
@@ -254,6 +262,15 @@ class Spec(base.Model):
             "linked.",
         ),
     ] = None
+    depth: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=DEPTH_MAX,
+            description="The number of investigations, of this TARSy and others, that led to this one: the agents of "
+            "each started the next one. The limit ends loops.",
+        ),
+    ] = None
     source: Annotated[Source | None, Field(description="The source of the alert.")] = None
     retry_of: Annotated[
         RetryOf | None,
@@ -275,7 +292,11 @@ class Spec(base.Model):
         ),
     ] = None
     fingerprint: Annotated[
-        str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
+        str | None,
+        Field(
+            max_length=64,
+            description="Alertmanager's fingerprint of the alert's labels, or a hash of it and its source.",
+        ),
     ] = None
     starts_at: Annotated[Time | None, Field(description="The time at which the alert began to fire.")] = None
 
@@ -340,6 +361,37 @@ class Previous(base.Model):
     uid: Annotated[str, Field(max_length=64, description="Also its id in the API.")]
 
 
+AlertType = Annotated[str, Field(max_length=253)]
+
+
+class AlertTypeCount(base.Model):
+    """The number of alerts of a type."""
+
+    alert_type: AlertType
+    count: base.Count = 0
+
+
+class JoinedAlert(base.Model):
+    """One alert of a group."""
+
+    alert_type: AlertType
+    fingerprint: Annotated[str, Field(max_length=64)]
+    target: Annotated[str | None, Field(max_length=TARGET_MAX, description="The subject, on one line.")] = None
+    status: Literal["firing", "resolved"]
+    starts_at: datetime
+
+
+class Alerts(base.Model):
+    """The alerts of an investigation that others have joined."""
+
+    total: base.Count = 0
+    firing: base.Count = 0
+    types: Annotated[
+        list[AlertTypeCount], Field(max_length=ALERT_TYPES_MAX, description="The most frequent types.")
+    ] = []
+    newest: Annotated[list[JoinedAlert], Field(max_length=ALERTS_MAX, description="The newest, the newest first.")] = []
+
+
 class ChainReference(base.Model):
     """The chain that this investigation runs, and its generation."""
 
@@ -392,17 +444,28 @@ class Status(base.Model):
         Literal["firing", "resolved"] | None,
         Field(description="The last status that the source of the alert reported."),
     ] = None
+    alerts: Annotated[Alerts | None, Field(description="Its alerts, if some have joined it (grouping).")] = None
     previous: Annotated[
         Previous | None,
         Field(
             description="The earlier investigation of this alert: it failed, timed out, could not reach MCP servers, "
-            "or was purged."
+            "or was purged. Of a group: the one whose result did not cover the alert. With the reason Unchanged: the "
+            "one whose result still holds."
         ),
     ] = None
     retry_of: Annotated[RetryOf | None, Field(description="The ended investigation that this one runs again.")] = None
     retried_by: Annotated[Previous | None, Field(description="The newest investigation that runs this one again.")] = (
         None
     )
+    split_from: Annotated[
+        Previous | None, Field(description="The investigation of a group that this one's alert was taken out of.")
+    ] = None
+    split_into: Annotated[
+        list[Previous] | None,
+        Field(
+            max_length=10, description="The newest investigations of alerts that were taken out of this one's group."
+        ),
+    ] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None
@@ -413,7 +476,7 @@ class Status(base.Model):
 
 
 class WrittenStatus(BaseModel):
-    """What a status in the cluster says of itself."""
+    """The part of a status in the cluster that orders it among others."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -113,6 +113,7 @@ def agent_chain() -> JSON:
             _column("READY", '.status.conditions[?(@.type=="Ready")].status'),
             _column("REASON", '.status.conditions[?(@.type=="Ready")].reason'),
             _column("AGE", ".metadata.creationTimestamp", kind="date"),
+            _column("MESSAGE", '.status.conditions[?(@.type=="Ready")].message', wide=True),
         ],
     )
 
@@ -161,6 +162,7 @@ def alert_investigation() -> JSON:
             _column("AGE", ".metadata.creationTimestamp", kind="date"),
             _column("ALERTNAME", ".spec.labels.alertname", wide=True),
             _column("TARGET", ".status.target", wide=True),
+            _column("ALERTS", ".status.alerts.total", kind="integer", wide=True),
             _column("STAGE", ".status.currentStage", wide=True),
             _column("REASON", '.status.conditions[?(@.type=="Finished")].reason', wide=True),
             _column("DURATION", ".status.duration", wide=True),

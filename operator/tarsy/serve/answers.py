@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import Response
 from pydantic import BaseModel
 
-from tarsy.serve import limits, problems
+from tarsy.serve import limits
 
 PIECE = 64 * 1024
 """Bytes that are written at once; the next ones follow when these have left the process."""
@@ -37,7 +36,7 @@ class Responder:
 
     def __init__(self) -> None:
         self._held = limits.HeldBytes()
-        self._making = asyncio.Semaphore(MADE_MAX)
+        self._making = limits.Gate(MADE_MAX)
 
     @property
     def held(self) -> int:
@@ -49,19 +48,11 @@ class Responder:
 
         JSON is written in a thread: megabytes of it would hold the loop.
         """
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._making.acquire()
-        except TimeoutError as error:
-            detail = "too many answers are being made; try again"
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"}) from error
-        try:
+        async with self._making.slot(seconds=WAIT_SECONDS, refusal="too many answers are being made; try again"):
             self.hold(0)
             content = await read()
             body = await asyncio.to_thread(lambda: content.model_dump_json().encode())
             self.hold(len(body))
-        finally:
-            self._making.release()
         return Response(body, media_type="application/json")
 
     def hold(self, size: int) -> None:

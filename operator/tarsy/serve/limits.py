@@ -1,12 +1,14 @@
-"""Limits for requests: the rate of each caller, and the bytes that a process holds for requests under way."""
+"""Limits for requests: the rate of each caller, the requests that are served at once, and the bytes held for them."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from tarsy.serve import problems
@@ -40,6 +42,33 @@ class HeldBytes:
             self.held -= size
 
         at_end_of_request(release)
+
+
+class Gate:
+    """Lets requests through while there are slots for them; the others wait, in order of arrival."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = asyncio.Semaphore(slots)
+        self._first = asyncio.Lock()
+        """Held by the first that waits: of two that need many slots, each could wait for those that the other has."""
+
+    @asynccontextmanager
+    async def slot(self, *, seconds: float, refusal: str, slots: int = 1) -> AsyncIterator[None]:
+        """Hold `slots` of them. Raises a Problem (503) with `refusal` if they are not free within `seconds`."""
+        held = 0
+        try:
+            try:
+                async with asyncio.timeout(seconds), self._first:
+                    while held < slots:
+                        await self._slots.acquire()
+                        held += 1
+            except TimeoutError:
+                headers = {"Retry-After": str(math.ceil(seconds))}
+                raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, refusal, headers=headers) from None
+            yield
+        finally:
+            for _ in range(held):
+                self._slots.release()
 
 
 class Rates:

@@ -30,7 +30,7 @@ PROBLEMS: dict[HTTPStatus, str] = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "Without a token the Content-Type has to be application/json.",
     HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev only this machine is served, and the Host names another one.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Parameters or fields are wrong or unknown; `errors` names them.",
-    HTTPStatus.TOO_MANY_REQUESTS: "This caller has sent too many requests; Retry-After says when to send the next one.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests of this caller, or a budget is used up; see Retry-After.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "A defect of TARSy; its log has the traceback.",
     HTTPStatus.SERVICE_UNAVAILABLE: "A service that this needs is unavailable or full; the request may work later.",
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -27,3 +28,11 @@ def _in_utc(time: datetime) -> datetime:
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_ensure_rfc3339), AfterValidator(_in_utc)]
 """A time of RFC 3339, in UTC."""
+
+NO_NUL = r"^[^\x00]*$"
+"""A pattern for texts that Postgres can compare."""
+
+
+def text_filter(description: str, *, longest: int, example: str) -> Any:
+    """Return the query parameter of a filter by a text of up to `longest` characters."""
+    return Query(min_length=1, max_length=longest, pattern=NO_NUL, description=description, examples=[example])

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import TextClause, text
 
-from tarsy.transcript import entries, excerpts, line_excerpts, messages
+from tarsy.transcript import entries, entry_versions, excerpts, line_excerpts, messages
 from tarsy.transcript.kinds import registry
 
 SEARCHED_MAX = 64 * 1024
@@ -45,9 +45,10 @@ _FENCE = """
       state = CASE WHEN :ends THEN 'ended' ELSE state END,
       token = CASE WHEN :clear_token THEN NULL ELSE token END
     WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token
-      AND state <> 'ended'
-    RETURNING investigation, claims, clock_timestamp() AS at
+      AND nullif(state, 'ended') IS NOT NULL
+    RETURNING investigation, claims, joined, clock_timestamp() AS at
   )"""
+# By a function, so that no plan reads the index of all open runs: statistics from a quiet hour say that it is empty.
 
 _RETRY = {"retrying": "text", "retry_seconds": "double precision"}
 _COUNTERS = ("iterations", "tool_calls", "input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
@@ -163,17 +164,45 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     FROM fenced, {rows}
     WHERE runs.investigation = fenced.investigation AND runs.number = added.number""",
     ),
+    "settled_requests": (
+        {"request": "uuid", "tokens": "bigint", "cost": "numeric", "is_whole": "boolean"},
+        """
+    DELETE FROM budget_reservations AS reserved
+    USING fenced, {rows}
+    WHERE reserved.request = added.request
+    RETURNING reserved.budget, reserved.unit, reserved.subject, reserved.period, reserved.amount,
+      CASE unit WHEN 'tokens' THEN added.tokens WHEN 'cost' THEN coalesce(added.cost, 0) ELSE 1 END AS counted,
+      unit = 'model_calls' OR (added.is_whole AND (unit = 'tokens' OR added.cost IS NOT NULL)) AS is_whole
+  ), settled AS (
+    SELECT budget, unit, subject, period, sum(counted) AS counted,
+      sum(CASE WHEN is_whole THEN counted ELSE greatest(counted, amount) END - amount) AS difference
+    FROM settled_requests GROUP BY 1, 2, 3, 4
+  ), held_ledgers AS (
+    SELECT settled.* FROM settled JOIN budget_ledgers AS ledger USING (budget, unit, subject, period)
+    ORDER BY budget, unit, subject, period
+    FOR NO KEY UPDATE OF ledger
+  ), settled_ledgers AS (
+    UPDATE budget_ledgers AS ledger
+    SET used = ledger.used + held_ledgers.difference, settled = ledger.settled + held_ledgers.counted
+    FROM held_ledgers
+    WHERE (ledger.budget, ledger.unit, ledger.subject, ledger.period)
+      = (held_ledgers.budget, held_ledgers.unit, held_ledgers.subject, held_ledgers.period)""",
+    ),
     "ended_investigations": (
-        {"ending": "text", "analysis": "text", "summary": "text"},
+        {"ending": "text", "analysis": "text", "summary": "text", "former": "uuid"},
         """
     UPDATE investigations
-    SET ended_at = fenced.at, ending = added.ending,
+    SET ended_at = fenced.at, ending = added.ending, previous = coalesce(added.former, investigations.previous),
       words = words || tarsy_words(added.analysis) || tarsy_words(added.summary)
     FROM fenced, {rows}
     WHERE investigations.id = fenced.investigation""",
     ),
 }
-"""For each part the columns of its rows with their types, and the statement that uses the rows (`added`)."""
+"""For each part the columns of its rows with their types, and the statement that uses the rows (`added`).
+
+`settled_requests` is followed by expressions of its own: the ledgers of budgets are locked in the order in which
+requests lock them (`queue.ledgers`).
+"""
 
 _STAGES = frozenset({"new_stages", "ended_stages"})
 """The parts that change an investigation in lists (`work.changed`), beside its end."""
@@ -213,12 +242,12 @@ class Prepared:
     """An entry, and its stored form."""
 
     entry: entries.Entry
-    stored: entries.Stored
+    stored: entry_versions.Stored
 
 
 def prepare(entry: entries.Entry) -> Prepared:
     """Encode an entry. Raises ValueError if it cannot be stored."""
-    return Prepared(entry, entries.encode(entry))
+    return Prepared(entry, entry_versions.encode(entry))
 
 
 def append_statement(
@@ -261,7 +290,7 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
         arrays = ", ".join(f"CAST(:{part}_{column} AS {kind}[])" for column, kind in columns.items())
         rows = f"unnest({arrays}) AS added({', '.join(columns)})"
         texts.append(f"\n  {part} AS ({statement.format(rows=rows)}\n  )")
-    return text(f"WITH {','.join(texts)} SELECT investigation, at FROM fenced")  # noqa: S608 - our own texts
+    return text(f"WITH {','.join(texts)} SELECT investigation, at, joined FROM fenced")  # noqa: S608 - our own texts
 
 
 def _changes(added: Sequence[Prepared], *, log_seq: int, where: RunAndStage) -> _Changes:
@@ -348,7 +377,7 @@ def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: RunAn
 def _add_changes(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> None:
     """Add the rows that `entry` changes beside the log."""
     if isinstance(entry, entries.OfExecution) and (call := registry.model_call(entry)):
-        _count(changes.execution(entry.execution), call)
+        _count(changes, entry.execution, call)
     match entry:
         case entries.FellBack():
             changes.execution(entry.execution)["provider"] = entry.provider
@@ -394,7 +423,8 @@ def _add_changes(changes: _Changes, entry: entries.Entry, *, cuts_off: bool) -> 
                 searched = {"analysis": entry.final_analysis, "summary": entry.summary}
                 changes.add(
                     "ended_investigations",
-                    {"ending": entry.ending} | {name: value[:SEARCHED_MAX] for name, value in searched.items()},
+                    {"ending": entry.ending, "former": UUID(entry.former) if entry.former else None}
+                    | {name: value[:SEARCHED_MAX] for name, value in searched.items()},
                 )
 
 
@@ -409,8 +439,19 @@ def _count_tools(changes: _Changes, entry: entries.ToolsAnswered) -> None:
             changes.add("wholes", {"execution": entry.execution, "call_id": run.call.id, **stored})
 
 
-def _count(row: Row, call: entries.ModelCall) -> None:
-    """Add a model call to the numbers of its execution."""
+def _count(changes: _Changes, execution: str, call: entries.ModelCall) -> None:
+    """Add a model call to the numbers of its execution, and settle its requests in budgets."""
+    row = changes.execution(execution)
+    for settled in call.settled:
+        changes.add(
+            "settled_requests",
+            {
+                "request": UUID(settled.request),
+                "tokens": settled.tokens,
+                "cost": settled.cost,
+                "is_whole": settled.is_whole,
+            },
+        )
     row["iterations"] += 1
     for tokens in ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"):
         row[tokens] += getattr(call.usage, tokens)

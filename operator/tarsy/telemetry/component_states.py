@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-Kind = Literal["process", "configuration", "server", "tools", "provider", "passed", "watch"]
+Kind = Literal["process", "configuration", "server", "tools", "provider", "passed", "watch", "owners"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,12 @@ class Watch:
     """A watch of the cluster, without details."""
 
 
-Detail = Process | Configuration | Server | Tools | Provider | Passed | Watch
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """A kind of owners of alerts that this process may not get, without details."""
+
+
+Detail = Process | Configuration | Server | Tools | Provider | Passed | Watch | Owners
 
 _ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
     "process": TypeAdapter(Process),
@@ -145,6 +150,7 @@ _ADAPTERS: Mapping[Kind, TypeAdapter[Any]] = {
     "provider": TypeAdapter(Provider),
     "passed": TypeAdapter(Passed),
     "watch": TypeAdapter(Watch),
+    "owners": TypeAdapter(Owners),
 }
 
 

@@ -39,15 +39,15 @@ class _Bounds:
     def bound(self, values: Sequence[str]) -> tuple[str, ...]:
         """Return `values`, with OTHER for each one that is too many."""
         with self._lock:
-            return tuple(self._bound(known, value) for known, value in zip(self._known, values, strict=True))
+            return tuple(self._bound(seen, value) for seen, value in zip(self._known, values, strict=True))
 
     @staticmethod
-    def _bound(known: set[str], value: str) -> str:
+    def _bound(seen: set[str], value: str) -> str:
         value = value[:VALUE_MAX].encode("utf-8", "replace").decode()
-        if value not in known:
-            if len(known) >= LABEL_VALUES_MAX:
+        if value not in seen:
+            if len(seen) >= LABEL_VALUES_MAX:
                 return OTHER
-            known.add(value)
+            seen.add(value)
         return value
 
 

@@ -84,6 +84,11 @@ ATTEMPTS = _leased(
     OF_NAMESPACE,
     "chain",
 )
+UNSERVED = _leased(
+    "tarsy_alerts_unserved",
+    "Alerts of the last day, repeats included, that no chain took, by the namespace that they were sent to.",
+    OF_NAMESPACE,
+)
 FEEDBACK = _leased(
     "tarsy_feedback",
     "Verdicts of people, correct, partly or wrong, that were given or changed within 30 days, by the chain of the "
@@ -93,6 +98,12 @@ FEEDBACK = _leased(
     "verdict",
 )
 TABLE_BYTES = _leased("tarsy_table_bytes", "Size of a table in the database, with indexes and large values.", "table")
+BUDGET_USED = _leased(
+    "tarsy_budget_used_ratio",
+    "Part of a budget's limit that is spent or reserved in the present period, by calendar period.",
+    "budget",
+    "subject",
+)
 RETENTION_DUE = _leased(
     "tarsy_retention_due",
     "What retention is about to delete, also in a dry run: transcripts, purges, rows by kind; read each minute.",
@@ -153,6 +164,11 @@ MODEL_FALLBACKS = _counter(
     "model",
     "fallback",
 )
+RECHECKS = _counter(
+    "tarsy_rechecks_total",
+    "Investigations of which the calls of the last one were made again: unchanged, changed (and investigated).",
+    "outcome",
+)
 MODEL_SLOT_WAIT = _histogram(
     "tarsy_model_slot_wait_seconds",
     "Time that requests waited for a slot of their provider.",
@@ -206,6 +222,12 @@ STATUS_AGE = _gauge(
 STATUSES_REFUSED = _counter(
     "tarsy_statuses_refused_total", "Statuses that the API server refused; each is a defect of TARSy."
 )
+DELIVERIES = _counter(
+    "tarsy_deliveries_total",
+    "Attempts to send a message to a receiver of `deliveries`: sent, failed; and messages that were given_up.",
+    "receiver",
+    "outcome",
+)
 WATCH_CLOSED = _gauge(
     "tarsy_watch_closed_seconds", "Time since when a kind is not watched; 0 while all are; +Inf before the first watch."
 )
@@ -214,9 +236,19 @@ WATCH_CLOSED = _gauge(
 WEBHOOK_ANSWERS = _counter(
     "tarsy_webhook_answers_total", "Answers to webhooks: alertmanager, grafana, unknown.", "format", "code"
 )
+WEBHOOKS_REFUSED = _counter(
+    "tarsy_webhook_refused_total", "Notifications that were answered 503 because others were being taken."
+)
 WEBHOOK_ALERTS = _counter(
     "tarsy_webhook_alerts_total",
-    "Alerts of notifications: created, repeated, resolved, ignored, waiting (refused, because a limit was reached).",
+    "Alerts of notifications: created, joined (to a group), repeated, resolved, ignored,"
+    " waiting (refused, because a limit was reached).",
+    "outcome",
+)
+ALERT_OWNERS = _counter(
+    "tarsy_alert_owners_total",
+    "Alerts of chains that group by owner: found, unnamed (by their labels), elsewhere (of another cluster), absent,"
+    " forbidden, unavailable; all but found are investigated alone.",
     "outcome",
 )
 LIVE_SUBSCRIBERS = _gauge("tarsy_live_subscribers", "Open WebSockets and event streams.")

@@ -275,7 +275,7 @@ class DaemonResolver(abc.AbstractResolver):
 
 
 def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[abc.ResolveResult]:
-    found = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    addresses = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
     return [
         abc.ResolveResult(
             hostname=host,
@@ -285,5 +285,5 @@ def _look_up(host: str, port: int, family: socket.AddressFamily) -> list[abc.Res
             proto=protocol,
             flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
         )
-        for known_family, _, protocol, _, address in found
+        for known_family, _, protocol, _, address in addresses
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from tarsy.resources import chains, investigations
 
@@ -67,6 +67,42 @@ class Original:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Member:
+    """An alert that may join the investigation of a group, masked and cut."""
+
+    fingerprint: str
+    starts_ms: int
+    alert_type: str
+    severity: str
+    labels: Mapping[str, str]
+    """The labels that identify it."""
+    words: str
+    """The text that a search matches."""
+    alert_json: str = ""
+    """The alert as JSON, with which an investigation of its own would begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """An alert that has joined the investigation of a group, as it is stored."""
+
+    fingerprint: str
+    starts_ms: int
+    alert_type: str
+    severity: str
+    labels: Mapping[str, str]
+    """The labels that identify it."""
+    alert_json: str | None
+    """See `Member`; None if an earlier build let it join."""
+    is_firing: bool
+
+    @property
+    def starts_at(self) -> datetime:
+        """The start of the alert."""
+        return datetime.fromtimestamp(self.starts_ms / 1000, UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Admission:
     """One object, with the chain that it is to run; all text from outside is masked."""
 
@@ -106,8 +142,12 @@ class Admission:
     """The first line of its annotation `summary`; "" if the alert data is in the store, which has it too."""
     generator_url: str | None = None
     external_url: str | None = None
+    group_digest: str | None = None
+    """The digest of the group key of its notification."""
     traceparent: str | None = None
     """The span of another system that the alert carries."""
+    depth: int = 0
+    """The number of investigations in a row that led to this one."""
     retry: Retry | None = None
     chain: AdmittedChain | Refusal
     """The chain that it runs, or the reason of its refusal."""

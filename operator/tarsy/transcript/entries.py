@@ -1,24 +1,18 @@
-"""The entries of an investigation's log, and how each is stored.
+"""The entries of an investigation's log: what is recorded of a run. `entry_versions` stores and reads them.
 
 Entries of one moment are committed together, and none is ever changed. A takeover folds them into a record (`record`)
 and goes on from there; the timeline (`timeline`) is another fold of the same entries.
-
-Every stored shape has a version, which covers all that is nested in it. Every released version keeps its decoder; a
-changed shape gets a new version (a test compares the shapes with recorded ones). An entry that this program cannot read
-is an `Unreadable`, not an exception: the run is left to a program that can read it.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from decimal import Decimal
+from typing import Annotated, Literal, TypeAlias
 
 import pydantic
-from pydantic import ConfigDict, TypeAdapter
+from pydantic.json_schema import SkipJsonSchema
 
 from tarsy.config import resolve
 from tarsy.resources import investigations
@@ -33,11 +27,12 @@ StageOutcome = Literal[Outcome, "CompletedWithErrors", "Skipped"]
 Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 """The outcome of a run."""
 
-ExecutionKind = Literal["agent", "synthesis", "summary", "chat"]
+ExecutionKind = Literal["agent", "synthesis", "summary", "chat", "recheck"]
 """The work of an execution.
 
 `agent`: a part of a stage. `synthesis`: joins the results of a stage's agents. `summary`: the investigation in a few
-lines. `chat`: the answer to a question. The last two belong to no stage.
+lines. `chat`: the answer to a question. `recheck`: the calls of an earlier investigation, made again without a model.
+The last three belong to no stage.
 """
 
 Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "ServersAway", "UnknownReferences"]
@@ -74,6 +69,27 @@ class RunbookRead:
     """The whole text, masked."""
     problem: str = ""
     """Why the runbook at `url` could not be read; masked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rechecked:
+    """The calls of an earlier investigation of the same alert were made again, before the first stage, or why not."""
+
+    run: int = INVESTIGATION
+    former: str
+    """The uid of the earlier investigation."""
+    name: str
+    """Its name."""
+    ended: str
+    """The time of its end, for people: `2026-11-25 07:22 UTC`."""
+    calls: tuple[str, ...]
+    """The calls, in words; () if they were not made."""
+    differences: tuple[str, ...] = ()
+    """The first differences, a line each; masked, as the results are. () if all results are alike."""
+    more: int = 0
+    """The number of further differences."""
+    problem: str = ""
+    """Why the results were not compared; "" if they were."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +161,20 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """The count of a request that was reserved in budgets."""
+
+    request: str
+    """The id of its reservation."""
+    tokens: int
+    """The tokens that the provider has counted."""
+    cost: Decimal | None
+    """Their cost; None without a price."""
+    is_whole: bool
+    """Whether that is all: the answer ended, and the provider counts. Otherwise the request may have cost more."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelCall:
     """The account of one model call."""
 
@@ -157,6 +187,12 @@ class ModelCall:
     """The number of its repeated requests."""
     cost: float | None = None
     """The cost by the provider's price, attempts included; None if it has no price."""
+    response_model: str = ""
+    """The model that answered, by the provider's name, which may be a version of `model`; "" if it named none."""
+    response_id: str = ""
+    """The provider's id of the response; "" if it named none."""
+    settled: Annotated[tuple[Settlement, ...], SkipJsonSchema()] = field(default=(), compare=False, repr=False)
+    """Its requests in budgets, on their way to the journal; () in an entry from the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +203,21 @@ class ServersAway:
     servers: tuple[str, ...]
     calls: tuple[str, ...] = ()
     """The ids of the calls that reached no server because of it; () at the start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertJoined:
+    """Alerts joined the investigation; from here on the execution's requests tell of them."""
+
+    execution: str
+    number: int
+    """The number of the last of them (`ports.JoinedAlerts`)."""
+    alerts: int
+    """How many they are."""
+    clock: float
+    """The seconds for which its run had been running, without suspensions."""
+    messages: Annotated[tuple[messages.Message, ...], pydantic.Field(min_length=1)]
+    """The message that tells of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,14 +402,19 @@ class RunEnded:
     """The first ten gaps of its agents."""
     grounds: Grounds | None = None
     """None if there is no analysis."""
+    former: str = ""
+    """The uid of the earlier investigation whose result this is; "" if it is its own."""
+    masking: str = ""
+    """The digest of the masking of all results and alerts from its last claim on; "" if it changed, or is not known."""
 
 
-OfRun: TypeAlias = RunStarted | ToolsSelected | RunbookRead | RunEnded
+OfRun: TypeAlias = RunStarted | ToolsSelected | RunbookRead | Rechecked | RunEnded
 """The entries about a run."""
 OfStage: TypeAlias = StageStarted | StageEnded
 """The entries about a stage."""
 OfExecution: TypeAlias = (
     ServersAway
+    | AlertJoined
     | ModelRetried
     | Answered
     | Unanswered
@@ -370,19 +426,6 @@ OfExecution: TypeAlias = (
 )
 """The entries that may follow the start of an execution."""
 Entry: TypeAlias = OfRun | OfStage | ExecutionStarted | OfExecution
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """An entry as it is stored; its run, stage and execution are separate columns."""
-
-    kind: str
-    version: int
-    body: str
-    """JSON of storable text (`messages.storable`), which Postgres can query."""
-    opaque: str | None = None
-    """JSON with escapes that Postgres may refuse: providers' state, tools' schemas."""
-    final_analysis: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,123 +451,3 @@ class Logged:
     entry: Entry | Unreadable
     results_deleted_at: datetime | None = None
     """The time when the full texts of its tool results were deleted (`full_results`); None if they are stored."""
-
-
-_COLUMNS = ("run", "stage", "execution", "final_analysis")
-"""The fields that are stored in columns, not in the body."""
-_KINDS: dict[str, type[Any]] = {shape.__name__: shape for shape in get_args(Entry)}
-VERSIONS: dict[str, int] = {
-    **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 5,  # kinds besides agent; strategies; fallbacks, native tools; filters, budget; result tools
-    "Answered": 2,  # native tools' results, codes and providers of attempts, cost
-    "Unanswered": 2,  # the same
-    "ToolsAnswered": 4,  # the same, of messages; the length of a whole result, and its summary; excerpts
-    "ExecutionEnded": 2,  # ungrounded
-    "StageEnded": 2,  # CompletedWithErrors
-    "RunEnded": 3,  # summary, gaps, grounds; ServersAway among the grounds
-}
-"""The version in which each kind is written."""
-
-_adapters: dict[str, TypeAdapter[Any]] = {
-    kind: TypeAdapter(pydantic.with_config(ConfigDict(extra="forbid"))(shape)) for kind, shape in _KINDS.items()
-}
-
-
-def encode(entry: Entry) -> Stored:
-    """Return an entry as it is stored, in the newest version; raises ValueError if JSON cannot hold it."""
-    kind = type(entry).__name__
-    fields = _adapters[kind].dump_python(entry)
-    final_analysis = fields.get("final_analysis", "")
-    for column in _COLUMNS:
-        fields.pop(column, None)
-    opaque = _without_opaque(fields)
-    return Stored(
-        kind=kind,
-        version=VERSIONS[kind],
-        body=json.dumps(fields, ensure_ascii=False, allow_nan=False),
-        opaque=None if opaque is None else json.dumps(opaque, allow_nan=False),
-        final_analysis=final_analysis,
-    )
-
-
-def decode(stored: Stored, *, run: int, stage: str, execution: str) -> Entry | Unreadable:
-    """Return a stored entry of any version; an `Unreadable` if it cannot be read."""
-    decoder = DECODERS.get((stored.kind, stored.version))
-    if decoder is None:
-        newest = VERSIONS.get(stored.kind)
-        why = "its kind is unknown here" if newest is None else f"version {newest} is the newest that is known here"
-        return Unreadable(kind=stored.kind, version=stored.version, problem=why)
-    columns = {"run": run, "stage": stage, "execution": execution, "final_analysis": stored.final_analysis}
-    try:
-        body = json.loads(stored.body)
-        opaque = None if stored.opaque is None else json.loads(stored.opaque)
-        return decoder(body, opaque, columns)
-    except pydantic.ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        problem = f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        problem = f"{type(error).__name__}: {error}"
-    problem = messages.storable(f"it does not have its shape: {problem}")
-    return Unreadable(kind=stored.kind, version=stored.version, problem=problem)
-
-
-Decoder = Callable[[Any, Any, Mapping[str, Any]], Entry]
-"""From body, opaque part and columns to the entry."""
-
-
-def _newest(kind: str) -> Decoder:
-    """Return the decoder of the newest version of `kind`."""
-    shape, adapter = _KINDS[kind], _adapters[kind]
-    own = tuple(column for column in _COLUMNS if column in shape.__dataclass_fields__)
-
-    def decoder(body: Any, opaque: Any, columns: Mapping[str, Any]) -> Entry:
-        _with_opaque(body, opaque)
-        entry: Entry = adapter.validate_python({**body, **{column: columns[column] for column in own}}, strict=False)
-        return entry
-
-    return decoder
-
-
-_CUT = re.compile(r"\n\[cut: \d+ of (\d+) characters are shown; ask for less\]\Z")
-"""The last line of a cut result before `ToolRun.length` was added; the rest was not stored."""
-
-
-def _tools_answered_before(body: Any, opaque: Any, columns: Mapping[str, Any]) -> Entry:
-    """Decode versions 1 and 2."""
-    entry = _newest("ToolsAnswered")(body, opaque, columns)
-    assert isinstance(entry, ToolsAnswered)  # noqa: S101 - no other is of that kind
-    cuts = (_CUT.search(run.result.text, max(0, len(run.result.text) - 100)) for run in entry.runs)
-    runs = (replace(run, length=int(cut[1])) if cut else run for run, cut in zip(entry.runs, cuts, strict=True))
-    return replace(entry, runs=tuple(runs))
-
-
-DECODERS: dict[tuple[str, int], Decoder] = {
-    (kind, version): _newest(kind) for kind, newest in VERSIONS.items() for version in range(1, newest + 1)
-} | {("ToolsAnswered", version): _tools_answered_before for version in (1, 2)}
-"""The decoder of each version. A newer version usually only adds fields, so its decoder reads older ones."""
-
-
-def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Remove from `fields` what Postgres may refuse, and return it."""
-    opaque: dict[str, Any] = {}
-    states = [message.pop("provider_state") for message in fields.get("messages", ())]
-    if any(state is not None for state in states):
-        opaque["provider_states"] = states
-    for run in fields.get("runs", ()):
-        run["result"].pop("provider_state")  # a tool's result has none
-        run.pop("whole")  # it has its own table
-    if fields.get("tools"):
-        opaque["parameters"] = [tool.pop("parameters") for tool in fields["tools"]]
-    return opaque or None
-
-
-def _with_opaque(body: dict[str, Any], opaque: Mapping[str, Any] | None) -> None:
-    """Undo `_without_opaque`."""
-    if opaque is None:
-        return
-    if "provider_states" in opaque:
-        for message, state in zip(body["messages"], opaque["provider_states"], strict=True):
-            message["provider_state"] = state
-    if "parameters" in opaque:
-        for tool, parameters in zip(body["tools"], opaque["parameters"], strict=True):
-            tool["parameters"] = parameters

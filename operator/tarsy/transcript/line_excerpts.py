@@ -100,13 +100,13 @@ def line_count(text: str) -> int:
 
 def words(text: str) -> frozenset[str]:
     """Return the first words of an alert that are worth looking for, in lower case: long ones, and no mere numbers."""
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for match in _WORD.finditer(text.lower()):
         if len(match[0]) >= _WORD_LEAST and not match[0].replace(".", "").replace("-", "").isdigit():
-            found.setdefault(match[0])
-            if len(found) == WORDS_MAX:
+            chosen.setdefault(match[0])
+            if len(chosen) == WORDS_MAX:
                 break
-    return frozenset(found)
+    return frozenset(chosen)
 
 
 def choose(text: str, limit: int, *, alert_words: Collection[str] = ()) -> Excerpt:

@@ -199,6 +199,10 @@ class LogSpans:
             "tarsy.retries": call.retries,
             **self._provider(call.provider),
         }
+        if call.response_model:
+            attributes[genai.RESPONSE_MODEL] = call.response_model
+        if call.response_id:
+            attributes[genai.RESPONSE_ID] = call.response_id
         if usage.thinking_tokens:
             attributes[genai.REASONING_TOKENS] = usage.thinking_tokens
         if call.cost is not None:
@@ -364,8 +368,8 @@ def _messages(sent: Sequence[messages.Message], *, finish_reason: str = "") -> s
                 {"type": "tool_call", "id": call.id, "name": cut(call.name), "arguments": cut(call.arguments)}
                 for call in message.calls
             ]
-        shown: dict[str, Any] = {"role": message.role, "parts": parts}
-        document.append(shown | ({"finish_reason": finish_reason} if finish_reason else {}))
+        description: dict[str, Any] = {"role": message.role, "parts": parts}
+        document.append(description | ({"finish_reason": finish_reason} if finish_reason else {}))
     return spans.JSON(document, characters + 100 * count)
 
 

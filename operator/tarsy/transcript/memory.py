@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import time
+import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Self
 
+from tarsy.config.model import budgets
 from tarsy.transcript import commit_queue, entries, messages, ports, record, tool_names
 from tarsy.transcript.kinds import registry
 
@@ -16,12 +22,40 @@ class MemoryJournal:
     def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
         self.facts: list[entries.Entry] = list(facts)
         self.record = registry.fold(snapshot, facts)
+        self.joining: list[ports.JoinedAlert] = []
+        """The alerts that have joined."""
+        self.formers: list[ports.Former] = []
+        """The earlier full investigations of the same alert, the last one last."""
+        self.waits: dict[str, ports.Wait] = {}
         self.passed = 0.0
         """Seconds that are added to its clock."""
         self._queue = commit_queue.CommitQueue(self.record, prepare=lambda entry: entry, write=self._write)
+        self.ledgers: dict[tuple[str, str], Decimal] = {}
+        """The amount of each budget that each subject has used."""
+        self._reserved: dict[str, Sequence[budgets.Charge]] = {}
+        self._ended: set[str] = set()
+        """The reservations whose requests have failed, and that the commit of their call settles."""
         self._lost = False
         self._suspended = False
         self._began = time.monotonic()
+
+    @property
+    def joined(self) -> int:
+        """The number of alerts that have joined."""
+        return len(self.joining)
+
+    async def joined_alerts(self, after: int) -> ports.JoinedAlerts | None:
+        """Return the alerts after the first `after` ones."""
+        named = self.joining[after:]
+        if not named:
+            return None
+        types = dict(collections.Counter(alert.alert_type for alert in named).most_common(20))
+        return ports.JoinedAlerts(number=self.joined, total=len(named), types=types, named=named[:20])
+
+    async def former(self, within: int) -> ports.Former | None:
+        """Return the last of `formers` if it ended within these seconds."""
+        last = self.formers[-1] if self.formers else None
+        return last if last and datetime.now(UTC) - last.ended_at < timedelta(seconds=within) else None
 
     def clock(self) -> float:
         """Return the seconds since it was created, plus `passed`."""
@@ -50,6 +84,38 @@ class MemoryJournal:
         if self._lost:
             raise ports.LeaseLostError(self.record.snapshot.id)
 
+    async def reserve(self, charges: Sequence[budgets.Charge], *, ended: Sequence[str] = ()) -> ports.Charged:
+        """Reserve a request in the ledgers."""
+        self._ended.update(ended)
+        severities = {alert.severity for alert in self.joining}
+        charges = [
+            replace(charge, most=charge.most + charge.reserve) if charge.reserved_for in severities else charge
+            for charge in charges
+        ]
+        if exceeded := [charge for charge in charges if self._used(charge) + charge.amount > charge.most]:
+            return ports.Charged(
+                exceeded=[charge.budget for charge in exceeded],
+                too_small=[charge.budget for charge in exceeded if charge.amount > charge.most],
+                may_fit_later=all(map(self._may_fit_later, exceeded)),
+                at=datetime.now(UTC),
+            )
+        for charge in charges:
+            self.ledgers[charge.budget, charge.subject] = self._used(charge) + charge.amount
+        request = str(uuid.uuid4())
+        self._reserved[request] = charges
+        return ports.Charged(request=request)
+
+    def _used(self, charge: budgets.Charge) -> Decimal:
+        return self.ledgers.get((charge.budget, charge.subject), Decimal(0))
+
+    def _may_fit_later(self, charge: budgets.Charge) -> bool:
+        under_way = (charges for request, charges in self._reserved.items() if request not in self._ended)
+        others = (other for charges in under_way for other in charges)
+        reserved = sum(
+            other.amount for other in others if (other.budget, other.subject) == (charge.budget, charge.subject)
+        )
+        return charge.unit != "model_calls" and self._used(charge) - reserved + charge.amount <= charge.most
+
     def lose_lease(self) -> None:
         """Let another worker own the investigation from now on."""
         self._lost = True
@@ -63,11 +129,21 @@ class MemoryJournal:
         self.lose_lease()
         journal = MemoryJournal(self.record.snapshot, *self.facts)
         journal.passed = self.clock()
+        journal.ledgers = self.ledgers
+        journal.formers = self.formers
         return journal
 
     async def _write(self, batch: Sequence[entries.Entry]) -> None:
         await self.ensure_lease()
         self.facts.extend(batch)
+        calls = [call for entry in batch if (call := registry.model_call(entry))]
+        for settled in (settled for call in calls for settled in call.settled):
+            for charge in self._reserved.pop(settled.request):
+                counts = {"tokens": settled.tokens, "cost": settled.cost or 0, "model_calls": 1}
+                is_whole = settled.is_whole or charge.unit == "model_calls"
+                counted = Decimal(counts[charge.unit])
+                spent = counted if is_whole else max(counted, charge.amount)
+                self.ledgers[charge.budget, charge.subject] += spent - charge.amount
 
 
 class ScriptedModel:

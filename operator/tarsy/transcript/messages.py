@@ -90,6 +90,12 @@ EMPTY = "empty"
 RETRIES = "retries"
 """The code of a failure because the run may repeat no more requests; the provider did not cause it."""
 
+BUDGET = "budget"
+"""The code of a failure because a budget is used up: nothing more is asked."""
+BUDGET_CONCLUDES = "budget_concludes"
+"""The code of a failure because a budget is used up, of which a part is kept for a conclusion."""
+BUDGET_CODES = (BUDGET, BUDGET_CONCLUDES)
+
 Log: TypeAlias = list[Message | Failure]
 """The events of one execution, in order."""
 
@@ -115,6 +121,11 @@ class Usage:
     output_tokens: int = 0
     thinking_tokens: int = 0
     total_tokens: int = 0
+
+
+def budget_used_up(log: Log) -> Failure | None:
+    """Return the failure by which a budget first asked for a conclusion, or refused a request; None if none did."""
+    return next((entry for entry in log if isinstance(entry, Failure) and entry.code in BUDGET_CODES), None)
 
 
 def conversation(log: Iterable[Message | Failure]) -> tuple[Message, ...]:

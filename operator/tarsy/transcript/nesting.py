@@ -23,6 +23,11 @@ def runbook(number: int) -> Level:
     return ("the runbook of run", str(number))
 
 
+def recheck(number: int) -> Level:
+    """Return the level of a run's recheck, which is made once."""
+    return ("the recheck of run", str(number))
+
+
 def stage(number: int, name: str) -> Level:
     """Return the level of a stage in a run."""
     return ("stage", str(number), name)

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol, Self, TypeAlias
 
-from tarsy.config.model import platforms, reach
+from tarsy.config.model import budgets, platforms, reach
 from tarsy.masking import known_secrets
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, record
@@ -30,6 +31,26 @@ class ModelError(Exception):
         super().__init__(text)
         self.failure = messages.Failure(kind=kind, text=text, code=code)
         self.call = call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Something outside that an execution waits for."""
+
+    reason: str
+    """CamelCase, for conditions."""
+    message: str
+    """A sentence for people, without secrets, such as `the budget 'day' of namespace shop is spent`."""
+    until: datetime
+    """The time at which the execution tries again."""
+
+
+class MustWaitError(Exception):
+    """A model call cannot be made now, and nothing was sent: its execution waits."""
+
+    def __init__(self, wait: Wait) -> None:
+        super().__init__(wait.message)
+        self.wait = wait
 
 
 class RunbookError(Exception):
@@ -95,6 +116,46 @@ NULL_STREAM: Stream = _NullStream()
 """A stream without a viewer."""
 
 
+class BudgetError(Exception):
+    """A budget refuses a request; `code` is one of `messages.BUDGET_CODES`."""
+
+    def __init__(self, text: str, *, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charged:
+    """The reservation of a request in the ledgers of budgets."""
+
+    request: str = ""
+    """Its id, by which the commit of the answer settles it; "" if it is charged to no budget."""
+    exceeded: Collection[str] = ()
+    """The names of the budgets that refuse the request; then nothing is reserved."""
+    too_small: Collection[str] = ()
+    """Those of them that have no room for the request from the beginning of a period."""
+    may_fit_later: bool = False
+    """Whether a refused request may fit once others that are under way have settled."""
+    at: datetime | None = None
+    """The time of the refusal."""
+
+
+class Reserve(Protocol):
+    """Reserves a request in the budgets."""
+
+    async def __call__(self, provider: str, request: Request, /, *, ended: Sequence[str], may_wait: bool) -> str | None:
+        """Return the id of the reservation; "" if no budget covers the request. Raises BudgetError and MustWaitError.
+
+        `ended` are the reservations of earlier requests of the same call. With `may_wait`, return None if requests
+        under way may leave room for this one, so that the caller asks again later.
+        """
+        ...
+
+
+async def _uncharged(*_: object, **_options: object) -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retry:
     """A failed request of a model call that is sent again."""
@@ -121,6 +182,8 @@ class Scope:
     """The id of its investigation; "" if there is none, and masking makes no fingerprints."""
     chain: str = ""
     """The name of its chain."""
+    depth: int = 0
+    """The number of investigations in a row that led to this one."""
     ensure_lease: Callable[[], Awaitable[None]]
     """See `Journal.ensure_lease`. It is awaited just before each request, after all other waits."""
     pause_time: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -135,13 +198,18 @@ class Scope:
     """Whether the tool was read-only or idempotent at the start: if it no longer is, it is not called."""
     stream: Stream = NULL_STREAM
     """The stream of the answer, and of tools' messages."""
+    reserve: Reserve = _uncharged
+    """Awaited for each request, once it has a slot of its provider."""
 
 
 class Model(Protocol):
     """One provider with its limits and retries inside."""
 
     async def ask(self, request: Request, scope: Scope) -> Answer:
-        """Return one answer; raises ModelError if there is none. Cancelling the task closes the socket."""
+        """Return one answer; raises ModelError if there is none, and MustWaitError if it may not be asked now.
+
+        Cancelling the task closes the socket.
+        """
         ...
 
 
@@ -221,6 +289,42 @@ class Toolbox(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class JoinedAlert:
+    """An alert that has joined the investigation, masked and cut."""
+
+    alert_type: str
+    severity: str
+    labels: Mapping[str, str]
+    """Those that identify it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedAlerts:
+    """Alerts that have joined the investigation, numbered from 1."""
+
+    number: int
+    """The number of the last of them."""
+    total: int
+    types: Mapping[str, int]
+    """The most frequent types, with their numbers of alerts."""
+    named: Sequence[JoinedAlert]
+    """The first of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Former:
+    """The last full investigation of the same alert, which has ended."""
+
+    name: str
+    ended_at: datetime
+    is_disputed: bool
+    """Whether a person said that its result is wrong, or right only in part."""
+    record: record.Record
+    whole: Callable[[str, str], Awaitable[str | None]]
+    """Returns the whole result of a call of which the log has a part, by execution and call; None if it is deleted."""
+
+
 class Journal(Protocol):
     """The log of one investigation, and its fence.
 
@@ -238,6 +342,30 @@ class Journal(Protocol):
 
     def suspended(self) -> bool:
         """Return whether the run is suspended. It is checked before each step: a started step is finished."""
+        ...
+
+    @property
+    def joined(self) -> int:
+        """The number of the last alert that had joined the investigation at the last commit; 0 if none had."""
+        ...
+
+    async def joined_alerts(self, after: int) -> JoinedAlerts | None:
+        """Return the alerts that have joined with a number above `after`; None if there are none."""
+        ...
+
+    async def former(self, within: int) -> Former | None:
+        """Return the last full investigation of the same alert if it ended within that many seconds and is readable.
+
+        One that ended with the result of another is not a full one.
+        """
+        ...
+
+    @property
+    def waits(self) -> dict[str, Wait]:
+        """The things that executions wait for, by their ids: their loops have stopped.
+
+        When no other execution works, the claim ends, and the run is parked; the next claim starts them again.
+        """
         ...
 
     async def commit(self, *added: entries.Entry) -> None:
@@ -258,6 +386,13 @@ class Journal(Protocol):
 
     async def ensure_lease(self) -> None:
         """Return once the lease is certain; raises LeaseLostError if it is lost."""
+        ...
+
+    async def reserve(self, charges: Sequence[budgets.Charge], *, ended: Sequence[str] = ()) -> Charged:
+        """Reserve a request in all ledgers of its charges, or in none. The commit of its model call settles it.
+
+        `ended` are the reservations of earlier requests of the same call, which leave no room.
+        """
         ...
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from tarsy.config import resolve
 from tarsy.resources import chains, investigations, tool_patterns
-from tarsy.transcript import entries, line_excerpts, messages, nesting, react, tool_names
+from tarsy.transcript import entries, entry_versions, line_excerpts, messages, nesting, react, tool_names
 
-CHAIN_VERSION = 5
+CHAIN_VERSION = 10
 """The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys((1, 2, 3, 4, 5), chains.Spec.model_validate)
+CHAIN_DECODERS: dict[int, Callable[[Any], chains.Spec]] = dict.fromkeys(range(1, 11), chains.Spec.model_validate)
 """The decoder of each stored version; its errors are ValueErrors.
 
 Each newer version only adds optional fields and strategies, so a chain of an older version is valid in it.
@@ -26,7 +26,17 @@ Each newer version only adds optional fields and strategies, so a chain of an ol
 
 def build() -> str:
     """Return 16 hex digits that are the same for all programs that can read the same versions."""
-    return hashlib.sha256(repr((sorted(entries.DECODERS), sorted(CHAIN_DECODERS))).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((sorted(entry_versions.DECODERS), sorted(CHAIN_DECODERS))).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Former:
+    """The result of the investigation that another one follows, masked."""
+
+    name: str
+    ended_at: datetime
+    summary: str
+    """Its summary, else its analysis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,10 @@ class Snapshot:
     """The time of the admission; None in tests without one."""
     traceparent: str = ""
     """The span that the alert names (`telemetry.spans.link_from_traceparent`); "" if it names none."""
+    depth: int = 0
+    """The number of investigations in a row that led to this one."""
+    former: Former | None = field(default=None, compare=False)
+    """The result of the investigation that it follows; None without one that can be read."""
     retry_of: str = ""
     """The uid of the ended investigation that this one runs again; "" if it is no retry."""
     copied_entries: int = 0
@@ -94,6 +108,8 @@ class Execution:
     """The calls whose results are replaced by summaries: the former text of each."""
     due: dict[str, entries.SummaryDue] = field(default_factory=dict)
     """The calls whose results get summaries before the model is asked again."""
+    told: entries.AlertJoined | None = None
+    """The last alerts that it was told of; None if there were none."""
     away: set[str] = field(default_factory=set)
     """The MCP servers that could not be reached at its start, or for a call."""
     unreached: set[str] = field(default_factory=set)
@@ -158,6 +174,11 @@ class Execution:
         """Return the text of the result of a call as it was committed, also if a summary has replaced it."""
         return self.summarised.get(call_id) or self.result(call_id)[1].text
 
+    def whole_length(self, call_id: str) -> int | None:
+        """Return the length of the whole result of a call of which the log has a part; None if it has all of it."""
+        excerpt = self.excerpts.get(call_id)
+        return self.cut.get(call_id, excerpt.length if excerpt else None)
+
     def conclusion(self, answer: str) -> str:
         """Return the conclusion of an answer, in either dialect."""
         return conclusion(answer, strategy=self.started.agent.strategy if self.started.agent else "")
@@ -194,6 +215,8 @@ class Run:
     """The question; "" for the investigation itself."""
     runbook: entries.RunbookRead | None = None
     """None if none was fetched: agents read the built-in one."""
+    rechecked: entries.Rechecked | None = None
+    """None if no calls of an earlier investigation were made again."""
     stages: dict[str, Stage] = field(default_factory=dict)
     executions: dict[str, Execution] = field(default_factory=dict)
     """The executions that belong to no stage: the summary, or the answer."""

@@ -107,9 +107,10 @@ def search(
             left -= size
             last_shown = line.number
         before = [] if block else [*before, line][-context:] if context else []
-    return "\n".join(
-        [_headline(matching, total, first, resume, is_full=is_full), *excerpted, *_search_on(resume, total)]
-    )
+    lines = [_headline(matching, total, first, resume, is_full=is_full), *excerpted]
+    if 0 < resume <= total:
+        lines.append(f'[not all is shown: search on with "from": {resume}, or use a narrower pattern]')
+    return "\n".join(lines)
 
 
 def _headline(matching: int, total: int, first: int, resume: int, *, is_full: bool) -> str:
@@ -118,11 +119,6 @@ def _headline(matching: int, total: int, first: int, resume: int, *, is_full: bo
         searched = f"lines {first}-{resume - 1} of {total}"
     verb = "line matches" if matching == 1 else "lines match"
     return f"[{matching} {verb}; searched: {searched}. N: is a match, N- a line near one]"
-
-
-def _search_on(resume: int, total: int) -> Iterator[str]:
-    if 0 < resume <= total:
-        yield f'[not all is shown: search on with "from": {resume}, or use a narrower pattern]'
 
 
 def _shown_lines(line: _Line, places: list[tuple[int, int]], before: list[_Line]) -> Iterator[str]:
@@ -193,9 +189,9 @@ def read(text: str, *, first: int, last: int | None, character: int, limit: int)
     length = (len(text) if line_end < 0 else line_end) - begin
     if character > max(1, length):
         raise RequestError(f"'character' is {character}: line {first} has {length} characters")
-    end = _line_begin(text, begin, last - first + 1)
+    most = begin + character - 1 + limit - _NOTE
+    end = _line_begin(text, begin, last - first + 1, most)
     begin += character - 1
-    most = begin + limit - _NOTE
     onward = ""
     if end > most:
         newline = text.rfind("\n", begin, most)
@@ -211,9 +207,11 @@ def read(text: str, *, first: int, last: int | None, character: int, limit: int)
     return f"[{where} of {total}{since}]\n{text[begin:end].removesuffix(chr(10))}{onward}"
 
 
-def _line_begin(text: str, begin: int, lines: int) -> int:
-    """Return the offset that is so many lines after `begin`, at most the text's end."""
+def _line_begin(text: str, begin: int, lines: int, stop: int | None = None) -> int:
+    """Return the offset that is so many lines after `begin`, at most the text's end; any one after `stop` will do."""
     for _ in range(lines):
+        if stop is not None and begin > stop:
+            break
         newline = text.find("\n", begin)
         if newline < 0:
             return len(text)

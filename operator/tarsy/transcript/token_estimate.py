@@ -19,6 +19,24 @@ def tokens(request: ports.Request) -> int:
     return -(-characters // CHARACTERS_A_TOKEN)
 
 
+FRAME = 64
+"""The bytes that stand for a provider's framing of a message or a tool."""
+
+
+def utf8_bytes(request: ports.Request) -> int:
+    """Return a bound of the request's tokens: its UTF-8 bytes, with providers' state, JSON and frames."""
+    total = 0
+    for message in request.messages:
+        called = sum(len(f"{call.id}{call.name}{call.arguments}".encode()) for call in message.calls)
+        state = message.provider_state
+        own = 0 if state is None else len(json.dumps(state.data, ensure_ascii=False).encode())
+        total += FRAME * (1 + len(message.calls)) + len(message.text.encode()) + called + own
+    for tool in request.tools:
+        parameters = json.dumps(tool.parameters, ensure_ascii=False)
+        total += FRAME + len(f"{tool.name}{tool.description}{parameters}".encode())
+    return total
+
+
 def message_characters(message: messages.Message, provider: str = "") -> int:
     """Return the characters of a message in a request, including its state if `provider` gave that."""
     size = len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)

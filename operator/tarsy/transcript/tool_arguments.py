@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from tarsy import rawjson
 from tarsy.transcript import messages
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "-"})
@@ -101,15 +102,11 @@ def _same_number(text: str) -> float | str:
     return number if math.isfinite(number) and repr(number) == text else text
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
 _JSON = json.JSONDecoder(
     strict=False,
     parse_float=lambda text: number if math.isfinite(number := float(text)) else text,
     parse_int=lambda text: int(text) if len(text) <= INTEGER_MAX else text,
-    parse_constant=_refuse,
+    parse_constant=rawjson.refuse_constant,
 )
 """A decoder that takes line breaks inside strings and refuses NaN and Infinity; too large numbers stay text."""
 

@@ -52,22 +52,8 @@ def page(
 ) -> AuditPage:
     """Return a page of the audit of `namespaces`, without `unchecked` ones; `cursor` is the next page's."""
     return AuditPage(
-        items=[_event(row, mask) for row in read.items],
+        items=[AuditEvent(**{**vars(row), "details": base.masked(row.details, mask)}) for row in read.items],
         namespaces=None if namespaces is None else sorted(namespaces),
         unchecked_namespaces=base.unchecked_namespaces(unchecked),
         next=cursor,
-    )
-
-
-def _event(row: audit.Row, mask: base.Mask) -> AuditEvent:
-    return AuditEvent(
-        id=row.id,
-        at=row.at,
-        who=row.who,
-        address=row.address,
-        action=row.action,
-        namespace=row.namespace,
-        name=row.name,
-        investigation=row.investigation,
-        details=base.masked(dict(row.detail), mask),
     )

@@ -10,7 +10,7 @@ from pydantic import RootModel, WithJsonSchema
 
 from tarsy.ingest import retries
 from tarsy.resources import chains, schema
-from tarsy.store.reads import phase_rules, summaries, transcript_pages, verdicts
+from tarsy.store.reads import group_alerts, phase_rules, summaries, transcript_pages, verdicts
 from tarsy.transcript import entries
 from tarsy.views import base, executions, rows, timelines, transcripts
 
@@ -43,7 +43,7 @@ class Gap(base.View):
 
 
 class Feedback(base.View):
-    """What a person says of an investigation."""
+    """The feedback of a person on an investigation."""
 
     author: str
     verdict: verdicts.Verdict
@@ -78,6 +78,53 @@ class Run(base.View):
 
 class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.crd_schema(chains.Spec, at="chain"))]]):
     """A chain's spec as it was written, masked."""
+
+
+class GroupAlert(base.View):
+    """One alert of a group, masked."""
+
+    alert_type: str
+    severity: str
+    fingerprint: str
+    status: Literal["firing", "resolved"]
+    starts_at: datetime
+    labels: dict[str, str]
+    """Those that identify it."""
+
+
+class ListedAlert(GroupAlert):
+    """One alert in the list of an investigation's alerts."""
+
+    number: int
+    """Rises with each alert that joins; 0 for the alert that the investigation was made for."""
+
+
+class AlertPage(base.View):
+    """A page of the alerts of an investigation, as they joined."""
+
+    items: list[ListedAlert]
+    last: int
+    """The number of the last alert that the page has: `after` of the next page."""
+    more: bool
+    """Whether there are further alerts."""
+
+
+class AlertTypeCount(base.View):
+    """The number of alerts of a type."""
+
+    alert_type: str
+    count: int
+
+
+class GroupAlerts(base.View):
+    """The alerts of an investigation."""
+
+    total: int
+    firing: int
+    types: list[AlertTypeCount]
+    """The 20 most frequent types."""
+    newest: list[GroupAlert]
+    """The 10 newest alerts, the newest first."""
 
 
 class Facts(rows.Row):
@@ -131,6 +178,8 @@ class Facts(rows.Row):
     """The stages from which it can be run again; empty if it has not ended, or had no chain."""
     runs: list[Run]
     """Its own run, then the questions."""
+    alert_group: GroupAlerts | None
+    """Its alerts, if others have joined the first one."""
     feedback_by_person: list[Feedback]
     """The feedback of each person, the latest change first; of 50 persons at most."""
 
@@ -154,6 +203,8 @@ class Export(Facts):
     """
     log_seq: int
     """The number of the last entry of the log that the document includes."""
+    alerts: list[ListedAlert]
+    """Its alerts, as they joined."""
     executions: list[executions.WholeExecution]
     messages: list[transcripts.Message]
     llm_interactions: list[transcripts.ModelCall]
@@ -161,6 +212,15 @@ class Export(Facts):
     timeline: list[timelines.Event]
     """Each event in its newest form."""
     unreadable: list[transcripts.Unreadable]
+
+
+def alert_page(alerts: list[group_alerts.Listed], *, after: int, more: bool) -> AlertPage:
+    """Return the page of alerts whose numbers are above `after`."""
+    return AlertPage(
+        items=[ListedAlert.model_validate(vars(alert)) for alert in alerts],
+        last=alerts[-1].number if alerts else after,
+        more=more,
+    )
 
 
 def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
@@ -187,8 +247,11 @@ def facts(details: summaries.Details, *, mask: base.Mask) -> Facts:
             "chain": None if details.chain is None else ChainSpec(base.masked(details.chain, mask)),
             "retriable_stages": _retriable_stages(details),
             "runs": details.runs,
+            "alert_count": summary.alerts and summary.alerts.total,
+            "alert_group": summary.alerts,
             "feedback": details.feedback,
             "feedback_by_person": details.feedback_by_person,
+            "deletion": None,
         }
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from tarsy.resources import investigations
-from tarsy.store.reads import summaries, transcript_pages
+from tarsy.store.reads import group_alerts, summaries, transcript_pages
 from tarsy.transcript import entries, record
 from tarsy.transcript.kinds import runs
 from tarsy.views import base, escape, transcripts
@@ -29,7 +29,13 @@ REPEATED_MIN = 200
 REMEMBERED_MAX = 50_000
 """Lines of prompts that are remembered."""
 
-_KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "chat": "Answer"}
+_KINDS = {
+    "agent": "Agent",
+    "synthesis": "Synthesis",
+    "summary": "Summary",
+    "chat": "Answer",
+    "recheck": "Compared with the last investigation:",
+}
 
 
 class Document:
@@ -56,7 +62,29 @@ class Document:
         if summary.gaps:
             rows = ((escape.table_cell(gap["tool"]), escape.table_cell(gap["reason"])) for gap in summary.gaps)
             parts.append(f"## What could not be inspected\n\n{_table(('Tool', 'Reason'), rows)}")
+        if self._details.feedback_by_person:
+            parts.append(f"## Feedback\n\n{_feedback(self._details)}")
         return "".join([*parts, f"## Alert\n\n{_folded('The alert', self._details.alert_data)}"])
+
+    def alerts_heading(self) -> str:
+        """Return the heading of the table of all alerts, whose rows follow."""
+        return (
+            "## All alerts\n\n" + _table(("Alert", "Severity", "Status", "Started", "Labels"), ()).rstrip("\n") + "\n"
+        )
+
+    def alerts(self, alerts: Iterable[group_alerts.Listed]) -> str:
+        """Return rows of the table of all alerts."""
+        rows = (
+            (
+                alert.alert_type,
+                alert.severity,
+                alert.status,
+                _moment(alert.starts_at),
+                ", ".join(f"{name}={value}" for name, value in alert.labels.items()),
+            )
+            for alert in alerts
+        )
+        return "".join(f"| {' | '.join(map(escape.table_cell, row))} |\n" for row in rows)
 
     def scope(self, outlines: Sequence[transcript_pages.ExecutionOutline]) -> str:
         """Return the heading of a stage, or of executions without one; `outlines` are its executions."""
@@ -171,9 +199,11 @@ class Document:
         call = transcripts.model_call(numbered)
         assert call  # noqa: S101 - the entry records one
         cost = f", cost {call.cost}" if call.cost is not None else ""
+        answered_by = f" ({escape.span(call.response_model)})" if call.response_model not in ("", call.model) else ""
+        model = f"{escape.span(call.model)}{answered_by}"
         parts = [
             f"#### Model call {call.n}\n\n",
-            f"{escape.span(call.provider)}, {escape.span(call.model)}: {call.seconds:.1f} s, {_tokens(call)}{cost}\n\n",
+            f"{escape.span(call.provider)}, {model}: {call.seconds:.1f} s, {_tokens(call)}{cost}\n\n",
         ]
         parts += [
             f"- Failed attempt ({escape.span(attempt.code or 'no code')}): {escape.span(attempt.error)}\n"
@@ -222,8 +252,13 @@ def _facts(details: summaries.Details) -> list[tuple[str, str]]:
         ("Severity", cell(details.severity) if details.severity else ""),
         ("Alert", summary.alert_status),
         ("Duplicates", f"{summary.duplicates:,}"),
-        ("Follows", cell(f"{summary.namespace}/{previous.name}") if previous else ""),
+        (
+            "Unchanged since" if summary.reason == "Unchanged" else "Follows",
+            cell(f"{summary.namespace}/{previous.name}") if previous else "",
+        ),
         ("Retry of", _retry_of(summary)),
+        ("Split from", cell(f"{summary.namespace}/{summary.split_from.name}") if summary.split_from else ""),
+        ("Split into", ", ".join(cell(f"{summary.namespace}/{part.name}") for part in summary.split_into)),
         ("Retried by", cell(f"{summary.namespace}/{summary.retried_by.name}") if summary.retried_by else ""),
         ("Chain", cell(f"{summary.chain_namespace}/{summary.chain_name}") if summary.chain_name else ""),
         ("Author", cell(summary.author) if summary.author else "unknown"),
@@ -241,6 +276,23 @@ def _facts(details: summaries.Details) -> list[tuple[str, str]]:
         ("Log", f"{details.log_seq:,} entries"),
     ]
     return [(title, value) for title, value in facts if value]
+
+
+def _feedback(details: summaries.Details) -> str:
+    """Return the feedback of people, the latest change first, and how many more there are."""
+    cell, shown = escape.table_cell, details.feedback_by_person
+    rows = (
+        (
+            cell(each.author),
+            each.verdict,
+            *(text and cell(text) for text in (each.cause, each.note)),
+            _moment(each.changed_at),
+        )
+        for each in shown
+    )
+    more = sum(details.feedback.values()) - len(shown)
+    left_out = f"{more:,} more are not shown.\n\n" if more > 0 else ""
+    return _table(("Person", "Verdict", "Cause", "Note", "Changed"), rows) + left_out
 
 
 def _settings(started: entries.ExecutionStarted) -> str:

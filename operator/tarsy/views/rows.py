@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -15,7 +15,14 @@ from tarsy.views import base
 
 
 class Previous(base.View):
-    """An earlier investigation of the same alert, which failed, and which this one follows."""
+    """An earlier investigation of the same alert, or of its group, which this one follows."""
+
+    id: UUID
+    name: str
+
+
+class Split(base.View):
+    """An investigation that an alert was taken out of, or that one got which was taken out."""
 
     id: UUID
     name: str
@@ -53,6 +60,16 @@ class StageProgress(base.View):
     """Whether it ran in the investigation that this one runs again: its work is a copy, its cost is counted there."""
 
 
+class Deletion(base.View):
+    """The deletion of an investigation, which can be restored until it is purged."""
+
+    at: datetime
+    purge_at: datetime | None
+    """The time after which it is purged, by `retention.purge` as it is now; None while it is held, or in a dry run."""
+    hold: str | None
+    """The reason that keeps it; None without one."""
+
+
 class Row(base.View):
     """One investigation in a list; a single investigation has these fields and more."""
 
@@ -87,12 +104,18 @@ class Row(base.View):
     """Whether its result rests on something that was inspected; None without a result."""
     duplicates: int
     """The number of repeats of its alert that were counted on it."""
+    alert_count: int | None
+    """The number of its alerts, if others have joined the first one; else None."""
     previous: Previous | None
     """The investigation that it follows; None if it follows none."""
     retry_of: RetryOf | None
     """The ended investigation that it runs again; None if it is no retry."""
     retried_by: RetriedBy | None
     """The newest investigation that runs it again; None if none does."""
+    split_from: Split | None
+    """The investigation that its alert was taken out of; None if it was taken out of none."""
+    split_into: list[Split]
+    """The 10 newest investigations of alerts that were taken out of it, the newest first."""
     labels: dict[str, str]
     """The labels that identify its alert: alertname, namespace, and the one that names a workload, node or instance."""
     alert_summary: str
@@ -103,6 +126,8 @@ class Row(base.View):
     """All stages of the chain, in its order."""
     feedback: dict[verdicts.Verdict, int]
     """The number of persons with each verdict on it."""
+    deletion: Deletion | None
+    """Its deletion; None but in a list of deleted ones."""
 
 
 class Page(base.View):
@@ -121,10 +146,20 @@ class Page(base.View):
     """The cursor of the next page; None on the last page. A page with a cursor may have few items: see `q`."""
 
 
-def page(listed: listing.Page, *, namespaces: Iterable[str], unchecked: Mapping[str, str], cursor: str | None) -> Page:
-    """Return a page of a list of `namespaces`, without `unchecked` ones; `cursor` is the next page's."""
+def page(
+    listed: listing.Page,
+    *,
+    namespaces: Iterable[str],
+    unchecked: Mapping[str, str],
+    cursor: str | None,
+    purge_after: timedelta | None,
+) -> Page:
+    """Return a page of a list of `namespaces`, without `unchecked` ones; `cursor` is the next page's.
+
+    `purge_after` is the time from a deletion to the purge; None if none is purged.
+    """
     return Page(
-        items=[row(investigation) for investigation in listed.items],
+        items=[row(investigation, purge_after=purge_after) for investigation in listed.items],
         namespaces=sorted(namespaces),
         unchecked_namespaces=base.unchecked_namespaces(unchecked),
         counts=dict(listed.counts),
@@ -133,7 +168,14 @@ def page(listed: listing.Page, *, namespaces: Iterable[str], unchecked: Mapping[
     )
 
 
-def row(listed: listing.Listed) -> Row:
+def deletion(*, at: datetime | None, hold: str | None, purge_after: timedelta | None) -> Deletion | None:
+    """Return the deletion of an investigation, or None if it is not deleted."""
+    if at is None:
+        return None
+    return Deletion(at=at, purge_at=None if hold is not None or purge_after is None else at + purge_after, hold=hold)
+
+
+def row(listed: listing.Listed, *, purge_after: timedelta | None = None) -> Row:
     """Return the row of an investigation."""
     fields = {field.name: getattr(listed, field.name) for field in dataclasses.fields(listed)}
     return Row.model_validate(
@@ -141,6 +183,7 @@ def row(listed: listing.Listed) -> Row:
         | {
             "seconds": base.seconds(listed.started_at, listed.ended_at),
             "stage_progress": stage_progress(listed.stage_list),
+            "deletion": deletion(at=listed.deleted_at, hold=listed.hold, purge_after=purge_after),
         }
     )
 

@@ -33,7 +33,7 @@ class Oldest(base.View):
 
 
 class Due(base.View):
-    """What retention is about to delete of one kind."""
+    """The number of rows of one kind that retention is about to delete."""
 
     kind: retention.Kind
     """`transcripts` are to be hidden, `purges` to be purged; `transcript_rows` are purged investigations whose rows,
@@ -51,7 +51,7 @@ class Storage(base.View):
     """The largest first."""
     oldest: Oldest
     due: list[Due] | None
-    """What is due now; null if counting it takes too long."""
+    """The rows that are due now; null if counting it takes too long."""
     dry_run: bool
     """Whether `retention.dry_run` keeps what is due."""
 

@@ -141,6 +141,8 @@ class Queue(BaseModel):
     suspended: int
     waiting_for_version: int
     """The number whose log no worker could read so far."""
+    parked: int
+    """The number that wait for something outside."""
     oldest_wait_seconds: float | None
     slots: int
     """The slots of all workers together."""
@@ -303,6 +305,7 @@ def queue(now: queue_counts.QueueCounts, facts: Iterable[catalogue.AnyReport], l
         cancelling=now.cancelling,
         suspended=now.suspended,
         waiting_for_version=now.waiting_for_version,
+        parked=now.parked,
         oldest_wait_seconds=now.oldest_wait,
         slots=sum(process.slots for process in processes),
         max_running=limits.max_running,

@@ -6,17 +6,19 @@ Pure and never stored, so that a warning ends when its cause does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
 from tarsy.config.check import chain_index
+from tarsy.config.model import deliveries as receivers
 from tarsy.config.model import tool_filters
-from tarsy.resources import chains
+from tarsy.resources import chains, namespaces
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
+from tarsy.store.operations import deliveries
 from tarsy.store.reads import queue_counts
 from tarsy.telemetry import component_states
 
@@ -33,6 +35,7 @@ Kind: TypeAlias = Literal[
     "log",
     "mcp-server",
     "provider",
+    "receiver",
     "tool",
     "version",
     "watch",
@@ -202,12 +205,50 @@ def log_warnings(waiting: Iterable[queue_counts.UnreadableInvestigation]) -> Ite
         yield warning("log", row.name, message, since=row.since)
 
 
-def unserved_warnings(rows: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Warning]:
+def receiver_warnings(receivers: Iterable[deliveries.Failing]) -> Iterator[Warning]:
+    """Yield the receivers of messages that did not take them."""
+    for failing in receivers:
+        waiting = f"{failing.waiting} message{'s wait' if failing.waiting > 1 else ' waits'} for it"
+        yield warning("receiver", failing.receiver, f"{waiting}: {failing.problem}", since=failing.since)
+
+
+def rule_warnings(
+    configured: Mapping[str, receivers.Receiver],
+    *,
+    served: namespaces.Served,
+    chain_names: Mapping[str, Collection[str]],
+) -> Iterator[Warning]:
+    """Yield the names in the `chains` of receivers' rules that no chain has of which the receiver may hear.
+
+    `chain_names` are those of each namespace; a rule about a namespace that is missing there is passed over.
+    """
+    for receiver, settings in configured.items():
+        for number, rule in enumerate(settings.rules):
+            searched = {served.own} | {
+                namespace
+                for namespace in served
+                if settings.may_hear_of(namespace, own=served.own)
+                and (rule.namespaces is None or namespace in rule.namespaces)
+            }
+            if rule.chains is None or not searched <= chain_names.keys():
+                continue
+            for name in rule.chains:
+                if not any(name in chain_names[namespace] for namespace in searched):
+                    places = f"namespace{'s' if len(searched) > 1 else ''} {', '.join(sorted(searched))}"
+                    message = f"rules.{number}.chains: '{name}' matches nothing: no chain has that name in {places}"
+                    yield warning("receiver", receiver, message)
+
+
+def unserved_warnings(
+    rows: Iterable[unserved.Unserved], *, is_taken: Callable[[unserved.Unserved], bool]
+) -> Iterator[Warning]:
     """Yield the types of the last day's alerts that no chain took, and that none takes now (`is_taken`)."""
-    left = [row for row in rows if not is_taken(row.alert_type)]
+    left = [row for row in rows if not is_taken(row)]
     named = [row for row in left if row.alert_type != unserved.OTHERS][:TYPES_NAMED]
     for row in named:
-        message = f"no chain takes alerts of this type: {_alerts(row.alerts)} in the last day: {unserved.REMEDY}"
+        place = f" in namespace {row.namespace}" if row.namespace else ""
+        count = f"{_alerts(row.alerts)} in the last day"
+        message = f"no chain takes alerts of this type{place}: {count}: {unserved.REMEDY}"
         yield warning("alert-type", row.alert_type, message, since=row.since)
     if others := [row for row in left if row not in named]:
         count = _alerts(sum(row.alerts for row in others))

@@ -131,7 +131,7 @@ class Called(transcripts.ToolCall):
     cut: bool
     """The model is shown less than the whole result; lines in `result` mark the parts that are left out."""
     whole: str | None
-    """The whole of a result that was cut, masked; null if `result` is complete, or `full_result_deleted` is set."""
+    """The whole of a result that was cut, masked; null if `result` is complete, or the rest was deleted or withheld."""
     summary: str | None
     """The summary that the model read instead of the result; null if it read the result."""
     asked_by: int
@@ -300,8 +300,9 @@ def _request(
     try:
         execution = _execution(before)
         if isinstance(entry, entries.ToolSummarised):
-            has_no_excerpt = entry.call_id not in execution.excerpts
-            if entry.call_id in execution.cut and has_no_excerpt and full_result is None:
+            is_cut = entry.call_id in execution.cut and entry.call_id not in execution.excerpts
+            shown = execution.text_of_result(entry.call_id)
+            if is_cut and full_result is None and full_results.was_stored(shown, is_excerpt=False):
                 return None, _deleted(before, entry.call_id).message
             request = requests.asked_for_summary(execution, entry, investigation=investigation, full_result=full_result)
             return _visible_request(request, final=False, mask=mask), ""
@@ -371,7 +372,8 @@ def tool_call(stored: transcript_pages.Call, *, number: int, full_result: str | 
     length = run.length
     deleted = None
     if length is not None and full_result is None:
-        deleted = full_results.Deleted(at=logged.results_deleted_at, length=length)
+        was_stored = full_results.was_stored(run.result.text, is_excerpt=run.excerpt is not None)
+        deleted = full_results.Deleted(at=logged.results_deleted_at, length=length) if was_stored else None
     return Called(
         **dict(call) | {"full_result_deleted": transcripts.full_result_deleted(deleted)},
         execution_name=stored.name,

@@ -129,6 +129,10 @@ class ModelCall(base.View):
     """The tool call whose result it summarises; "" for all others."""
     provider: str
     model: str
+    response_model: str
+    """The model that answered, by the provider's name, which may be a version of `model`; "" if it named none."""
+    response_id: str
+    """The provider's id of the response; "" if it named none."""
     context_messages: int
     """The number of the execution's messages that it was sent, from the first; a summary is sent two of its own."""
     seconds: float
@@ -289,6 +293,8 @@ def model_call(numbered: transcript_pages.NumberedEntry) -> ModelCall | None:
         tool_call_id=entry.call_id if isinstance(entry, entries.ToolSummarised) else "",
         provider=call.provider,
         model=call.model,
+        response_model=call.response_model,
+        response_id=call.response_id,
         context_messages=registry.context_messages(entry, before=numbered.messages),
         seconds=call.seconds,
         input_tokens=call.usage.input_tokens,
@@ -331,8 +337,8 @@ def tool_calls(numbered: transcript_pages.NumberedEntry) -> list[ToolCall]:
 
 def excerpt(chosen: line_excerpts.Excerpt) -> Excerpt:
     """Return what the log has of an excerpt beside its text."""
-    shown = [Lines(first=span.first, last=span.last) for span in chosen.spans]
-    return Excerpt(lines=chosen.lines, length=chosen.length, shown=shown)
+    lines = [Lines(first=span.first, last=span.last) for span in chosen.spans]
+    return Excerpt(lines=chosen.lines, length=chosen.length, shown=lines)
 
 
 def unreadable(seq: int, entry: entries.Unreadable) -> Unreadable:

@@ -48,12 +48,14 @@ LOOKS: dict[timeline_events.Type, Look] = {
     "user_question": Look(label="Question", icon="question"),
     "mcp_selection": Look(label="Tools of this alert", icon="tool"),
     "runbook": Look(label="Runbook", icon="link"),
+    "recheck": Look(label="Compared with the last investigation", icon="copy"),
     "code_execution": Look(label="Code that the provider ran", icon="play", shown_as="result"),
     "google_search_result": Look(label="Google search", icon="search", shown_as="result"),
     "url_context_result": Look(label="Pages that were read", icon="search", shown_as="result"),
     "web_search_result": Look(label="Web search", icon="search", shown_as="result"),
     "provider_fallback": Look(label="Fallback to another provider", icon="warning"),
     "native_tools_left_out": Look(label="Provider's own tools left out", icon="skip"),
+    "alerts_joined": Look(label="Alerts joined", icon="warning"),
     "context_compacted": Look(label="Context compacted", icon="copy"),
     "model_retry": Look(label="Request sent again", icon="clock"),
     "error": Look(label="Error", icon="cross"),
@@ -333,7 +335,7 @@ def _stage(
 
 
 def _open_phase(investigation: investigations.Investigation) -> str:
-    return investigation.phase if investigation.phase in ("Queued", "Suspended", "Cancelling") else "Running"
+    return investigation.phase if investigation.phase in ("Queued", "Waiting", "Suspended", "Cancelling") else "Running"
 
 
 def _author(investigation: investigations.Investigation) -> executions.Execution | None:

@@ -36,6 +36,7 @@ _STATE = (
     "name",
     "grounded",
     "feedback",
+    "deleted",
 )
 _PARAMETERS = (*_STATE, "since", "until", "q", "sort", "limit")
 """The parameters of the list, but the cursor."""
@@ -141,7 +142,7 @@ def routes(investigation_lists: lists.Lists, access: permissions.Access, rendere
     return router
 
 
-_ADVANCED = ("author", "since", "until", "grounded", "feedback", "name", "fingerprint", "namespace")
+_ADVANCED = ("author", "since", "until", "grounded", "feedback", "deleted", "name", "fingerprint", "namespace")
 """Filters that the form folds in."""
 
 

@@ -12,7 +12,7 @@ import jinja2
 from fastapi import Request, Response
 
 from tarsy.api import app
-from tarsy.auth import permissions
+from tarsy.auth import cluster_rights
 from tarsy.resources import base
 from tarsy.serve import problems, strict
 from tarsy.transcript import control_characters
@@ -72,7 +72,7 @@ class Renderer:
     def problem(self, request: Request, problem: problems.Problem) -> Response:
         """Return the page of a problem: the sign-in page for an unknown user, else what is wrong and the remedy."""
         template = "sign_in.html" if problem.status is HTTPStatus.UNAUTHORIZED else "problem.html"
-        forbidden = problem if isinstance(problem, permissions.ForbiddenError) else None
+        forbidden = problem if isinstance(problem, cluster_rights.ForbiddenError) else None
         response = self.page(
             request,
             template,

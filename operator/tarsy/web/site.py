@@ -9,7 +9,7 @@ from starlette import exceptions
 
 from tarsy.api import app
 from tarsy.serve import problems
-from tarsy.web import assets, investigation, lists, rendering, sign_in, submit, system, traces
+from tarsy.web import assets, by_name, investigation, lists, rendering, sign_in, submit, system, traces
 
 
 def add(application: app.Application) -> None:
@@ -21,6 +21,7 @@ def add(application: app.Application) -> None:
     application.include_router(sign_in.routes(services.access, renderer))
     application.include_router(lists.routes(services.investigation_lists, services.access, renderer))
     application.include_router(investigation.routes(services, renderer))
+    application.include_router(by_name.routes(services.access, renderer))
     application.include_router(submit.routes(services, renderer))
     application.include_router(system.routes(services, renderer))
     application.include_router(traces.routes(services, renderer))

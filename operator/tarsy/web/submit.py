@@ -120,6 +120,8 @@ def current_step(investigation: Facts) -> str:
     match investigation.phase:
         case "Queued":
             return "Waiting for a worker"
+        case "Waiting":
+            return "Waiting for something outside"
         case "Suspended":
             return "Suspended: it goes on once `spec.suspend` is false again"
         case "Cancelling":

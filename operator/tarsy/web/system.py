@@ -1,4 +1,4 @@
-"""The page of TARSy itself: warnings, queue, MCP servers, providers, chains, configurations, each part on its own."""
+"""The page of TARSy itself: warnings, queue, MCP servers, providers, chains, budgets and more, each part on its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import yaml
 from fastapi import APIRouter, Depends, Request, Response
 
 from tarsy.api import app
-from tarsy.auth import permissions
+from tarsy.auth import identities
 from tarsy.serve import problems
-from tarsy.views import mcp_servers, system
+from tarsy.views import budgets, mcp_servers, system
 from tarsy.web import rendering
 
 ITEMS_MAX = 100
@@ -56,18 +56,22 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
             scope = await access.list_chains_in(request)
             return await overview.all_chains(scope.namespaces, unchecked=scope.unchecked)
 
-        names = ("warnings", "queue", "servers", "providers", "chains", "alert_types", "storage", "configurations")
-        reads = (
-            overview.warnings(listable=await access.listable(request)),
-            overview.queue(),
-            services.mcp_servers.servers(),
-            overview.providers(),
-            chains(),
-            overview.alert_types(),
-            services.storage.read(),
-            overview.configurations(),
-        )
-        contents = dict(zip(names, await asyncio.gather(*map(read_part, reads)), strict=True))
+        async def read_budgets() -> budgets.Budgets:
+            return await services.budgets.read(await access.list_chains_in(request), listable=listable)
+
+        listable = await access.listable(request)
+        reads = {
+            "warnings": overview.warnings(listable=listable),
+            "queue": overview.queue(),
+            "servers": services.mcp_servers.servers(),
+            "providers": overview.providers(),
+            "chains": chains(),
+            "alert_types": overview.alert_types(),
+            "budgets": read_budgets(),
+            "storage": services.storage.read(),
+            "configurations": overview.configurations(),
+        }
+        contents = dict(zip(reads, await asyncio.gather(*map(read_part, reads.values())), strict=True))
         return {
             **contents,
             "changes": {},
@@ -96,7 +100,7 @@ def routes(services: app.Services, renderer: rendering.Renderer) -> APIRouter:
         return ""
 
     @router.get("", include_in_schema=False)
-    async def page(request: Request, caller: permissions.Caller = Depends(access.see_setup)) -> Response:
+    async def page(request: Request, caller: identities.Caller = Depends(access.see_setup)) -> Response:
         """Show TARSy itself."""
         content = await parts(request)
         return await asyncio.to_thread(

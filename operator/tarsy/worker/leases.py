@@ -160,7 +160,7 @@ class LeaseManager:
                 held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
                 sent = time.monotonic()
                 try:
-                    stop_requests = await self._heartbeat.beat(held.values())
+                    stop_requests = await self._heartbeat.beat(held)
                 except databases.StoreDownError as error:
                     log.warning("leases are in doubt: %s", error, extra={"action": "heartbeat_failed"})
                     metrics.HEARTBEATS_FAILED.add()

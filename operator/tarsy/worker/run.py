@@ -5,6 +5,7 @@
     cancelled      by spec.cancel, by the API, or because its object was deleted: the last commit says so
     timed out      the deadline of its chain, or of a question, has passed: the last commit says so
     suspended      by spec.suspend, which the engine checks before each step: the claim is released until it may go on
+    parked         all its open executions wait for something outside: the claim is released until then
     unreadable     its log has entries that this program cannot read: the claim is released for programs that can
     lease lost     another worker holds it: nothing is written
     shutdown       this task is cancelled: the claim is released, and another worker goes on at once
@@ -110,7 +111,7 @@ class Supervisor:
         if ended := journal.record.runs[held.claim.run].ended:
             _log_end(held.claim, ended.ending, reason=ended.reason, seconds=journal.clock())
         else:
-            await self.release(held.claim)
+            await self.release(held.claim, wait=min(journal.waits.values(), key=lambda wait: wait.until, default=None))
 
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
         """Run the engine, and write the last commit if the run was stopped."""
@@ -128,7 +129,12 @@ class Supervisor:
         else:
             engine = chat.run(runtime=runtime, journal=journal, run=run)
         working = asyncio.create_task(engine)
-        held.on_stop(working.cancel)
+
+        def stop() -> None:
+            if not journal.record.runs[run].ended:  # else a heartbeat has found the lease over: only hints are left
+                working.cancel()
+
+        held.on_stop(stop)
         this_task = asyncio.current_task()
         try:
             await working
@@ -147,7 +153,7 @@ class Supervisor:
             case "deadline":
                 message = f"not finished within the {seconds:g} s of {limit}"
                 ends = outcomes.stopped(journal.record, run, "TimedOut", reason="DeadlineExceeded", message=message)
-            case None:  # it is suspended
+            case None:  # it is suspended or parked
                 return
             case "lost":
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
@@ -160,19 +166,27 @@ class Supervisor:
         with self.runtime.in_force() as now:
             return now.platform.limits.chat.total_seconds(), "limits.chat"
 
-    async def release(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
-        """Release an unfinished claim; `unreadable` is the reason if this program cannot read its log."""
+    async def release(
+        self, claim: work.Claim, *, unreadable: str | None = None, wait: ports.Wait | None = None
+    ) -> None:
+        """Release an unfinished claim; `unreadable` is the reason if this program cannot read its log.
+
+        `wait` is what it is parked for.
+        """
         with _log_fields(claim):
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
-                    await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
+                    await work.release(self.database, claim, unreadable=unreadable, build=BUILD, wait=wait)
             except (databases.StoreDownError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
                 log.warning("claim not released, its lease will end: %s", reason, extra={"action": "release_failed"})
             except Exception:  # as in `run`
                 log.exception("claim not released, its lease will end", extra={"action": "release_broke"})
             else:
-                log.info("released claim", extra={"action": "released"})
+                if wait:
+                    log.info("parked: %s", wait.message, extra={"action": "parked", "reason": wait.reason})
+                else:
+                    log.info("released claim", extra={"action": "released"})
 
     async def _settle(self, journal: journals.PgJournal) -> None:
         """Complete the commits of cancelled agents, if that is possible soon."""

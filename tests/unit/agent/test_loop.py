@@ -617,3 +617,62 @@ async def test_request_is_not_sent_again_once_the_lease_is_lost(
     with pytest.raises(ports.LeaseLostError):
         await run(journal, model, toolbox)
     assert model.requests == []
+
+
+def joined(number: int) -> ports.JoinedAlert:
+    return ports.JoinedAlert(alert_type="KubePodNotReady", severity="warning", labels={"pod": f"web-{number}"})
+
+
+async def test_an_agent_is_told_once_of_alerts_that_joined_and_no_sooner_than_a_minute_later_again(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    journal.joining += [joined(0), joined(1)]
+
+    class Joining(memory.ScriptedModel):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            answer = await super().ask(request, scope)
+            journal.joining.append(joined(1 + len(self.requests)))
+            if len(self.requests) == 2:
+                journal.passed += 60
+            return answer
+
+    model = Joining(asks("k8s.get"), asks("k8s.list"), asks("k8s.get"), says("done"))
+    execution = journal.record.executions[ID]
+    await loop.Loop(
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=nothing
+    ).run()
+    told = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
+    assert [(entry.number, entry.alerts) for entry in told] == [(2, 2), (4, 2)]
+    texts = [
+        [message.text for message in request.messages if "joined this" in message.text] for request in model.requests
+    ]
+    assert [len(found) for found in texts] == [1, 1, 2, 2], "each message stays, as it was"
+    assert "pod=web-0" in texts[0][0]
+    assert "pod=web-1" in texts[0][0]
+    assert "pod=web-3" in texts[2][1]
+    taken_over = journal.taken_over().record.executions[ID]
+    assert taken_over.log == execution.log, "a takeover tells the same"
+    assert taken_over.told == told[-1]
+
+
+@pytest.mark.parametrize("kind", ["synthesis", "summary", "chat"])
+async def test_whoever_begins_later_is_told_once_before_the_first_request(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, kind: entries.ExecutionKind
+) -> None:
+    journal.joining.append(joined(0))
+
+    class Joining(memory.ScriptedModel):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            journal.joining.append(joined(1))
+            journal.passed += 60
+            return await super().ask(request, scope)
+
+    model = Joining(asks("k8s.get"), says("done"))
+    execution = journal.record.executions[ID]
+    execution.started = replace(execution.started, kind=kind)
+    await loop.Loop(
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=nothing
+    ).run()
+    told = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
+    assert [entry.number for entry in told] == [1]
+    assert "pod=web-0" in model.requests[0].messages[-1].text

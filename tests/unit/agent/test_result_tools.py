@@ -8,7 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from support import scrapes
 from tarsy.agent import excerpting, loop, requests, result_tools, templates
 from tarsy.config import resolve
@@ -228,6 +230,47 @@ async def test_wrong_arguments_are_answered_with_what_would_be_right(
     assert (result.failed, problem in result.text) == (True, True), result.text
 
 
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**20), 10**20),
+    st.floats(),
+    st.text(max_size=40),
+    st.sampled_from(["0.0", f"{ID}/0.0", f"{ID}/0.1", "e9/0.0"]),
+    st.sampled_from(["(a+)+$", "(", "a{1,999}", ".*", "\\C", "\ud83d", "\x00"]),
+    st.lists(st.integers(), max_size=3),
+    st.dictionaries(st.text(max_size=5), st.integers(), max_size=2),
+)
+ARGUMENTS = st.one_of(
+    st.dictionaries(st.sampled_from(["call", "pattern", "context", "from", "to", "character", "more"]), VALUES).map(
+        json.dumps
+    ),
+    st.text(max_size=60),
+    st.just("[" * 100_000),
+)
+
+
+@pytest.mark.slow
+@hypothesis.settings(
+    max_examples=30,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+@hypothesis.given(asked=st.lists(st.tuples(st.sampled_from(OWN), ARGUMENTS), min_size=1, max_size=5))
+async def test_whatever_is_asked_is_answered_in_bounds_and_from_this_investigation_only(
+    snapshot: record.Snapshot, asked: list[tuple[str, str]]
+) -> None:
+    box = memory.DictToolbox({"k8s.log": LONG, "k8s.get": "Running"})
+    journal = memory.MemoryJournal(snapshot, started(box))
+    await run(journal, box, asks(("k8s.log", {}), ("k8s.get", {})), asks(*asked), CONCLUDES)
+    answers = [result for call, result in results(journal).items() if call.startswith("1.")]
+    assert len(answers) == len(asked)
+    for answer in answers:
+        assert len(answer.text) <= result_tools.OUTPUT_MAX
+        answer.text.encode()  # what is stored and sent
+    assert len(box.called) == 2, "no server is asked"
+    assert journal.record.executions[ID].ended
+
+
 @pytest.mark.parametrize("limit", [2_000, 64_000])
 async def test_answers_of_these_tools_are_bounded_and_never_excerpts(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, limit: int
@@ -268,19 +311,6 @@ async def test_calls_of_these_tools_are_measured(journal: memory.MemoryJournal, 
     before = counted("answered"), counted("failed")
     await look(journal, toolbox, "result.read", {"call": "0.0"})
     assert (counted("answered"), counted("failed")) == (before[0] + 1, before[1])
-
-
-async def test_whole_that_is_gone_is_said_to_be_gone(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def gone(execution: str, call_id: str) -> None:
-        return None
-
-    monkeypatch.setattr(journal, "whole", gone)
-    result = await look(journal, toolbox, "result.read", {"call": "0.0"})
-    assert result.failed
-    deleted = f"The full text, {len(LONG):,} characters, was deleted by retention.tool_results."
-    assert result.text == f"{deleted} Only what was shown of it is left"
 
 
 async def test_what_a_compaction_takes_away_is_looked_into_the_same_way(

@@ -39,6 +39,7 @@ def load(folder: Path, name: str) -> Any:
     [
         ("Queued", "pending", "queued"),
         ("Suspended", "pending", "queued"),
+        ("Waiting", "pending", "queued"),
         ("Running", "in_progress", "processing"),
         ("Cancelling", "cancelling", "processing"),
         ("Completed", "completed", "completed"),

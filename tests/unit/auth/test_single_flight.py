@@ -142,6 +142,7 @@ async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(
         assert answers.cached(b"k", oracle) is None
 
 
+@pytest.mark.leaps
 async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:

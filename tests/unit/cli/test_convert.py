@@ -545,6 +545,7 @@ def changed(data: Any, place: tuple[Any, ...], value: object) -> Any:
     return found
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
     """Of what is made all is good; of what is refused each problem has a line."""

@@ -9,7 +9,7 @@ import yaml
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
 from tarsy.config.load import loader
-from tarsy.config.model import platforms, providers, webhooks
+from tarsy.config.model import platforms, providers, server_transports, webhooks
 from tarsy.resources import chains
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +35,7 @@ def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work(
     assert isinstance(google, providers.GoogleProvider)
     assert google.api_key_env == "GOOGLE_API_KEY"
     transport = found.mcp_servers["kubernetes-server"].transport
-    assert isinstance(transport, platforms.StdioTransport)
+    assert isinstance(transport, server_transports.StdioTransport)
     assert "--read-only" in transport.args
     assert (found.limits, found.queue, found.ingest) == (platforms.Limits(), platforms.Queue(), webhooks.Ingest())
 
@@ -91,7 +91,9 @@ def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> Non
         """,
     )
     server = found.mcp_servers["kubernetes-server"]
-    assert server == platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp"))
+    assert server == platforms.MCPServer(
+        transport=server_transports.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp")
+    )
     assert server.instructions == "", "the built-in instructions went with the rest"
     assert found.agents == builtin.agents | {"Mine": platforms.Agent(mcp_servers=["kubernetes-server"])}
     assert found.llm_providers == builtin.llm_providers
@@ -116,6 +118,13 @@ def test_the_file_that_the_documentation_of_servers_shows_is_one(tmp_path: Path)
     servers = laid(tmp_path, shown).mcp_servers
     assert {server.transport.type for server in servers.values()} == {"stdio", "http", "sse"}
     assert [name for name, server in servers.items() if server.stateful] == ["browser"]
+
+
+def test_the_server_that_the_documentation_of_other_agents_shows_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
+    shown, _, _ = page.partition("## Another TARSy")[2].partition("```yaml\n")[2].partition("```")
+    server = laid(tmp_path, shown).mcp_servers["other-cluster"]
+    assert (server.transport.type, server.write_tools) == ("http", ["investigate"])
 
 
 @pytest.mark.parametrize("section", ["agents", "mcp_servers", "llm_providers", "defaults"])

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms
+from tarsy.config.model import deliveries, platforms, webhooks
 from tarsy.resources import chains
 
 WHY = "environment variable GOOGLE_API_KEY is not set"
@@ -449,3 +449,53 @@ def test_a_chain_needs_the_servers_of_those_of_its_agents_that_use_tools(
     index: Indexer, stage: dict[str, Any], servers: tuple[str, ...]
 ) -> None:
     assert index([make_chain("mine", "A", **stage)]).statuses["mine"].servers == servers
+
+
+@pytest.mark.parametrize(
+    ("by", "this_cluster", "reason"),
+    [
+        ("Owner", None, "OwnersNotLookedUp"),
+        ("Owner", webhooks.ThisCluster(), None),
+        ("Notification", None, None),
+    ],
+)
+def test_chain_that_groups_by_owner_is_ready_and_warns_if_no_owner_is_looked_up(
+    platform: platforms.Platform, by: str, this_cluster: webhooks.ThisCluster | None, reason: str | None
+) -> None:
+    found = platform.model_copy(update={"ingest": webhooks.Ingest(this_cluster=this_cluster)})
+    mine = with_spec(make_chain("mine", "A"), grouping={"by": by})
+    index = chain_index.ChainIndex([mine], platform=found, unusable_providers={}, namespace="tarsy", own="tarsy")
+    status = index.statuses["mine"]
+    assert (status.problem, status.warning and status.warning.reason) == (None, reason)
+
+
+def test_unknown_receiver_is_reported_and_excludes_no_chain(index: Indexer) -> None:
+    mine = with_spec(make_chain("mine", "A"), notify=["team"])
+    warning = chain_index.Problem(
+        reason="ReceiverNotFound",
+        message="Chain 'mine' notifies unknown receiver 'team'. Available receivers: none",
+    )
+    assert index([mine]).statuses["mine"].warning == warning
+    assert index([mine]).chain_for("A") == mine
+
+
+@pytest.mark.parametrize(("allowed", "heard"), [(None, False), (["tarsy"], False), (["team"], True), (["*"], True)])
+def test_receiver_that_may_not_hear_of_the_namespace_is_reported(
+    platform: platforms.Platform, allowed: list[str] | None, heard: bool
+) -> None:
+    receiver = deliveries.Webhook(type="webhook", url="https://hook.example", allowed_namespaces=allowed)
+    mine = with_spec(make_chain("mine", "A"), notify=["hook"])
+    mine = mine.model_copy(update={"metadata": mine.metadata.model_copy(update={"namespace": "team"})})
+    index = chain_index.ChainIndex(
+        [mine],
+        platform=platform.model_copy(update={"deliveries": {"hook": receiver}}),
+        unusable_providers={},
+        namespace="team",
+        own="tarsy",
+    )
+    warning = chain_index.Problem(
+        reason="ReceiverNotAllowed",
+        message="Chain 'mine' notifies receiver 'hook', which may not hear of namespace 'team': add it to "
+        "deliveries.hook.allowed_namespaces of the platform file",
+    )
+    assert index.statuses["mine"].warning == (None if heard else warning)

@@ -8,7 +8,7 @@ from typing import get_args
 import pydantic
 import pytest
 from tarsy.config.load import builtin, loader
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.resources import chains, files, namespaces
 
 DESIGN = """
@@ -54,7 +54,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
     file.write_text(DESIGN)
     loaded = loader.platform_file(file)
     server = loaded.mcp_servers["kubernetes-server"].transport
-    assert isinstance(server, platforms.StdioTransport)
+    assert isinstance(server, server_transports.StdioTransport)
     assert server.args == ["--read-only", "--toolsets", "core"]
     assert (loaded.queue.lease, loaded.queue.heartbeat) == (timedelta(seconds=20), timedelta(seconds=5))
 
@@ -68,7 +68,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agent: {}",
-            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, traces, namespaces",  # noqa: E501
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, budgets, runbooks, api, web, logs, traces, deliveries, namespaces",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
@@ -134,10 +134,14 @@ def test_the_designs_example_is_read(file: Path) -> None:
             )
             for address in ("https://github.com/o/r/blob/main/a.md", " HTTP://wiki/a ")
         ),
+        (
+            "deliveries: {p: {type: pagerduty, from_email: a@b, token_env: KEY, events: [ended, updated]}}",
+            "deliveries.p: events: 'updated' is not for pagerduty: a note cannot be changed, so each update would be another note; it hears of started, ended and resolved",  # noqa: E501
+        ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         (
             "[1]",
-            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, runbooks, api, web, logs, traces, namespaces",  # noqa: E501
+            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, retention, budgets, runbooks, api, web, logs, traces, deliveries, namespaces",  # noqa: E501
         ),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
@@ -168,6 +172,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
         (
             "ingest: {tokens: [{token_file: /t, namespaces: [a]}, {token_file: /t, namespaces: [b]}]}",
             "ingest: tokens.1.token_file: the same file as of tokens.0: list all its namespaces there",
+        ),
+        (
+            "ingest: {this_cluster: {senders: [eu]}}",
+            "ingest: this_cluster.senders.0: 'eu' is no sender: write TARSY_WEBHOOK_TOKEN, or the `source` of one of `tokens`",  # noqa: E501
         ),
         ('ingest: {alert_type_label: ""}', "ingest.alert_type_label: String should have at least 1 character"),
         ('ingest: {default_alert_type: ""}', "ingest.default_alert_type: String should have at least 1 character"),
@@ -205,7 +213,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
-            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, max_tool_result_tokens, allowed_namespaces, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
+            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, max_output_tokens, max_tool_result_tokens, allowed_namespaces, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",
@@ -306,7 +314,7 @@ def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
 def test_a_url_is_kept_as_it_is_written(url: str) -> None:
-    assert platforms.HTTPTransport(type="http", url=url).url == url
+    assert server_transports.HTTPTransport(type="http", url=url).url == url
 
 
 @pytest.mark.parametrize("strategy", get_args(chains.IterationStrategy))

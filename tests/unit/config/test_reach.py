@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tarsy.config import resolve
 from tarsy.config.check import chain_index, lint
 from tarsy.config.load import loader
-from tarsy.config.model import platforms, reach
+from tarsy.config.model import budgets, deliveries, platforms, reach
 from tarsy.resources import chains, files, investigations
 
 OWN, TEAM, OTHER = "tarsy", "team-a", "team-b"
@@ -239,14 +239,25 @@ def test_a_list_of_namespaces_has_names_or_the_asterisk() -> None:
     assert "allowed_namespaces" in refused("team-a")
 
 
-def test_allowed_namespaces_that_are_not_served_are_told() -> None:
+def test_namespaces_that_are_not_served_are_told() -> None:
     known = platform(
         providers={"x": {"allowed_namespaces": [TEAM, OWN, "*"]}}, servers={"s": {"allowed_namespaces": ["team-x"]}}
+    ).model_copy(
+        update={
+            "deliveries": {"hook": deliveries.Webhook(type="webhook", url="http://hook/", allowed_namespaces=[TEAM])},
+            "budgets": {
+                "all": budgets.Budget(scope="all", per="day", model_calls=10),
+                "team": budgets.Budget(scope="namespace", of="team-x", per="day", model_calls=10),
+                "own": budgets.Budget(scope="chain", of=f"{OWN}/crash", per="day", model_calls=10),
+            },
+        }
     )
     assert reach.unserved(known, own="") == [], "one that is not known may be the operator's own"
     told = "is not served and has no effect: add it to namespaces, or remove it"
     assert reach.unserved(known, own=OWN) == [
         f"llm_providers.x.allowed_namespaces: '{TEAM}' {told}",
         f"mcp_servers.s.allowed_namespaces: 'team-x' {told}",
+        f"deliveries.hook.allowed_namespaces: '{TEAM}' {told}",
+        f"budgets.team.of: 'team-x' {told}",
     ]
     assert reach.unserved(known.model_copy(update={"namespaces": [TEAM, "team-x"]}), own=OWN) == []

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tarsy.config.load import loader, reload
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.llm import credentials
 from tarsy.resources import files
 
@@ -239,7 +239,7 @@ def test_variables_are_put_in_anew(file: Path) -> None:
     file.write_text("mcp_servers: {a: {transport: {type: stdio, command: '{{.COMMAND}}'}}}\n")
     assert settle(watch)
     transport = watch.loaded.platform.mcp_servers["a"].transport
-    assert isinstance(transport, platforms.StdioTransport)
+    assert isinstance(transport, server_transports.StdioTransport)
     assert transport.command == "server"
 
 

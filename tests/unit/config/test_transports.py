@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 from tarsy.config.load import secret_files
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.process.runtime import platform_file
 
 KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
 
-def remote(**keys: Any) -> platforms.RemoteTransport:
+def remote(**keys: Any) -> server_transports.RemoteTransport:
     given = {"type": "http", "url": "https://h/mcp", **{key: str(value) for key, value in keys.items()}}
-    return platforms.HTTPTransport.model_validate(given)
+    return server_transports.HTTPTransport.model_validate(given)
 
 
-def of(**named: platforms.Transport) -> platforms.Platform:
+def of(**named: server_transports.Transport) -> platforms.Platform:
     return platforms.Platform(mcp_servers={name: platforms.MCPServer(transport=one) for name, one in named.items()})
 
 
@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[str, Path]) -> None:
-    local = platforms.StdioTransport(type="stdio", command="c")
+    local = server_transports.StdioTransport(type="stdio", command="c")
     settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
     found = {*files.values(), Path("/run/other")}
     assert secret_files.server_files(settings) == found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tarsy.config.load import loader
-from tarsy.config.model import platforms
+from tarsy.config.model import server_transports
 from tarsy.config.redact import view
 
 FILE = """\
@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
 def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Path) -> None:
     found = loader.platform_file(file, environment=ENVIRONMENT)
     transport = found.mcp_servers["logs"].transport
-    assert isinstance(transport, platforms.StdioTransport)
+    assert isinstance(transport, server_transports.StdioTransport)
     assert transport.command == "/opt/logs-mcp"
     assert transport.args == [f"--token={SECRET}", "--level", "${LEVEL}"]
     assert transport.env == {"TOKEN": SECRET}
@@ -50,7 +50,7 @@ def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Pat
         "Containers: docker ps --format '{{.Names}}'\n"
     )
     remote = found.mcp_servers["remote"].transport
-    assert isinstance(remote, platforms.HTTPTransport)
+    assert isinstance(remote, server_transports.HTTPTransport)
     assert remote.url == "https://mcp.example:8443/mcp"
     assert (found.agents["A"].max_iterations, found.agents["B"].max_iterations) == (7, 7)
 
@@ -60,14 +60,14 @@ def test_what_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
     for value in ("{{.TOKEN}}", "a: [b", "'", "\n- x", '{{"{{.TOKEN}}"}}'):
         found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
         transport = found.mcp_servers["logs"].transport
-        assert isinstance(transport, platforms.StdioTransport)
+        assert isinstance(transport, server_transports.StdioTransport)
         assert transport.env == {"TOKEN": value}
 
 
 def test_an_empty_variable_is_one(file: Path) -> None:
     found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
     transport = found.mcp_servers["logs"].transport
-    assert isinstance(transport, platforms.StdioTransport)
+    assert isinstance(transport, server_transports.StdioTransport)
     assert transport.env == {"TOKEN": ""}
 
 

@@ -67,17 +67,24 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
 
 
 @pytest.mark.parametrize(
-    ("problem", "shown"),
+    ("reason", "problem", "resolved", "ready"),
     [
-        (None, "True FallbackUnusable second has no key"),
-        (chain_index.Problem(reason="ReferenceNotFound", message="no agent"), "False ReferenceNotFound no agent"),
+        ("FallbackUnusable", None, "True FallbackUnusable told", "True FallbackUnusable told"),
+        ("ReceiverNotFound", None, "True ReceiverNotFound told", "True ReceiverNotFound told"),
+        (chain_index.NOT_OFFERED, None, "True ToolsNotOffered told", "True Ready "),
+        (
+            "FallbackUnusable",
+            chain_index.Problem(reason="ReferenceNotFound", message="no agent"),
+            "False ReferenceNotFound no agent",
+            "False ReferenceNotFound no agent",
+        ),
     ],
-    ids=["alone", "beside a problem"],
+    ids=["a fallback", "a receiver", "what is normal", "beside a problem"],
 )
-def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
-    problem: chain_index.Problem | None, shown: str
+def test_a_warning_is_the_reason_of_a_ready_chain_and_changes_the_status_of_no_condition(
+    reason: str, problem: chain_index.Problem | None, resolved: str, ready: str
 ) -> None:
-    warning = chain_index.Problem(reason="FallbackUnusable", message="second has no key")
+    warning = chain_index.Problem(reason=reason, message="told")
     without = chain_statuses.build(
         make(),
         chain_index.ChainStatus(acceptance=None, references=problem),
@@ -89,10 +96,11 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
     checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
     found = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
-    (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
-    assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
-    others = [one for one in found.conditions if one.type != "ResolvedRefs"]
-    assert others == [one for one in without.conditions if one.type != "ResolvedRefs"]
+    shown = {one.type: f"{one.status} {one.reason} {one.message}" for one in found.conditions}
+    assert (shown.pop("ResolvedRefs"), shown.pop("Ready")) == (resolved, ready)
+    assert [one for one in found.conditions if one.type in shown] == [
+        one for one in without.conditions if one.type in shown
+    ]
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:

@@ -115,6 +115,10 @@ CASES: dict[str, tuple[summaries.Summary, Row]] = {
         replace(RUNNING, state="queued", suspend=True),
         ("Suspended", GOING, "1/3", "think", "Completed Running Pending"),
     ),
+    "parked": (
+        replace(RUNNING, state="parked", wait_reason="BudgetSpent", wait_message="the budget is spent"),
+        ("Waiting", f"{GOING} Waiting", "1/3", "think", "Completed Running Pending"),
+    ),
     "left to another version": (
         replace(RUNNING, state="queued", unreadable="entry 3"),
         ("Suspended", GOING, "1/3", "think", "Completed Running Pending"),
@@ -433,6 +437,7 @@ def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> 
         (replace(end("TimedOut", LOOKED, message="too late"), final_analysis="Known."), "too late"),
         (end("Cancelled", LOOKED, message="cancelled by request"), "cancelled by request"),
         (REFUSED, "No chain found"),
+        (replace(end("Completed", LOOKED), reason="Unchanged", summary="Known. So."), "Unchanged: Known."),
     ],
 )
 def test_headline_is_the_result_or_the_message_of_what_has_none(found: summaries.Summary, shown: str | None) -> None:
@@ -574,3 +579,18 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
 )
 def test_the_events_tell_the_story(found: summaries.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
     assert [(one.reason, one.message, one.at, one.warning) for one in projector.events_of(found)] == story
+
+
+def test_messages_that_were_given_up_are_a_condition_of_open_and_ended_investigations() -> None:
+    secrets = known_secrets.KnownSecrets()
+    secrets.add(["hunter2-4711-hunter2"])
+    messages = tuple(
+        summaries.Undelivered(receiver=name, problem=problem, at=ENDED)
+        for name, problem in (("hook", "hunter2-4711-hunter2"), ("slack", ""))
+    )
+    for summary in (QUEUED, replace(QUEUED, ended_at=ENDED, ending="Completed")):
+        assert "Delivered" not in {one.type for one in build(summary).conditions}
+        told = investigation_statuses.build(replace(summary, undelivered=messages), secrets=secrets)
+        (condition,) = (one for one in told.conditions if one.type == "Delivered")
+        assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "GivenUp", ENDED)
+        assert condition.message == "receiver hook: [MASKED:secret]; receiver slack: it was not reached"

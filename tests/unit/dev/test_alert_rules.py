@@ -55,6 +55,27 @@ def test_one_answered_call_is_enough_for_a_provider_to_be_up(tmp_path: Path) -> 
     alert_rules.judge(tmp_path, [*failing, answered], set(), at="55m")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "code", "refused"),
+    [
+        ("0x20 0+9x3 27x90", "503", False),  # a burst
+        ("_x20 27x90", "503", False),  # the same, by a counter that begins with it
+        ("0x20 0+9x90", "503", True),
+        ("0x60 1x90", "401", True),
+    ],
+)
+def test_a_burst_that_is_told_to_come_again_raises_no_alert(
+    tmp_path: Path, values: str, code: str, refused: bool
+) -> None:
+    answers = {"series": f'tarsy_webhook_answers_total{{namespace="tarsy",pod="a",code="{code}"}}', "values": values}
+    well = [line for line in series("tarsy-chain") if line["series"].startswith(("tarsy_b", "tarsy_d", "tarsy_t"))]
+    expected = {alert_rules.alert("TARSyWebhookRefused", namespace="tarsy", code=code)} if refused else set()
+    for at in ("35m",) if refused else ("11m", "12m", "13m", "15m", "20m", "35m"):
+        alert_rules.judge(tmp_path, [*well, answers], expected, at=at)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("growth", "grows"), [(10_000, False), (4_000_000, True)])
 def test_tables_that_grow_are_told_four_days_ahead_also_over_a_change_of_the_leader(
     tmp_path: Path, growth: int, grows: bool
@@ -72,3 +93,18 @@ def test_tables_that_grow_are_told_four_days_ahead_also_over_a_change_of_the_lea
     lines[1]["values"] += f" stale _x{half}"
     expected = {alert_rules.alert("TARSyTablesGrow", namespace="tarsy")} if grows else set()
     alert_rules.judge(tmp_path, lines, expected, at="7h50m")
+
+
+def test_each_subject_of_a_budget_whose_last_tenth_is_left_raises_an_alert(tmp_path: Path) -> None:
+    lines = [{"series": 'tarsy_build_info{namespace="tarsy"}', "values": "1x60"}] + [
+        {
+            "series": f'tarsy_budget_used_ratio{{namespace="tarsy",pod="a",budget="{budget}",subject="{subject}"}}',
+            "values": f"{used}x60",
+        }
+        for budget, subject, used in (("month", "", 0.9), ("team", "shop", 1), ("team", "bank", 0.89))
+    ]
+    expected = {
+        alert_rules.alert("TARSyBudgetSpent", namespace="tarsy", budget="month"),
+        alert_rules.alert("TARSyBudgetSpent", namespace="tarsy", budget="team", subject="shop"),
+    }
+    alert_rules.judge(tmp_path, lines, expected, at="25m")

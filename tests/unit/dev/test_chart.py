@@ -152,6 +152,7 @@ def test_a_server_of_the_platform_file_goes_before_the_charts_own() -> None:
     assert yaml.safe_load(found["data"]["tarsy.yaml"])["mcp_servers"] == {"kubernetes-server": own}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -208,7 +209,7 @@ def test_secrets_are_mounted_as_files_by_those_who_need_them() -> None:
         }
         for name, found in templates.items()
     }
-    assert mounted["controller"] == {"tarsy-database"}
+    assert mounted["controller"] == {"tarsy-database", "tarsy-deliveries"}
     assert mounted["worker"] == {"tarsy-database", "tarsy-llm-keys"}
     assert mounted["api"] == {"tarsy-database", "tarsy-webhook", "tarsy-webhook-tokens"}
     assert mounted["mcp"] == set()
@@ -513,6 +514,14 @@ class TestNetwork:
         assert not self.reaches(found, "migrate", address="10.0.0.1", port=6443)
         (postgres,) = (one for one in found if self.selects(one, "postgres"))
         assert postgres["spec"]["egress"] == []
+
+    def test_receivers_are_reached_by_the_controller_once_one_is_named(self) -> None:
+        receiver = {"type": "webhook", "url": "https://n8n.example/hook"}
+        for named, is_open in (({}, False), ({"hook": receiver}, True)):
+            policy = {"apiServer": {"cidrs": ["10.0.0.1/32"]}}
+            found = charts.render(SPLIT | {"networkPolicy": policy, "platform": {"deliveries": named}})
+            assert self.reaches(found, "controller", address="142.250.1.1", port=443) is is_open
+            assert not self.reaches(found, "api", address="142.250.1.1", port=443)
 
     def test_the_collector_of_traces_is_reached_by_what_sends_them_once_it_is_named(self) -> None:
         to = [{"ipBlock": {"cidr": "10.9.0.1/32"}}]

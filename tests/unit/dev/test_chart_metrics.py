@@ -127,7 +127,8 @@ class TestAlerts:
         groups = re.findall(r"by \(([^)]*)\)", rule["expr"])
         assert groups
         for group in groups:
-            assert set(group.split(", ")) <= {"namespace", "provider", "server", "chain", "code"}
+            parts = {"namespace", "provider", "server", "chain", "code", "budget", "subject", "receiver"}
+            assert set(group.split(", ")) <= parts
         assert "$value" not in rule["annotations"]["summary"]
 
     def test_an_alert_has_a_page_that_says_what_how_and_what_to_do(self, rule: Object) -> None:

@@ -166,6 +166,7 @@ def test_values_that_do_not_go_together_are_refused_with_their_path(given: str, 
     assert told in refusal(yaml.safe_load(given))
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=15, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(drawn=chart_values.values())
 def test_whatever_the_schema_takes_renders_objects(drawn: Object) -> None:

@@ -66,6 +66,7 @@ def test_a_command_that_asks_stays_light() -> None:
     assert not found & {"pydantic", "yaml", "asyncio", "aiohttp", "sqlalchemy", "kubernetes", "mcp", "tarsy.config"}
 
 
+@pytest.mark.slow
 def test_a_check_starts_no_operator(tmp_path: Path) -> None:
     heavy = {"kopf", "kubernetes", "sqlalchemy", "asyncpg", "mcp", "fastapi", "uvicorn", "aiohttp", "tarsy.process"}
     assert not modules("config", "check", str(tools.ROOT / "config/tarsy.yaml")) & heavy
@@ -91,6 +92,19 @@ def test_runbook_token_without_repositories_is_a_warning_of_the_check(tmp_path: 
     assert checked.stderr.startswith(
         f"{file}: warning: runbooks.token_repositories is empty: the token is sent nowhere"
     )
+
+
+def test_check_that_knows_the_operators_namespace_names_those_that_are_not_served(tmp_path: Path) -> None:
+    file = tmp_path / "tarsy.yaml"
+    file.write_text("namespaces: [shop]\ningest: {namespace: shops}\n")
+    assert run("config", "check", file).exit_code == 0, "shops may be its own"
+    checked = run("config", "check", "-n", "tarsy", file)
+    assert checked.exit_code == 1
+    assert f"{file}:2: ingest.namespace: 'shops' is not served: add it to namespaces" in checked.stderr
+    file.write_text("mcp_servers: {s: {transport: {type: stdio, command: x}, allowed_namespaces: [shop]}}\n")
+    checked = run("config", "check", "-n", "tarsy", file)
+    assert checked.exit_code == 0
+    assert "mcp_servers.s.allowed_namespaces: 'shop' is not served and has no effect" in checked.stderr
 
 
 def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:

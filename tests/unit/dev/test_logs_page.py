@@ -35,6 +35,7 @@ def test_a_line_without_a_readable_action_is_refused_with_its_place(tmp_path: Pa
         written(tmp_path, f"def write(action):\n    {call}\n")
 
 
+@pytest.mark.slow
 def test_every_call_of_a_logger_in_the_product_is_in_the_table() -> None:
     actions = {line.action for line in logs_page.lines()}
     page = logs_page.PAGE.read_text(encoding="utf-8")

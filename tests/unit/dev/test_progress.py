@@ -137,11 +137,13 @@ def test_a_program_is_followed_and_what_else_it_says_is_returned(capfd: pytest.C
 def followed(script: str, folder: Path, *, before: str = "") -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """A process that follows a shell, and the pipe that the script's "$0" is: it ends when nobody there has it.
 
-    `before` that it runs other Python.
+    `before` that it runs other Python. It can be interrupted although a shell may have started the tests in the
+    background, which leaves them without SIGINT.
     """
     ours = f"""
         import os, signal, subprocess, sys
         from tarsy_dev import progress
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         {before}
         progress.follow(["sh", "-c", *sys.argv[1:]], progress.GoBuild(downloads=0), what="tiny")
     """

@@ -6,6 +6,8 @@ import re
 
 import pytest
 from support import stories
+from tarsy.agent import excerpting
+from tarsy.config.model import platforms
 from tarsy.engine import handover
 from tarsy.transcript import entries, messages, record
 
@@ -24,6 +26,7 @@ def stage(results: int) -> record.Stage:
     return record.Stage(started=stories.stage_started(), executions={"one": one}, ended=stories.stage_ended())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", [1, 10, 100, 1_000, 10_000])
 def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results: int) -> None:
     one = stage(results)
@@ -37,6 +40,22 @@ def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results:
         assert sum(shown) <= handover.RESULTS_SHOWN
         assert max(map(sum, zip(shown[::2], shown[1::2], strict=True))) <= handover.RESULT_SHOWN
         assert told.count("characters of a line are left out here]") == results, "and the cut is told"
+
+
+def test_result_of_the_default_size_of_an_excerpt_is_handed_over_whole() -> None:
+    google = {"type": "google", "model": "gemini-2.5-flash"}
+    server = {"transport": {"type": "stdio", "command": "k"}}
+    platform = platforms.Platform.model_validate({"llm_providers": {"p": google}, "mcp_servers": {"k8s": server}})
+    assert excerpting.limit(platform, "k8s", "p", 10**6) == handover.RESULT_SHOWN
+
+
+def test_of_many_calls_the_last_are_listed_and_the_first_ones_can_be_named() -> None:
+    read = handover.earlier_stages(record.Run(stages={"a": stage(50)}), reads="results", looks_into_results=True)
+    listed = re.findall(r"^one/(\d+)\.0: k8s\.get of KubernetesAgent-1$", read, re.MULTILINE)
+    assert listed == [str(number) for number in range(30, 50)]
+    assert "\none/0.0 to one/29.0: 30 earlier calls of KubernetesAgent-1\n" in read
+    read = handover.earlier_stages(record.Run(stages={"a": stage(20)}), reads="results", looks_into_results=True)
+    assert "earlier calls" not in read
 
 
 def test_a_stage_in_sequence_reads_no_results() -> None:

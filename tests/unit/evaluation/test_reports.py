@@ -104,3 +104,73 @@ def test_a_report_fails_under_a_share(tmp_path: Path, fail_under: str, code: int
     ended = CliRunner().invoke(evaluation.command, ["report", str(tmp_path), "--fail-under", fail_under])
     assert ended.exit_code == code, ended.output
     assert ("right in less than 51% of the scenarios: p 50%" in ended.output) is bool(code)
+
+
+def opinion(verdict: str) -> results.Opinion:
+    fields = {"provider": "j", "verdict": verdict, "reason": "it <says>", "total_tokens": 7, "cost": 0.5}
+    return results.Opinion.model_validate(fields)
+
+
+def test_naming_several_causes_costs_precision_and_naming_none_recall() -> None:
+    found = [
+        result("a"),
+        result("b", state="wrong", precision=0.5, recall=0.0),
+        result("c", state="no-verdict", recall=0),
+    ]
+    (row,) = reports.rows(found)
+    assert (row.precision, row.recall) == (0.75, 0.5)
+    assert len(reports.cells(row)) == len(reports.HEADER)
+
+
+def test_a_judge_that_differs_is_shown_and_changes_nothing(tmp_path: Path) -> None:
+    found = [
+        result("a", opinion=opinion("right")),
+        result("b", opinion=opinion("wrong")),
+        result("c", state="failed", opinion=opinion("right")),
+        result("d", opinion=opinion("unclear")),
+    ]
+    (row,) = reports.rows(found)
+    assert (row.opinions, row.judged_right, row.right.value) == (3, 2, 0.75)
+    disputes = [warning for warning in reports.warnings([row]) if "judge differs" in warning]
+    assert [("b #1, right by its words, wrong by j" in disputes[0]), len(disputes)] == [True, 2]
+    page = pages.page(found, folder=tmp_path, target=tmp_path / "report.html")
+    assert "j says wrong (differs): it &lt;says&gt;" in page
+    assert [each.state for each in found] == ["right", "right", "failed", "right"]
+    assert results.spent(found) == results.Spent(tokens=428, cost=2.0)
+
+
+def test_what_was_planned_and_not_run_is_in_every_report(tmp_path: Path) -> None:
+    results.plan(tmp_path, [("a", "p", 1), ("a", "p", 2)])
+    results.plan(tmp_path, [("a", "p", 2), ("a", "q", 1)])
+    results.write(tmp_path, result(), "transcript")
+    outcomes = results.read(tmp_path)
+    missing = reports.not_run(tmp_path, outcomes)
+    assert missing == [("a", "p", 2), ("a", "q", 1)]
+    suites = ET.fromstring(reports.as_junit(outcomes, missing))  # noqa: S314 - our own
+    assert [(suite.get("tests"), suite.get("skipped")) for suite in suites] == [("2", "1"), ("1", "1")]
+    assert len(json.loads(reports.as_json(outcomes, missing))["not_run"]) == 2
+    for text in (
+        reports.as_markdown(outcomes, missing),
+        pages.page(outcomes, missing, folder=tmp_path, target=tmp_path / "report.html"),
+        CliRunner().invoke(evaluation.command, ["report", str(tmp_path)]).output,
+    ):
+        assert "p: 1 planned runs were not made: a #2" in text
+    failed = CliRunner().invoke(evaluation.command, ["report", str(tmp_path), "--fail-under", "0.1"])
+    assert (failed.exit_code, "q was not run" in failed.output) == (1, True)
+    (tmp_path / results.PLAN).write_text("{}")
+    broken = CliRunner().invoke(evaluation.command, ["report", str(tmp_path)])
+    assert (broken.exit_code, "plan.json" in broken.output) == (1, True)
+
+
+def test_several_providers_are_compared_each_with_itself(tmp_path: Path) -> None:
+    names = "abcdefgh"
+    for folder, state in ((tmp_path / "before", "wrong"), (tmp_path / "after", "right")):
+        for name in names:
+            results.write(folder, result(name, "p", state=state), "")
+            results.write(folder, result(name, "q", state="right"), "")
+    shown = CliRunner().invoke(evaluation.command, ["diff", str(tmp_path / "before"), str(tmp_path / "after")])
+    assert shown.output.splitlines()[-3:] == [
+        "better: +50% (+50% to +50%, 95%) over 8 scenarios of both",
+        "p: better: +100% (+100% to +100%, 95%) over 8 scenarios of both",
+        "q: noise: +0% (+0% to +0%, 95%) over 8 scenarios of both",
+    ]

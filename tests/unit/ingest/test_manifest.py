@@ -130,12 +130,17 @@ def test_a_posted_alert_becomes_one_too() -> None:
     }
 
 
-def test_it_is_made_under_the_name_and_with_the_word_of_its_receipt(payload: dict[str, Any]) -> None:
+def test_it_has_the_name_and_the_word_of_its_receipt_and_links_to_its_page(payload: dict[str, Any]) -> None:
     for made in (draft(payload), posted("pod web-0 restarts"), posted("x" * 20_000)):
-        received = made.with_receipt(name="web-crash", word="w0rd")
+        received = made.with_receipt(name="web-crash", word="w0rd", pages="https://tarsy.example")
         assert (received.name, received.manifest["spec"]["source"]["receipt"]) == ("web-crash", "w0rd")
         assert (received.large, received.episode) == (made.large, made.episode)
         assert "receipt" not in made.manifest["spec"]["source"]
+        assert received.manifest["metadata"].pop("annotations") == {
+            "tarsy.dev/page": "https://tarsy.example/inv/tarsy/web-crash",
+            "link.argocd.argoproj.io/tarsy": "TARSy investigation|https://tarsy.example/inv/tarsy/web-crash",
+        }
+        assert "annotations" not in made.with_receipt(name="web-crash", word="w0rd", pages=None).manifest["metadata"]
         received.manifest["metadata"] |= {"name": made.name}
         del received.manifest["spec"]["source"]["receipt"]
         assert received == made

@@ -28,6 +28,18 @@ def unmasked(_: str, value: str) -> str:
         ({"namespace": "shop", "job_name": "c-1", "pod": "c-1-x"}, "shop/c-1"),
         ({"namespace": "shop", "deployment": "", "pod": "web-0"}, "shop/web-0"),
         ({"pod": "web-0"}, "web-0"),
+        (
+            {"namespace": "shop", "persistentvolumeclaim": "data", "node": "n1", "instance": "10.0.0.1:10250"},
+            "shop/data",
+        ),
+        ({"namespace": "shop", "horizontalpodautoscaler": "web", "pod": "kube-state-metrics-5f-x"}, "shop/web"),
+        ({"namespace": "shop", "poddisruptionbudget": "db", "instance": "10.0.0.1:8080"}, "shop/db"),
+        ({"namespace": "shop", "resourcequota": "compute", "instance": "10.0.0.1:8080"}, "shop/compute"),
+        ({"namespace": "shop", "statefulset": "db", "persistentvolumeclaim": "data"}, "shop/db"),
+        (
+            {"persistentvolume": "pv-1", "phase": "Failed", "instance": "10.0.0.1:8080", "namespace": "monitoring"},
+            "pv-1",
+        ),
         ({"namespace": "shop"}, "shop"),
         ({"node": "worker-1", "instance": "10.0.0.1:9100", "namespace": "monitoring"}, "worker-1"),
         ({"instance": "10.0.0.1:9100"}, "10.0.0.1:9100"),
@@ -38,6 +50,14 @@ def unmasked(_: str, value: str) -> str:
 )
 def test_target_is_the_workload_behind_its_namespace(labels: dict[str, str], target: str) -> None:
     assert subject.target(labels) == target
+
+
+def test_volumes_that_one_node_reports_on_are_different_subjects() -> None:
+    def labels(claim: str) -> dict[str, str]:
+        reported = {"alertname": "KubePersistentVolumeFillingUp", "namespace": "shop", "persistentvolumeclaim": claim}
+        return subject.identifying_labels(reported | {"node": "n1"}, mask=str)
+
+    assert labels("a") != labels("b")
 
 
 def test_object_labels_name_severity_alert_namespace_and_workload() -> None:

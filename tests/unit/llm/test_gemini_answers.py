@@ -133,6 +133,16 @@ def test_tokens_that_native_tools_read_are_input() -> None:
     ]
 
 
+def test_model_and_id_of_the_response_are_told_once_and_only_as_text() -> None:
+    named = {"modelVersion": "gemini-2.5-flash-09-2025", "responseId": "Zx3k\x00"}
+    events = read([named, named, {"modelVersion": ["x"], "responseId": 5}, named | {"responseId": "Y" * 1000}])
+    assert events == [
+        provider.Response("gemini-2.5-flash-09-2025", "Zx3k\ufffd"),
+        provider.Response(),
+        provider.Response("gemini-2.5-flash-09-2025", "Y" * provider.RESPONSE_NAME_MAX),
+    ]
+
+
 def test_uncounted_parts_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemini_answers, "_SIZE_MAX", 1000)
     unknown = chunk({"thoughtSignature": "cw" * 100})

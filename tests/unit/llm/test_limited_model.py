@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support import leases, scrapes
 from tarsy.config.model import platforms, providers
 from tarsy.llm import answers, limited_model, provider
+from tarsy.masking import known_secrets
 from tarsy.transcript import entries, messages, ports, token_estimate
 
 pytestmark = pytest.mark.leaps
@@ -111,6 +114,25 @@ async def test_the_last_count_of_tokens_is_the_calls() -> None:
     assert answer.call.usage == USAGE
 
 
+async def test_model_and_id_of_the_last_response_are_the_calls_without_secrets() -> None:
+    named = (provider.Response("fake-1-0925"), provider.Response("", "r-sk-secret-1"), provider.Response("fake-1-1125"))
+    secrets = known_secrets.KnownSecrets(["sk-secret-1"])
+    model = limited_model.LimitedModel("first", Provider((*named, *WHOLE)), limits=platforms.Limits(), secrets=secrets)
+    call = (await model.ask(REQUEST, SCOPE)).call
+    assert (call.response_model, call.response_id) == ("fake-1-1125", secrets.mask("r-sk-secret-1"))
+    assert "sk-secret-1" not in call.response_id
+    failed = (await failure(Provider((provider.Response("fake-1-0925"), provider.FatalError("blocked"))))).call
+    assert failed
+    assert (failed.response_model, failed.response_id) == ("fake-1-0925", "")
+
+
+async def test_names_of_the_response_are_no_sign_of_an_answer() -> None:
+    """The limit of silence before an answer is that of the first byte, not the shorter one within an answer."""
+    source = Provider((provider.Response("fake-1-0925"), HANG))
+    error = await failure(source, first_byte="10ms", idle="1h", iteration="1h", retries=0)
+    assert "0.01 s" in error.failure.text
+
+
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     call = provider.Call("k8s\x00.g\ud83d", '{"a\x00": "\ud83d"}')
     said = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"))
@@ -137,6 +159,91 @@ async def test_temporary_error_is_retried_and_attempts_are_recorded() -> None:
         entries.Attempt(error="503", usage=HALF, provider="first"),
     )
     assert answer.call.usage == USAGE
+
+
+@pytest.mark.parametrize(
+    ("failed", "counts"),
+    [
+        ((provider.Text("half"), provider.Usage(HALF), provider.RetryableError("503")), (HALF.total_tokens, False)),
+        ((provider.Text("half"), provider.RetryableError("503")), (0, False)),
+        ((provider.Usage(HALF), provider.Finish(None)), (HALF.total_tokens, True)),
+    ],
+    ids=["cut short after a first count", "cut short", "empty, but whole"],
+)
+async def test_only_the_count_of_a_whole_answer_replaces_the_maximum_in_budgets(
+    failed: tuple[Step, ...], counts: tuple[int, bool]
+) -> None:
+    async def reserve(*_: object, **_options: object) -> str:
+        return f"request {next(numbers)}"
+
+    numbers = itertools.count(1)
+    call = (await limited(Provider(failed, WHOLE)).ask(REQUEST, replace(SCOPE, reserve=reserve))).call
+    assert [(each.request, each.tokens, each.is_whole) for each in call.settled] == [
+        ("request 1", *counts),
+        ("request 2", USAGE.total_tokens, True),
+    ]
+
+
+async def test_requests_that_wait_for_room_in_their_budget_hold_up_no_other_of_the_provider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is one slot. The budget of the first has room once the second has been answered."""
+    monkeypatch.setattr(limited_model, "ROOM_RETRY_SECONDS", 0.001)
+    answered, refused = asyncio.Event(), asyncio.Event()
+
+    async def reserve(*_: object, **_options: object) -> str | None:
+        refused.set()
+        return "request" if answered.is_set() else None
+
+    model = limited(Provider(WHOLE), provider_calls=1)
+    async with asyncio.timeout(60):
+        waiting = asyncio.create_task(model.ask(REQUEST, replace(SCOPE, reserve=reserve)))
+        await refused.wait()
+        await model.ask(REQUEST, SCOPE)
+        assert not waiting.done()
+        answered.set()
+        assert [count.request for count in (await waiting).call.settled] == ["request"]
+
+
+async def test_request_waits_a_minute_at_most_for_room_in_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited_model, "ROOM_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(limited_model, "ROOM_SECONDS", 0.01)
+    asked: list[bool] = []
+
+    async def reserve(*_: object, may_wait: bool, **_options: object) -> str | None:
+        asked.append(may_wait)
+        if may_wait:
+            return None
+        raise ports.BudgetError("used up", code=messages.BUDGET)
+
+    source = Provider(WHOLE)
+    error = await failure(source, scope=replace(SCOPE, reserve=reserve), provider_calls=1)
+    assert (error.failure.text, source.requests) == ("used up", 0)
+    assert asked == [True] * (len(asked) - 1) + [False]
+    assert len(asked) > 1
+
+
+async def test_request_that_has_no_room_in_its_budget_takes_nothing_of_the_rate_limit() -> None:
+    async def reserve(*_: object, **_options: object) -> str:
+        raise ports.BudgetError("used up", code=messages.BUDGET)
+
+    throttle = Throttle()
+    with pytest.raises(ports.ModelError, match="used up"):
+        await throttled(Provider(WHOLE), throttle).ask(REQUEST, replace(SCOPE, reserve=reserve))
+    assert throttle.taken == []
+
+
+async def test_reservation_of_a_repeated_request_names_those_that_have_failed() -> None:
+    numbers = itertools.count(1)
+    ended: list[list[str]] = []
+
+    async def reserve(*_: object, **options: Any) -> str:
+        ended.append(options["ended"])
+        return f"request {next(numbers)}"
+
+    failed = (provider.RetryableError("503"),)
+    await limited(Provider(failed, failed, WHOLE)).ask(REQUEST, replace(SCOPE, reserve=reserve))
+    assert ended == [[], ["request 1"], ["request 1", "request 2"]]
 
 
 async def test_an_outage_is_outlasted_for_eight_attempts_and_no_more() -> None:

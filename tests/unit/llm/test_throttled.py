@@ -69,6 +69,7 @@ async def test_each_request_is_counted_by_its_estimate_and_corrected_afterwards(
     limits = platforms.Limits.model_validate({"iteration": "100ms"})
     asked = limited_model.LimitedModel("first", Provider(steps), limits=limits, throttle=throttle)
     await asked.ask(REQUEST, ports.Scope(execution="e", ensure_lease=ensure_lease, pause_time=waiting))
+    # It waits for the slot and the budgets, and then for the throttle.
     once = ["waits", "goes on", "waits", "taken", "goes on", "lease", "sent"]
     assert steps == once + once
     first, second = throttle.taken

@@ -219,6 +219,7 @@ def small(number: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "data": data, "kind": "Secret", "metadata": metadata, "type": "Opaque"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "least"), [(small, 1.0), (secret, 0.98)])
 @pytest.mark.parametrize("half", ["head", "tail", "first lines"])
 def test_secrets_that_were_cut_anywhere_are_found(

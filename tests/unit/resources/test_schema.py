@@ -284,4 +284,4 @@ def test_names_on_the_wire_are_camel_case_with_the_conventions_initialisms(name:
 def test_whatever_phase_is_not_an_end_is_unfinished() -> None:
     ends = {"Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"}
     assert set(investigations.UNFINISHED.split(",")) == {f"status.phase!={phase}" for phase in ends}
-    assert set(get_args(investigations.Phase)) - ends == {"Queued", "Running", "Suspended", "Cancelling"}
+    assert set(get_args(investigations.Phase)) - ends == {"Queued", "Running", "Waiting", "Suspended", "Cancelling"}

@@ -1,11 +1,13 @@
-"""How many requests a caller may make, by a clock that the test turns."""
+"""How many requests a caller may make, by a clock that the test turns, and how many are served at once."""
 
 from __future__ import annotations
+
+import asyncio
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from tarsy.serve import limits
+from tarsy.serve import limits, problems
 
 
 class Clock:
@@ -80,3 +82,33 @@ def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytes
 )
 def test_of_a_network_of_version_6_all_addresses_are_one_caller(address: str, place: str) -> None:
     assert limits.network(address) == place
+
+
+@pytest.mark.leaps
+async def test_gate_lets_requests_through_while_there_are_slots_and_refuses_the_others_after_a_while() -> None:
+    gate, go, inside = limits.Gate(3), asyncio.Event(), []
+
+    async def request(slots: int, seconds: float = 60.0) -> None:
+        async with gate.slot(seconds=seconds, refusal="too many", slots=slots):
+            inside.append(slots)
+            await go.wait()
+
+    async def ensure_refused(slots: int) -> None:
+        with pytest.raises(problems.Problem, match="too many") as told:
+            await request(slots, seconds=0.01)
+        assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
+
+    first = asyncio.create_task(request(2))
+    await asyncio.sleep(0)
+    await ensure_refused(2)
+    last = asyncio.create_task(request(1))
+    await asyncio.sleep(0)
+    await ensure_refused(1)
+    assert inside == [2, 1], "the refused one has given back the slot that it had got"
+    waiting = [asyncio.create_task(request(2)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await ensure_refused(1)
+    go.set()
+    await asyncio.gather(first, last, *waiting)
+    await request(3, seconds=0.01)
+    assert inside == [2, 1, 2, 2, 2, 3]

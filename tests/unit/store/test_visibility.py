@@ -33,15 +33,32 @@ BUILT = [
     for key in listing._KEYS
     for is_of_one in (True, False)
 ]
+OF_DELETED = [
+    listing._statement(
+        frozenset(filters), key, descending=True, begins=False, skips=False, is_of_one=is_of_one, deleted=True
+    )
+    for filters in ((), ("words",), ("words", "phrases"), ("ended", "open", "chain"))
+    for key in listing._KEYS
+    for is_of_one in (True, False)
+]
 
 OWN = ("store/base/visibility.py", "store/base/tables.py", "store/base/migrations/")
 NAMED_IN = {
-    "purged_at": (*OWN, "store/operations/", "store/intake/episodes.py"),
+    "purged_at": (
+        *OWN,
+        "store/operations/",
+        "store/intake/episodes.py",
+        "store/intake/groups.py",
+        "store/intake/splits.py",
+    ),
     "deleted_at": (
         *OWN,
         "store/operations/",
         "api/compat/sessions.py",  # always null: a deleted one is not found
         "api/investigations/deletions.py",  # answers with it
+        "store/reads/listing.py",  # lists deleted ones for those who may restore them
+        "views/rows.py",
+        "web/investigation.py",
         "views/storage.py",  # the oldest of the deletions that can be undone
         "cli/storage.py",
     ),
@@ -73,6 +90,8 @@ def test_each_read_has_the_condition(module: ModuleType) -> None:
 def test_each_page_of_a_list_has_the_condition() -> None:
     for statement in BUILT:
         assert visibility.VISIBLE in statement.text
+    for statement in OF_DELETED:
+        assert visibility.DELETED in statement.text
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -15,6 +15,6 @@ def test_make_test_says_how_long_it_takes_and_what_it_needs_before_anything_else
     done = subprocess.run(["make", "test"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     first = done.stdout.splitlines()[0]
-    assert "10 minutes on two idle cores" in first
+    assert "7 to 8 minutes on two idle cores" in first
     for need in ("no cluster", "Python packages", "control plane with Go", "kubernetes-mcp-server"):
         assert need in done.stdout

@@ -67,9 +67,11 @@ _FIELDS: dict[str, Any] = {
     "stage_agents": (1, 1),
     "stages": (STAGE,),
     "retrying": (),
+    "undelivered": (),
     "labels": {},
     "alert_summary": "",
     "stage_list": (),
+    "split_into": (),
 }
 ENDED = summaries.Summary(**_FIELDS)
 

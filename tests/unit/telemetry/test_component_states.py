@@ -61,6 +61,7 @@ STORED: list[tuple[component_states.Kind, component_states.Detail, str]] = [
         '{"agents": [{"stage": 0, "index": 1, "reason": "R", "problem": "p", "only_to_start": false}]}',
     ),
     ("watch", component_states.Watch(), "{}"),
+    ("owners", component_states.Owners(), "{}"),
 ]
 
 

@@ -45,7 +45,7 @@ def under_way(
 ) -> Iterator[str]:
     """A call; its token."""
     with reports.during_call(execution=execution, mask=mask, show=said.append) as meta:
-        assert meta[progress.LOG_LEVEL] == "info"  # type: ignore[literal-required]
+        assert meta[progress.LOG_LEVEL] == "info"
         token = meta["progress_token"]
         assert isinstance(token, str)
         yield token

@@ -67,6 +67,14 @@ def test_content_that_is_no_text_is_named_with_type_and_size(content: list[types
         (["[1, 2]"], {"result": [1, 2]}),
         (["There it is:", '{"a": 1}'], {"a": 1}),
         (["x" * (results.COMPARED_MAX + 1)], {"items": [1]}),
+        (
+            ["kind: Pod\nspec:\n  cpu: 1.5\n  ready: true\n  message: 'it''s up,\n    again'\n"],
+            {"kind": "Pod", "spec": {"cpu": 1.5, "ready": True, "message": "it's up, again"}},
+        ),
+        (
+            ["NAME    READY   AGE\nweb-0   1/1     5d\nweb-1   0/1     5d"],
+            {"items": [{"Name": "web-0", "Ready": "1/1", "Age": "5d"}, {"Name": "web-1", "Ready": "0/1", "Age": "5d"}]},
+        ),
     ],
 )
 def test_structured_content_that_the_text_repeats_is_not_appended(said: list[str], structured: Any) -> None:
@@ -85,6 +93,10 @@ def test_structured_content_that_the_text_repeats_is_not_appended(said: list[str
         (texts(""), {}, "\n{}"),
         ([], {"result": []}, '{"result": []}'),
         ([], [], "[]"),
+        (texts("a: 1"), {"a": 1, "b": 1}, 'a: 1\n{"a": 1, "b": 1}'),
+        (texts("a: 1\nb: 2"), {"a": 1, "b": 1}, 'a: 1\nb: 2\n{"a": 1, "b": 1}'),
+        (texts("pods: web-0"), {"pods": ["web-0", "web-1"]}, 'pods: web-0\n{"pods": ["web-0", "web-1"]}'),
+        (texts("ready"), {"ready": False}, 'ready\n{"ready": false}'),
         (texts("[" * 5000), {"a": 1}, "[" * 5000 + '\n{"a": 1}'),
     ],
 )
@@ -184,6 +196,7 @@ async def test_text_that_is_not_masked_in_time_is_withheld_except_its_beginning(
         assert output.length is None, "it was masked whole"
 
 
+@pytest.mark.slow
 async def test_hostile_text_is_withheld_whole() -> None:
     text = "".join(f"password=cnry{number:06}aB\n" for number in range(50_000))
     output = await cleaned(text, masker.Masker(groups=["security"]).text)

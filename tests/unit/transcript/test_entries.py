@@ -20,7 +20,7 @@ import pytest
 from tarsy.config import resolve
 from tarsy.config.model import tool_filters
 from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, line_excerpts, messages, record, timeline
+from tarsy.transcript import entries, entry_versions, line_excerpts, messages, record, timeline
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 
@@ -310,7 +310,21 @@ SAMPLES: dict[str, entries.Entry] = {
         failure=messages.Failure(kind="rejected", text="a summary of 9,000 characters, größer"),
         call=CALL,
     ),
+    # Since providers' names of responses are kept:
+    "Answered, by a version of the model": entries.Answered(
+        execution="0123456789abcdef",
+        turn=0,
+        messages=(messages.Message(role="assistant", text="It is out of memory."),),
+        call=replace(CALL, response_model="gemini-2.5-flash-preview-09-2025 💥", response_id="Zx3kaMbxA_fX7M8P"),
+    ),
     # Since servers that are away, and retries, are told as they happen:
+    "AlertJoined": entries.AlertJoined(
+        execution="0123456789abcdef",
+        number=42,
+        alerts=3,
+        clock=61.5,
+        messages=(messages.Message(role="user", text="3 more alerts: 💥"),),
+    ),
     "ServersAway": entries.ServersAway(execution="0123456789abcdef", servers=("kubernetes-server", "prometheus")),
     "ServersAway, for calls": entries.ServersAway(
         execution="0123456789abcdef", servers=("kubernetes-server",), calls=("0.0", "0.1")
@@ -331,6 +345,41 @@ SAMPLES: dict[str, entries.Entry] = {
         message="stage 'look' completed with errors: KubernetesAgent: none of its MCP servers could be reached: k8s",
         final_analysis="Could not be looked at: MCP server k8s could not be reached (stage look).",
         grounds="ServersAway",
+    ),
+    # Since rechecks:
+    "Rechecked": entries.Rechecked(
+        former="7d1c0b2e-0000-4000-8000-000000000001",
+        name="web-crash",
+        ended="2026-11-25 07:22 UTC",
+        calls=("pods_get (name web-0, namespace shop)",),
+    ),
+    "Rechecked, with differences": entries.Rechecked(
+        former="7d1c0b2e-0000-4000-8000-000000000001",
+        name="web-crash",
+        ended="2026-11-25 07:22 UTC",
+        calls=("pods_get (name wéb-0)", "events_list"),
+        differences=("pods_get (name wéb-0): spec.image: 'a' -> '💥'",),
+        more=3,
+    ),
+    # Since the log says why there is no recheck:
+    "Rechecked, not made": entries.Rechecked(
+        former="7d1c0b2e-0000-4000-8000-000000000001",
+        name="web-crash",
+        ended="2026-11-25 07:22 UTC",
+        calls=(),
+        problem="the masking has changed since",
+    ),
+    "ExecutionStarted, of a recheck": entries.ExecutionStarted(
+        stage="", execution="0123456789abcdef", kind="recheck", index=0, name="Recheck", agent=None, tools=TOOLS
+    ),
+    "RunEnded, unchanged": entries.RunEnded(
+        ending="Completed",
+        reason="Unchanged",
+        message="Unchanged since web-crash",
+        final_analysis="It is out of memory.",
+        grounds="Inspected",
+        former="7d1c0b2e-0000-4000-8000-000000000001",
+        masking="0123456789abcdef",
     ),
     # Since excerpts:
     "ExecutionStarted, with tools for results": entries.ExecutionStarted(
@@ -376,18 +425,18 @@ def columns(entry: entries.Entry) -> dict[str, Any]:
     }
 
 
-def decoded(stored: entries.Stored, entry: entries.Entry) -> entries.Entry | entries.Unreadable:
-    return entries.decode(stored, **columns(entry))
+def decoded(stored: entry_versions.Stored, entry: entries.Entry) -> entries.Entry | entries.Unreadable:
+    return entry_versions.decode(stored, **columns(entry))
 
 
 def test_there_is_a_sample_of_every_kind() -> None:
-    assert {type(entry).__name__ for entry in SAMPLES.values()} == entries.VERSIONS.keys()
+    assert {type(entry).__name__ for entry in SAMPLES.values()} == entry_versions.VERSIONS.keys()
 
 
 @pytest.mark.parametrize("entry", SAMPLES.values(), ids=SAMPLES)
 def test_what_is_stored_comes_back_as_it_was(entry: entries.Entry) -> None:
-    stored = entries.encode(entry)
-    assert (stored.kind, stored.version) == (type(entry).__name__, entries.VERSIONS[type(entry).__name__])
+    stored = entry_versions.encode(entry)
+    assert (stored.kind, stored.version) == (type(entry).__name__, entry_versions.VERSIONS[type(entry).__name__])
     assert decoded(stored, entry) == entry
 
 
@@ -399,12 +448,12 @@ def test_even_a_key_that_is_no_unicode_comes_back_as_it_was(name: str) -> None:
         entry = replace(entry, messages=(replace(ASKS, provider_state=replace(STATE, data=odd)),))
     elif isinstance(entry, entries.ExecutionStarted):
         entry = replace(entry, tools=(replace(TOOLS[0], parameters=odd),))
-    assert decoded(entries.encode(entry), entry) == entry
+    assert decoded(entry_versions.encode(entry), entry) == entry
 
 
 @pytest.mark.parametrize("entry", SAMPLES.values(), ids=SAMPLES)
 def test_a_body_is_json_that_postgres_can_take_apart(entry: entries.Entry) -> None:
-    stored = entries.encode(entry)
+    stored = entry_versions.encode(entry)
     stored.body.encode()
     assert all(messages.storable(text) == text for text in strings(json.loads(stored.body)))
     assert not {"run", "stage", "execution", "final_analysis"} & json.loads(stored.body).keys(), "they are columns"
@@ -437,13 +486,13 @@ def strings(value: Any) -> Iterator[str]:
     ],
 )
 def test_only_what_providers_and_servers_wrote_is_opaque(name: str, opaque: set[str] | None) -> None:
-    stored = entries.encode(SAMPLES[name])
+    stored = entry_versions.encode(SAMPLES[name])
     assert (None if stored.opaque is None else set(json.loads(stored.opaque))) == opaque
 
 
 def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
     entry = entries.RunEnded(ending="Completed", reason="StagesCompleted", final_analysis="It is out of memory.")
-    stored = entries.encode(entry)
+    stored = entry_versions.encode(entry)
     assert stored.final_analysis == "It is out of memory."
     assert "out of memory" not in stored.body + (stored.opaque or "")
     assert decoded(replace(stored, final_analysis=""), entry) == replace(entry, final_analysis="")
@@ -454,8 +503,8 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
     [
         ("Dreamt", 1, "its kind is unknown here"),
         ("", 0, "its kind is unknown here"),
-        ("Answered", 3, "version 2 is the newest that is known here"),
-        ("RunEnded", 4, "version 3 is the newest that is known here"),
+        ("Answered", 4, "version 3 is the newest that is known here"),
+        ("RunEnded", 5, "version 4 is the newest that is known here"),
         ("StageStarted", 99, "version 1 is the newest that is known here"),
         ("StageStarted", 0, "version 1 is the newest that is known here"),
     ],
@@ -463,8 +512,8 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
 def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
     kind: str, version: int, problem: str
 ) -> None:
-    stored = entries.Stored(kind=kind, version=version, body="not even JSON")
-    found = entries.decode(stored, run=0, stage="look", execution="e0")
+    stored = entry_versions.Stored(kind=kind, version=version, body="not even JSON")
+    found = entry_versions.decode(stored, run=0, stage="look", execution="e0")
     assert found == entries.Unreadable(kind=kind, version=version, problem=problem)
 
 
@@ -498,7 +547,7 @@ def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
 def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
     name: str, change: dict[str, Any], problem: str
 ) -> None:
-    stored = replace(entries.encode(SAMPLES[name]), **change)
+    stored = replace(entry_versions.encode(SAMPLES[name]), **change)
     found = decoded(stored, SAMPLES[name])
     assert isinstance(found, entries.Unreadable)
     assert (found.kind, found.version) == (stored.kind, stored.version)
@@ -519,7 +568,7 @@ def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
 @pytest.mark.parametrize("name", ["ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"])
 def test_a_field_that_is_unknown_here_is_not_dropped_however_deep_it_stands(name: str) -> None:
     """A shape that has grown has another version; a row that says otherwise was not written by us."""
-    stored = entries.encode(SAMPLES[name])
+    stored = entry_versions.encode(SAMPLES[name])
     tried = 0
     for place in places(json.loads(stored.body)):
         body = json.loads(stored.body)
@@ -588,7 +637,7 @@ def bent(value: Any, source: random.Random) -> Any:
 def test_whatever_junk_a_row_holds_it_is_decoded_or_unreadable_and_never_raises(name: str) -> None:
     source = random.Random(name)  # noqa: S311 - it mixes, it guards nothing
     entry = SAMPLES[name]
-    stored = entries.encode(entry)
+    stored = entry_versions.encode(entry)
     body, opaque = json.loads(stored.body), json.loads(stored.opaque or "null")
     unreadable = 0
     for _ in range(400):
@@ -615,8 +664,8 @@ def test_what_is_kept_beside_the_log_is_not_in_it() -> None:
     entry = SAMPLES["ToolsAnswered, of which more is kept"]
     assert isinstance(entry, entries.ToolsAnswered)
     sent = replace(entry, runs=(replace(entry.runs[0], whole="all of it"),))
-    assert entries.encode(sent) == entries.encode(entry)
-    found = decoded(entries.encode(sent), entry)
+    assert entry_versions.encode(sent) == entry_versions.encode(entry)
+    found = decoded(entry_versions.encode(sent), entry)
     assert isinstance(found, entries.ToolsAnswered)
     assert (found, found.runs[0].whole) == (sent, None)
 
@@ -636,7 +685,9 @@ def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
 ) -> None:
     entry = SAMPLES["ToolsAnswered"]
     assert isinstance(entry, entries.ToolsAnswered)
-    stored = entries.encode(replace(entry, runs=(replace(entry.runs[0], result=replace(RESULTS[0], text=text)),)))
+    stored = entry_versions.encode(
+        replace(entry, runs=(replace(entry.runs[0], result=replace(RESULTS[0], text=text)),))
+    )
     body = json.loads(stored.body)
     for run in body["runs"]:
         del run["length"], run["excerpt"], run["summary"]
@@ -650,7 +701,7 @@ def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
 
 
 def test_an_answer_that_holds_no_message_is_unreadable() -> None:
-    stored = entries.encode(SAMPLES["Answered"])
+    stored = entry_versions.encode(SAMPLES["Answered"])
     body = {**json.loads(stored.body), "messages": []}
     found = decoded(replace(stored, body=json.dumps(body), opaque=None), SAMPLES["Answered"])
     assert isinstance(found, entries.Unreadable)
@@ -660,7 +711,9 @@ def test_an_answer_that_holds_no_message_is_unreadable() -> None:
 @pytest.mark.parametrize("body", ['{"clock": 1, "a\\u0000b": 2}'])
 def test_why_an_entry_cannot_be_read_is_said_in_text_that_can_be_stored(body: str) -> None:
     """It is: the work row says what it waits for."""
-    found = entries.decode(entries.Stored(kind="StageStarted", version=1, body=body), run=0, stage="look", execution="")
+    found = entry_versions.decode(
+        entry_versions.Stored(kind="StageStarted", version=1, body=body), run=0, stage="look", execution=""
+    )
     assert isinstance(found, entries.Unreadable)
     assert found.problem == messages.storable(found.problem)
 
@@ -669,8 +722,8 @@ def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) ->
     build = record.build()
     assert build == record.build()
     assert len(build) == 16
-    grown = {**entries.DECODERS, ("Answered", 3): entries.DECODERS["Answered", 1]}
-    monkeypatch.setattr(entries, "DECODERS", grown)
+    grown = {**entry_versions.DECODERS, ("Answered", 99): entry_versions.DECODERS["Answered", 1]}
+    monkeypatch.setattr(entry_versions, "DECODERS", grown)
     assert record.build() != build
 
 
@@ -688,8 +741,8 @@ def rows(version: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def stored_of(row: Mapping[str, Any]) -> entries.Stored:
-    return entries.Stored(
+def stored_of(row: Mapping[str, Any]) -> entry_versions.Stored:
+    return entry_versions.Stored(
         kind=row["kind"],
         version=row["version"],
         body=row["body"],
@@ -699,25 +752,25 @@ def stored_of(row: Mapping[str, Any]) -> entries.Stored:
 
 
 def row_of(entry: entries.Entry) -> dict[str, Any]:
-    stored = entries.encode(entry)
+    stored = entry_versions.encode(entry)
     kept = ("kind", "version", "body", "opaque", "final_analysis")
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2, 3, 4, 5, 6)
+RECORDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 
 @pytest.mark.parametrize(("name", "record"), WRITTEN, ids=[f"{name}, {record}" for name, record in WRITTEN])
 def test_rows_mean_for_ever_what_they_meant_when_they_were_written(name: str, record: int) -> None:
     row = rows(record)[name]
-    found = entries.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
+    found = entry_versions.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
     assert found == SAMPLES[name], "this is what is in the databases: keep a decoder of its version that reads it"
 
 
 def test_of_each_kind_and_version_there_are_recorded_rows() -> None:
     recorded = {(row["kind"], row["version"]) for record in RECORDS for row in rows(record).values()}
-    assert recorded == set(entries.DECODERS)
+    assert recorded == set(entry_versions.DECODERS)
     assert {name for name, _ in WRITTEN} == SAMPLES.keys()
 
 
@@ -757,7 +810,7 @@ def digest(kind: Any) -> str:
 
 SHAPES: dict[str, dict[str, str]] = json.loads((RECORDED / "shapes.json").read_text(encoding="utf-8"))
 CURRENT: dict[str, tuple[int, Any]] = {
-    **{kind: (version, getattr(entries, kind)) for kind, version in entries.VERSIONS.items()},
+    **{kind: (version, getattr(entries, kind)) for kind, version in entry_versions.VERSIONS.items()},
     "snapshot": (record.CHAIN_VERSION, chains.Spec),
 }
 
@@ -766,10 +819,10 @@ def what_to_do(kind: str, version: int, found: str) -> str:
     """For whoever has changed a stored shape."""
     if str(version) not in SHAPES.get(kind, {}):
         return f"version {version} of {kind} is new: add its digest {found!r} to recorded/shapes.json, and rows of it"
-    where = "record.CHAIN_VERSION" if kind == "snapshot" else f"entries.VERSIONS[{kind!r}]"
+    where = "record.CHAIN_VERSION" if kind == "snapshot" else f"entry_versions.VERSIONS[{kind!r}]"
     return (
         f"the stored shape of {kind} is another one than that of its version {version}, which is in databases. Raise "
-        f"{where}, keep a decoder for version {version} (entries.DECODERS, or record.CHAIN_DECODERS), record "
+        f"{where}, keep a decoder for version {version} (entry_versions.DECODERS, or record.CHAIN_DECODERS), record "
         f"rows of the new version beside entries-v1.json, and add the digest {found!r} under the new version to "
         "recorded/shapes.json. Never change what is there already."
     )
@@ -784,9 +837,11 @@ def test_no_stored_shape_changes_without_a_new_version(kind: str) -> None:
 
 def test_every_version_that_was_ever_recorded_has_its_decoder() -> None:
     recorded = {(kind, int(version)) for kind, versions in SHAPES.items() for version in versions}
-    lost = sorted(recorded - entries.DECODERS.keys() - {("snapshot", version) for version in record.CHAIN_DECODERS})
+    lost = sorted(
+        recorded - entry_versions.DECODERS.keys() - {("snapshot", version) for version in record.CHAIN_DECODERS}
+    )
     assert lost == [], "rows of these versions are in databases"
-    assert recorded.issuperset(entries.DECODERS)
+    assert recorded.issuperset(entry_versions.DECODERS)
 
 
 def test_a_shape_is_another_one_when_anything_in_it_changes_but_words_for_people() -> None:

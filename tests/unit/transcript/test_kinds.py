@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from tarsy.transcript import entries
+from tarsy.transcript import entries, entry_versions
 from tarsy.transcript.kinds import kind, registry
 
 SHAPES = {shape.__name__: shape for shape in get_args(entries.Entry)}
 
 
-@pytest.mark.parametrize("name", sorted(entries.VERSIONS))
+@pytest.mark.parametrize("name", sorted(entry_versions.VERSIONS))
 def test_every_kind_has_all_parts(name: str) -> None:
     shape = SHAPES[name]
     assert shape in registry.KINDS, f"{name} has no kind: add it to a module of transcript.kinds"
@@ -22,11 +22,11 @@ def test_every_kind_has_all_parts(name: str) -> None:
 
 def test_there_is_no_kind_without_a_shape() -> None:
     assert registry.KINDS.keys() == set(SHAPES.values())
-    assert entries.VERSIONS.keys() == SHAPES.keys()
+    assert entry_versions.VERSIONS.keys() == SHAPES.keys()
 
 
 def test_kinds_are_listed_by_what_they_bring() -> None:
-    assert set(registry.WITH_MESSAGES) == {"ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"}
+    assert set(registry.WITH_MESSAGES) == {"ExecutionStarted", "AlertJoined", "Answered", "Unanswered", "ToolsAnswered"}
     assert set(registry.WITH_MODEL_CALLS) == {
         "Answered",
         "Unanswered",

@@ -391,15 +391,15 @@ def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(given: dict[st
     assert json.loads(react.arguments(raw)) == given
 
 
-@pytest.mark.parametrize("piece", hostile_texts.REACT_PIECES)
 @pytest.mark.parametrize("head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a"])
-def test_lines_of_reading_grow_with_the_length_of_the_text(head: str, piece: str) -> None:
-    single, double = (head + piece * (size // len(piece)) for size in (8_000, 16_000))
-    assert steps.grow_linearly(react.read, single, double)
+def test_lines_of_reading_grow_with_the_length_of_the_text(head: str) -> None:
+    for piece in hostile_texts.REACT_PIECES:
+        single, double = (head + piece * (size // len(piece)) for size in (4_000, 8_000))
+        assert steps.grow_linearly(react.read, single, double), piece
 
 
-@pytest.mark.parametrize("piece", hostile_texts.REACT_PIECES)
 @pytest.mark.parametrize("head", ["", "a: ", "a="])
-def test_lines_of_reading_arguments_grow_with_the_length_of_the_text(head: str, piece: str) -> None:
-    single, double = (head + piece * (size // len(piece)) for size in (8_000, 16_000))
-    assert steps.grow_linearly(react.arguments, single, double)
+def test_lines_of_reading_arguments_grow_with_the_length_of_the_text(head: str) -> None:
+    for piece in hostile_texts.REACT_PIECES:
+        single, double = (head + piece * (size // len(piece)) for size in (4_000, 8_000))
+        assert steps.grow_linearly(react.arguments, single, double), piece

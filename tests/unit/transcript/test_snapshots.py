@@ -63,6 +63,8 @@ def test_every_field_of_the_kind_is_in_what_is_recorded_of_the_newest_version() 
         chains.Stage,
         chains.StageAgent,
         chains.Tools,
+        chains.Grouping,
+        chains.Recurrence,
         chains.Synthesis,
         chains.ExecutiveSummary,
         chains.Chat,

@@ -615,6 +615,17 @@ def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_th
     assert "google_search, url_context" in told.content
 
 
+def test_each_telling_of_joined_alerts_is_an_event() -> None:
+    tellings = [
+        entries.AlertJoined(execution="e0", number=number, alerts=alerts, clock=0.0, messages=())
+        for number, alerts in ((1, 1), (10_001, 10_000))
+    ]
+    first, second = timeline.fold(log(STARTED, begun_as("agent", "native-thinking"), *tellings))
+    assert (first.id, first.type, first.content[:14]) == ("e0.joined.1", "alerts_joined", "1 alert joined")
+    assert (second.id, second.content[:20]) == ("e0.joined.10001", "10,000 alerts joined")
+    assert second.metadata == {"alerts": 10_000, "number": 10_001}
+
+
 def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_again() -> None:
     retry = entries.ModelRetried(
         execution="e0",

@@ -8,13 +8,13 @@ from typing import Any
 
 from support import manifests
 from tarsy.config.check import chain_index
-from tarsy.config.model import platforms, providers, tool_filters
+from tarsy.config.model import platforms, providers, server_transports, tool_filters
 from tarsy.resources import chains
 from tarsy.views import chain_matches
 
 
 def server(**settings: Any) -> platforms.MCPServer:
-    return platforms.MCPServer(transport=platforms.HTTPTransport(type="http", url="http://s/mcp"), **settings)
+    return platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url="http://s/mcp"), **settings)
 
 
 PLATFORM = platforms.Platform(

@@ -20,6 +20,7 @@ def facts(**fields: Any) -> investigations.Facts:
         ("Queued", "Processing Alert..."),
         ("Running", "Processing Alert..."),
         ("Suspended", "Processing Alert..."),
+        ("Waiting", "Processing Alert..."),
         ("Cancelling", "Processing Alert..."),
         ("Completed", "Processing Complete"),
         ("CompletedWithErrors", "Processing Complete"),

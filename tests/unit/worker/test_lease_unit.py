@@ -18,6 +18,7 @@ NEVER = -1.0
 
 def make(*, certain: bool = True, cancel: phase_rules.Cancellation | None = None) -> leases.Lease:
     claim = work.Claim(
+        joined=0,
         investigation=UUID(int=1),
         token=UUID(int=2),
         run=0,

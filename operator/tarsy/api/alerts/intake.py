@@ -17,17 +17,19 @@ from http import HTTPStatus
 from typing import Any
 
 from tarsy import errors, failpoints
-from tarsy.auth import permissions
+from tarsy.api.alerts import concurrency, owners
+from tarsy.auth import identities
 from tarsy.config.check import chain_index
-from tarsy.config.model import webhooks
+from tarsy.config.model import budgets, platforms, webhooks
 from tarsy.ingest import decision, manifest
 from tarsy.kube import client, discovery, objects
 from tarsy.resources import base
+from tarsy.resources.chains import AgentChain
 from tarsy.serve import bodies, problems
-from tarsy.store.base import databases
+from tarsy.store.base import databases, notify
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import queueing, receipts
-from tarsy.store.queue import work
+from tarsy.store.queue import ledgers, work
 from tarsy.transcript import admission
 
 NAMES_TRIED = 5
@@ -113,11 +115,15 @@ class Intake:
     cluster: client.Cluster
     database: databases.Database
     chains: ChainLister
-    settings: Callable[[], webhooks.Ingest]
-    """Returns the settings in force."""
+    platform: Callable[[], platforms.Platform]
+    """Returns the platform file in force."""
+    owners: owners.Owners
     max_queued: int
     mask: Callable[[str], str]
     bodies: bodies.Bodies
+    notification_slots: concurrency.NotificationSlots
+    pages: Callable[[], str | None] = lambda: None
+    """Returns the public address of the pages, to which objects refer; None if there is none."""
     on_admitted: Callable[[base.ObjectMeta], None] | None = None
     """Called with each object that was created and admitted, so that this process's controller can skip it."""
 
@@ -125,6 +131,17 @@ class Intake:
     def namespace(self) -> str:
         """The namespace of alerts that come without one."""
         return self.cluster.served.default
+
+    def settings(self) -> webhooks.Ingest:
+        """Return the settings in force."""
+        return self.platform().ingest
+
+    async def refuse_alert(self, chain: AgentChain, *, namespace: str, severity: str) -> ledgers.UsedUp | None:
+        """Return the budgets that refuse a new alert of a chain, or None."""
+        subject = budgets.Subject(
+            namespace=namespace, chain=f"{chain.metadata.namespace}/{chain.metadata.name}", severity=severity
+        )
+        return await ledgers.refuse_alert(self.database, self.platform(), subject)
 
     async def free_slots(self) -> int:
         """Return the number of further investigations that may be queued."""
@@ -141,25 +158,27 @@ class Intake:
         draft: manifest.Draft,
         receipt: receipts.Receipt,
         chains: ServedChains,
-        caller: permissions.Caller,
+        caller: identities.Caller,
         *,
         original: admission.Original | None = None,
+        hints: list[notify.Hint] | None = None,
     ) -> objects.Created:
         """Create the object of a receipt and its row, under another name if another object has the name.
 
         Return the existing object if an earlier call with the same receipt created it. `original` is the investigation
-        that it retries.
+        that it retries. `hints` are those of `queueing.admit`.
         """
         for _ in range(NAMES_TRIED):
             name = receipt.name
             try:
-                created = await self._create_object(draft.with_receipt(name=name, word=receipt.word))
+                drafted = draft.with_receipt(name=name, word=receipt.word, pages=self.pages())
+                created = await self._create_object(drafted)
             except objects.UnreadableError:  # another object has the name: those of intake are readable
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
             if created and (not created.existed or receipt.proves(created.investigation)):
-                await self._admit(created, chains, caller, original=original)
+                await self._admit(created, chains, caller, original=original, hints=hints)
                 return created
             if receipt.name == name:  # otherwise another process has renamed it already
                 full_name = f"{draft.namespace}/{name}"
@@ -191,9 +210,10 @@ class Intake:
         self,
         created: objects.Created,
         chains: ServedChains,
-        caller: permissions.Caller,
+        caller: identities.Caller,
         *,
         original: admission.Original | None,
+        hints: list[notify.Hint] | None,
     ) -> None:
         """Admit the object. An existing one is masked again, because a user may have replaced it with its receipt."""
         if created.existed:
@@ -215,12 +235,14 @@ class Intake:
                 namespace_uid=chains.namespace_uid,
                 original=original,
             )
-        await queueing.admit(self.database, decided, just_created=not created.existed, address=caller.address)
+        await queueing.admit(
+            self.database, decided, just_created=not created.existed, address=caller.address, hints=hints
+        )
         if self.on_admitted is not None and not created.existed:
             self.on_admitted(created.investigation.metadata)
 
 
-def receipt_values(draft: manifest.Draft, caller: permissions.Caller) -> dict[str, Any]:
+def receipt_values(draft: manifest.Draft, caller: identities.Caller) -> dict[str, Any]:
     """Return the arguments with which `receipts` issues the receipt of a draft."""
     fingerprint, starts_ms = draft.episode
     return {

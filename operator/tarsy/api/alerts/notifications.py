@@ -1,13 +1,15 @@
-"""Notifications: webhooks that take many alerts at once.
+"""Notifications, which bring many alerts at once (`webhook_routes` receives them).
 
 Each alert is investigated, counted on the investigation that it repeats, or ignored with a reason:
 
 1. The body is parsed. Alerts that cannot be read are ignored; the others are grouped by fingerprint.
 2. Alerts that are resolved, or that repeat an investigation, are recorded.
-3. If alerts are left, their common data are loaded: chains, free slots of the queue, data of the notification.
-4. An investigation is created for each of them.
+3. If alerts are left, their common data are loaded: chains, free slots of the queue, data of the notification; and
+   their owners, if their chains group by them (`owners`).
+4. An investigation is created for each of them, or for each group, as their chain says (`store.intake.groups`): the
+   other alerts of a group join it.
 
-Steps 2 and 4 take eight fingerprints at once, and the alerts of one fingerprint one after another, because the second
+Steps 2 to 4 take eight fingerprints at once, and the alerts of one fingerprint one after another, because the second
 may repeat the first. An unexpected exception there is a defect: only its alert is lost, because it would raise the same
 exception when it is sent again. Other failures end the notification, which its sender then sends again.
 """
@@ -15,136 +17,58 @@ exception when it is sent again. Other failures end the notification, which its 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, field
+from datetime import UTC, timedelta
 from http import HTTPStatus
-from typing import Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel
+from fastapi import Request
 
 from tarsy import errors
-from tarsy.api.alerts import intake
+from tarsy.api.alerts import concurrency, intake, results
+from tarsy.api.alerts import owners as alert_owners
 from tarsy.auth import permissions
 from tarsy.config.check import chain_index
-from tarsy.ingest import alertmanager, formats, grafana, manifest, payload
+from tarsy.ingest import alertmanager, formats, grouping, manifest, owners, payload
 from tarsy.kube import objects
 from tarsy.masking import masker
-from tarsy.serve import bodies, openapi, problems, strict
-from tarsy.store.base import databases
-from tarsy.store.intake import episodes, receipts, unserved
+from tarsy.resources import chains
+from tarsy.serve import bodies, problems
+from tarsy.store.base import databases, notify
+from tarsy.store.intake import episodes, groups, receipts, unserved
 from tarsy.store.queue import work
-from tarsy.telemetry import metrics
+from tarsy.transcript import admission
 
 NOTIFICATION_MAX = 10 * 1024 * 1024
 """Bytes of a request; Alertmanager does not limit its groups."""
-AT_ONCE = 8
-"""Fingerprints of one notification that are taken at once."""
 NEW_MAX = 1000
 """Investigations that are created for one notification; its sender has to send it again for the other alerts."""
+LOOKED_UP_AT_ONCE = 500
+"""Alerts that one statement looks up."""
 LOOKUP_SECONDS = 5.0
 """The time limit for the question to the API server whether an object exists."""
-OUTCOMES_MAX = 1000
-"""Alerts whose outcome is in the receipt of the notification."""
-TEXT_MAX = 1024
-"""Characters of a name or a reason in the receipt and in logs."""
 DEFECT = "a defect of TARSy prevents this alert from being taken; its log has the traceback"
 
 log = logging.getLogger(__name__)
 
 
-class Outcome(BaseModel):
-    """The outcome of one alert."""
-
-    alertname: str
-    """The alert's own label, whichever chain takes it."""
-    outcome: Literal["created", "repeated", "resolved", "ignored"]
-    id: UUID | None = None
-    """The investigation that was created, or that the alert repeats or resolves. None if there is none."""
-    namespace: str | None = None
-    name: str | None = None
-    reason: str = ""
-    """The reason why the alert was ignored, with the alert types that chains take, or why the default chain takes it.
-    If it repeats an investigation that came to nothing: the time at which the next one may begin."""
-
-
-class Counts(BaseModel):
-    """The number of alerts for each outcome."""
-
-    created: int = 0
-    repeated: int = 0
-    resolved: int = 0
-    ignored: int = 0
-
-
-class Receipt(BaseModel):
-    """The outcome of a notification."""
-
-    alerts: list[Outcome]
-    """The first thousand alerts, in the notification's order."""
-    counts: Counts
-    """The counts of all alerts."""
-    truncated: int
-    """The number of alerts that the sender left out, as it states."""
-
-
-def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter:
-    """Return the webhooks."""
-    router = strict.router(prefix="/api/v1", tag="alerts")
-
-    of_alertmanager, of_grafana = openapi.body(alertmanager.schema()), openapi.body(grafana.schema())
-
-    @router.post("/webhooks/alertmanager", operation_id="notifyOfAlerts", openapi_extra=of_alertmanager)
-    async def notify(request: Request, destination: permissions.Destination = Depends(access.notify)) -> Receipt:
-        """Take a notification of Alertmanager's webhook receiver, format 4."""
-        return await take(alert_intake, request, destination, sent_by="alertmanager")
-
-    @router.post("/webhooks/alertmanager/{namespace}", operation_id="notifyOfAlertsIn", openapi_extra=of_alertmanager)
-    async def notify_in(request: Request, destination: permissions.Destination = Depends(access.notify_in)) -> Receipt:
-        """Take a notification of Alertmanager for a namespace: its investigations are created there."""
-        return await take(alert_intake, request, destination, sent_by="alertmanager")
-
-    @router.post("/webhooks/grafana", operation_id="notifyOfGrafanaAlerts", openapi_extra=of_grafana)
-    async def notify_of_grafana(
-        request: Request, destination: permissions.Destination = Depends(access.notify)
-    ) -> Receipt:
-        """Take a notification of Grafana's webhook contact point, format 1."""
-        return await take(alert_intake, request, destination, sent_by="grafana")
-
-    @router.put("/webhooks/grafana", operation_id="putGrafanaAlerts", openapi_extra=of_grafana)
-    async def put_of_grafana(
-        request: Request, destination: permissions.Destination = Depends(access.notify)
-    ) -> Receipt:
-        """Take the same notification from a contact point that uses PUT."""
-        return await take(alert_intake, request, destination, sent_by="grafana")
-
-    @router.post("/webhooks/grafana/{namespace}", operation_id="notifyOfGrafanaAlertsIn", openapi_extra=of_grafana)
-    async def notify_of_grafana_in(
-        request: Request, destination: permissions.Destination = Depends(access.notify_in)
-    ) -> Receipt:
-        """Take a notification of Grafana for a namespace: its investigations are created there."""
-        return await take(alert_intake, request, destination, sent_by="grafana")
-
-    @router.put("/webhooks/grafana/{namespace}", operation_id="putGrafanaAlertsIn", openapi_extra=of_grafana)
-    async def put_of_grafana_in(
-        request: Request, destination: permissions.Destination = Depends(access.notify_in)
-    ) -> Receipt:
-        """Take the same notification for a namespace from a contact point that uses PUT."""
-        return await take(alert_intake, request, destination, sent_by="grafana")
-
-    return router
-
-
 async def take(
     alert_intake: intake.Intake, request: Request, destination: permissions.Destination, *, sent_by: formats.Format
-) -> Receipt:
+) -> results.Receipt:
     """Take the alerts of a notification and return their outcomes. Raises a Problem (503) if it must be sent again."""
     body = await alert_intake.bodies.read(request, limit=NOTIFICATION_MAX)
+    async with alert_intake.notification_slots.slot(body):
+        return await _take(alert_intake, body, destination, sent_by=sent_by)
+
+
+async def _take(
+    alert_intake: intake.Intake, body: bytes, destination: permissions.Destination, *, sent_by: formats.Format
+) -> results.Receipt:
     try:
         notification = await bodies.process(formats.PARSERS[sent_by], body, size=len(body))
     except payload.PayloadError as error:
@@ -154,22 +78,11 @@ async def take(
         async with intake.unavailable_if_temporary():
             await batch.take()
     finally:
-        batch.log_outcome()
+        batch.results.log_outcome(waiting=batch.waiting)
     if batch.waiting:
-        taken = f"{batch.counts['created']} new alerts were taken and {batch.waiting} were not"
+        taken = f"{batch.results.counts['created']} new alerts were taken and {batch.waiting} were not"
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {batch.limit}; send it again")
-    return batch.receipt()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Result:
-    """The outcome of one alert, as the batch records it."""
-
-    outcome: Literal["created", "repeated", "resolved", "ignored"]
-    investigation: episodes.Reference | None = None
-    ignored: str = ""
-    """The kind of the reason why the alert was ignored; "" if it was not."""
-    reason: str = ""
+    return batch.results.receipt()
 
 
 @dataclass(kw_only=True)
@@ -181,6 +94,12 @@ class _Shared:
     """None: it is too large."""
     free_slots: int
     """Investigations that may still be created."""
+    refusals: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Why budgets refuse new alerts, by the uid of their chain and their severity; "" if none does."""
+
+
+class _OtherWasFasterError(Exception):
+    """Another process has begun the investigation of a group: its alerts join that."""
 
 
 class _Batch:
@@ -206,12 +125,20 @@ class _Batch:
         self._rule = episodes.Rule(window=self._settings.dedup_window, cooldown=self._settings.cooldown)
         self._caller = destination.caller
         self._namespace = destination.namespace
+        self._source = destination.source
         self._sent_by = sent_by
         self._size = size
-        self._results: dict[int, _Result] = {}
-        """The results by the alerts' positions."""
+        self._mask = masker.remembered(alert_intake.mask)
+        self.results = results.Results(notification, namespace=destination.namespace, mask=self._mask)
+        self._results = self.results.by_position
         self._alerts = defaultdict[str, deque[tuple[int, alertmanager.Alert]]](deque)
         """The readable alerts that have no result yet, with their positions, by fingerprint."""
+        self._verdicts: dict[str, episodes.Repeat | episodes.Begin] = {}
+        """The verdicts on the first alerts, by fingerprint, that were looked up together."""
+        self._repeats: list[tuple[UUID, str]] = []
+        """The alerts to be counted on investigations, by their fingerprints."""
+        self._hints: list[notify.Hint] = []
+        """Those of all alerts, which are sent together."""
         self._new: dict[str, episodes.Begin] = {}
         """The verdicts on the alerts that are to be investigated, by fingerprint."""
         self._defect_logged = False
@@ -220,20 +147,46 @@ class _Batch:
     async def take(self) -> None:
         """Take the alerts, in the steps that the module describes."""
         await bodies.process(self._sort, size=self._size)
-        await _for_each(self._alerts, self._record_known)
+        await self._look_up_first()
+        await concurrency.for_each(self._alerts, self._record_known)
         if self._new:
             shared = await self._load_shared()
-            await _for_each(self._new, lambda fingerprint: self._take_new(fingerprint, shared))
+            to_find = await bodies.process(self._labels_of_owned, shared, size=self._size)
+            owners_found: Mapping[str, alert_owners.Found] = {}
+            with self._isolated_defect():  # then no alert is grouped by its owner
+                owners_found = await self._intake.owners.find_all(to_find, source=self._source, mask=self._mask)
+            by_group = await bodies.process(self._sort_by_group, shared, owners_found, size=self._size)
+            await concurrency.for_each(by_group, lambda group: self._take_group(group, by_group[group], shared))
+            await concurrency.for_each(self._new, lambda fingerprint: self._take_new(fingerprint, shared))
         if any(result.ignored == "unserved" for result in self._results.values()):
-            await unserved.count(self._intake.database, await bodies.process(self._unserved_types, size=self._size))
+            types = await bodies.process(self.results.unserved_types, self._settings, size=self._size)
+            await unserved.count(self._intake.database, types, namespace=self._namespace)
+        await episodes.count_repeats(self._intake.database, *self._repeats)
+        await notify.send(self._intake.database, *dict.fromkeys(self._hints))
+
+    async def _look_up_first(self) -> None:
+        """Look up the first alert of each fingerprint, many in one statement."""
+        firsts = [(fingerprint, alerts[0][1]) for fingerprint, alerts in self._alerts.items()]
+        firing = [(fingerprint, alert.starts_at) for fingerprint, alert in firsts if alert.status == "firing"]
+        for begin in range(0, len(firing), LOOKED_UP_AT_ONCE):
+            chunk = firing[begin : begin + LOOKED_UP_AT_ONCE]
+            with self._isolated_defect():  # of one alert: then each is looked up by itself
+                verdicts = await episodes.look_up(
+                    self._intake.database, *chunk, namespace=self._namespace, rule=self._rule
+                )
+                self._verdicts |= {
+                    fingerprint: verdict for (fingerprint, _), verdict in zip(chunk, verdicts, strict=True)
+                }
 
     def _sort(self) -> None:
         for index, alert in enumerate(self._notification.alerts):
             if isinstance(alert, alertmanager.Alert):
                 with self._isolated_defect(index):
-                    self._alerts[manifest.fingerprint(alert)].append((index, alert))
+                    kind, sender = self._source
+                    its = manifest.of_source(alert, sender if kind == "source" else "")
+                    self._alerts[manifest.fingerprint(its)].append((index, its))
             else:
-                self._results[index] = _ignored("unreadable", alert.problem)
+                self._results[index] = results.ignored("unreadable", alert.problem)
 
     async def _record_known(self, fingerprint: str) -> None:
         """Record the alerts of a fingerprint up to the first one that is to be investigated."""
@@ -250,7 +203,7 @@ class _Batch:
 
     async def _take_new(self, fingerprint: str, shared: _Shared) -> None:
         """Take the alerts of a fingerprint from the first one that is to be investigated."""
-        result: _Result | episodes.Begin | None = self._new[fingerprint]
+        result: results.Result | episodes.Begin | None = self._new.get(fingerprint)
         for index, alert in self._alerts[fingerprint]:
             with self._isolated_defect(index):
                 result = result or await self._look_up(alert, fingerprint)
@@ -260,16 +213,188 @@ class _Batch:
                     self._results[index] = result
             result = None
 
+    def _labels_of_owned(self, shared: _Shared) -> dict[str, Mapping[str, str]]:
+        """Return the labels of the new alerts whose chains group them by owner, by fingerprint."""
+        labels: dict[str, Mapping[str, str]] = {}
+        for fingerprint in self._new:
+            _, alert = self._alerts[fingerprint][0]
+            with self._isolated_defect():  # then the alert is investigated alone
+                chain = self._chain(alert, shared)
+                if chain and chain.spec.grouping and chain.spec.grouping.by == "Owner":
+                    labels[fingerprint] = alert.labels
+        return labels
+
+    def _sort_by_group(
+        self, shared: _Shared, owners_found: Mapping[str, alert_owners.Found]
+    ) -> dict[str, list[tuple[int, alertmanager.Alert]]]:
+        """Remove the new alerts that their chains group, and return them with their positions, by group.
+
+        `owners_found` has owners, or why they are unknown, by fingerprint.
+        """
+        by_group = defaultdict[str, list[tuple[int, alertmanager.Alert]]](list)
+        for fingerprint in sorted(self._new, key=lambda each: self._alerts[each][0][0]):  # as they stand
+            alerts = self._alerts[fingerprint]
+            owner = owners_found.get(fingerprint)
+            if isinstance(owner, owners.UnknownError):
+                self.results.ungrouped[alerts[0][0]] = str(owner)
+                continue
+            with self._isolated_defect():  # then the alert is investigated alone
+                chain = self._chain(alerts[0][1], shared)
+                key = chain and grouping.key(
+                    alerts[0][1],
+                    group_key=self._notification.group_key,
+                    chain=chain,
+                    source=self._source,
+                    owner=owner,
+                    cluster_label=self._settings.cluster_label,
+                )
+                if key:
+                    by_group[key].append(alerts.popleft())
+                elif chain and chain.spec.grouping and chain.spec.grouping.by == "Labels":
+                    index, alert = alerts[0]
+                    names = (name for name in chain.spec.grouping.labels or () if not alert.labels.get(name))
+                    self.results.ungrouped[index] = f"it lacks labels by which its chain groups: {', '.join(names)}"
+        for alert in (alert for members in by_group.values() for _, alert in members):
+            del self._new[manifest.fingerprint(alert)]
+        return dict(by_group)
+
+    def _chain(self, alert: alertmanager.Alert, shared: _Shared) -> chains.AgentChain | None:
+        """Return the chain that investigates an alert; None if there is none that is ready."""
+        index, own_type = shared.chains.index, manifest.alert_type(alert, self._settings)
+        try:
+            return index.chain_for(index.effective_type(own_type, default=self._settings.default_alert_type))
+        except chain_index.UnservedError:
+            return None
+
+    async def _take_group(self, group: str, alerts: Sequence[tuple[int, alertmanager.Alert]], shared: _Shared) -> None:
+        """Let the alerts of a group join its investigation; the first that cannot join begins the next one."""
+        chain = self._chain(alerts[0][1], shared)
+        assert chain  # noqa: S101 - it has grouped them
+        assert chain.spec.grouping  # noqa: S101
+        window, by_subject = timedelta(seconds=chain.spec.grouping.window), chain.spec.grouping.by == "Notification"
+        begun: UUID | None = None
+        waiting = list(alerts)
+        members = await bodies.process(self._members, waiting, size=self._size)
+
+        async def join(joining: Sequence[tuple[int, alertmanager.Alert]]) -> UUID | None:
+            seen, joined = await groups.join(
+                self._intake.database,
+                [members[index] for index, _ in joining],
+                namespace=self._namespace,
+                group=group,
+                window=window,
+                by_subject=by_subject,
+                severities=self._settings.severities,
+                rule=self._rule,
+                group_digest=grouping.digest(self._notification.group_key),
+            )
+            for position, its in joined.items():
+                result = results.Result(outcome=its.outcome, investigation=its.investigation)
+                self._results[joining[position][0]] = result
+            return seen
+
+        for _ in range(intake.NAMES_TRIED + len(alerts)):
+            waiting = [(index, alert) for index, alert in waiting if index not in self._results]
+            if not waiting:
+                break
+            seen = await self._join(waiting, join)
+            waiting = [(index, alert) for index, alert in waiting if index not in self._results]
+            first: results.Result | None = None
+            is_full = False
+            while waiting and not is_full:
+                is_full = not await self._begin_group(group, waiting, shared, seen=seen)
+                first = self._results.get(waiting[0][0])
+                if first is None or first.outcome == "created":
+                    break  # the others may join what it has begun, or what another process has
+                waiting = waiting[1:]
+            if is_full:
+                self.waiting += len(waiting) - 1
+                break
+            if seen and first and first.outcome == "created" and first.investigation:
+                begun = first.investigation.id
+        else:
+            raise errors.TemporaryError("other processes begin investigations of the same group")
+        if begun:
+            await groups.take_firing(self._intake.database, begun)
+        for _, alert in alerts:
+            await self._take_new(manifest.fingerprint(alert), shared)
+
+    async def _join(
+        self,
+        alerts: Sequence[tuple[int, alertmanager.Alert]],
+        join: Callable[[Sequence[tuple[int, alertmanager.Alert]]], Awaitable[UUID | None]],
+    ) -> UUID | None:
+        """Let alerts join a group, and return its investigation. After a defect, each half of them joins by itself."""
+        seen: UUID | None = None
+        parts = [alerts]
+        for part in parts:
+            half, is_taken = len(part) // 2, False
+            with self._isolated_defect(*(index for index, _ in part if not half)):
+                investigation = await join(part)
+                seen, is_taken = seen or investigation, True
+            if half and not is_taken:
+                parts += [part[:half], part[half:]]
+        return seen
+
+    def _members(self, alerts: Sequence[tuple[int, alertmanager.Alert]]) -> dict[int, admission.Member]:
+        """Return what is stored of alerts that join a group, by their positions; a defect ignores its alert."""
+        members = {}
+        for index, alert in alerts:
+            with self._isolated_defect(index):
+                own_type = manifest.alert_type(alert, self._settings)
+                members[index] = grouping.member(alert, alert_type=own_type, mask=self._mask)
+        return members
+
+    async def _begin_group(
+        self, group: str, waiting: Sequence[tuple[int, alertmanager.Alert]], shared: _Shared, *, seen: UUID | None
+    ) -> bool:
+        """Begin the next investigation of a group with its first alert; return False if no slot is free.
+
+        `seen` is the investigation that the alert could not join. If another process was faster, nothing is done.
+        """
+
+        async def create(draft: manifest.Draft) -> episodes.Reference | episodes.Repeat:
+            receipt = await groups.issue(
+                self._intake.database,
+                namespace=self._namespace,
+                group=group,
+                name=draft.name,
+                digest=draft.digest,
+                rule=self._rule,
+                address=self._caller.address,
+                seen=seen,
+            )
+            if isinstance(receipt, episodes.Repeat):
+                return receipt
+            if receipt is None:
+                raise _OtherWasFasterError
+            created = await self._intake.create(draft, receipt, shared.chains, self._caller, hints=self._hints)
+            if created.existed:
+                raise _OtherWasFasterError
+            metadata = created.investigation.metadata
+            return episodes.Reference(id=UUID(metadata.uid), name=metadata.name)
+
+        index, alert = waiting[0]
+        with self._isolated_defect(index):
+            try:
+                result = await self._begin(alert, None, shared, create=create)
+            except _OtherWasFasterError:
+                return True
+            if result is None:
+                return False
+            self._results[index] = result
+        return True
+
     @contextmanager
-    def _isolated_defect(self, index: int) -> Iterator[None]:
-        """Ignore the alert at `index` if an exception is raised that neither the database nor the cluster causes."""
+    def _isolated_defect(self, *indexes: int) -> Iterator[None]:
+        """Ignore the alerts at `indexes` if an exception is raised that neither database nor cluster causes."""
         try:
             yield
         except Exception as error:
             if databases.is_for_all_values(error):
                 raise
             self._log_defect(error)
-            self._results[index] = _ignored("defect", DEFECT)
+            self._results |= dict.fromkeys(indexes, results.ignored("defect", DEFECT))
 
     def _log_defect(self, error: Exception) -> None:
         """Log the first defect of a notification, with its traceback."""
@@ -277,25 +402,26 @@ class _Batch:
             self._defect_logged = True
             log.error("an alert was not taken because of a defect", exc_info=error, extra={"action": "alert_defect"})
 
-    async def _look_up(self, alert: alertmanager.Alert, fingerprint: str) -> _Result | episodes.Begin:
+    async def _look_up(self, alert: alertmanager.Alert, fingerprint: str) -> results.Result | episodes.Begin:
         """Record an alert that is resolved or a repeat; return the verdict on any other."""
         database = self._intake.database
-        episode: dict[str, Any] = {
-            "namespace": self._namespace,
-            "fingerprint": fingerprint,
-            "starts_at": alert.starts_at,
-        }
         if alert.status == "resolved":
-            resolved = await episodes.resolve(database, **episode)
+            resolved = await episodes.resolve(
+                database, namespace=self._namespace, fingerprint=fingerprint, starts_at=alert.starts_at
+            )
             if resolved is None:
-                return _ignored("unknown", "resolved, but it was never investigated")
-            return _Result(outcome="resolved", investigation=resolved)
-        verdict = await episodes.look_up(database, **episode, rule=self._rule)
+                return results.ignored("unknown", "resolved, but it was never investigated")
+            self._hints.append((notify.STATUS, str(resolved.id)))
+            return results.Result(outcome="resolved", investigation=resolved)
+        look_up = functools.partial(
+            episodes.look_up, database, (fingerprint, alert.starts_at), namespace=self._namespace, rule=self._rule
+        )
+        verdict = self._verdicts.pop(fingerprint, None) or (await look_up())[0]
         if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.investigation):
             await work.gone(database, verdict.investigation.id)
-            verdict = await episodes.look_up(database, **episode, rule=self._rule)
+            (verdict,) = await look_up()
         if isinstance(verdict, episodes.Repeat):
-            return await self._count_repeat(verdict.investigation, reason=_next_beginning(verdict))
+            return self._repeat(verdict.investigation, fingerprint=fingerprint, reason=_next_beginning(verdict))
         return verdict
 
     async def _is_deleted(self, investigation: episodes.Reference) -> bool:
@@ -317,9 +443,10 @@ class _Batch:
             return False
         return uid != str(investigation.id)
 
-    async def _count_repeat(self, investigation: episodes.Reference, *, reason: str) -> _Result:
-        await episodes.count_repeat(self._intake.database, investigation.id)
-        return _Result(outcome="repeated", investigation=investigation, reason=reason)
+    def _repeat(self, investigation: episodes.Reference, *, fingerprint: str, reason: str) -> results.Result:
+        self._repeats.append((investigation.id, fingerprint))
+        self._hints.append((notify.STATUS, str(investigation.id)))
+        return results.Result(outcome="repeated", investigation=investigation, reason=reason)
 
     async def _load_shared(self) -> _Shared:
         alert_types = await bodies.process(self._new_types, size=self._size)
@@ -329,7 +456,7 @@ class _Batch:
             self.limit = f"{self._intake.max_queued} investigations are queued already"
         try:
             notification_data = await bodies.process(
-                manifest.notification_data, self._notification, size=self._size, mask=self._intake.mask
+                manifest.notification_data, self._notification, size=self._size, mask=self._mask
             )
         except manifest.TooLargeError:
             notification_data = None
@@ -343,11 +470,17 @@ class _Batch:
         return {manifest.alert_type(alert, self._settings) for alert in alerts if alert.status == "firing"}
 
     async def _begin(
-        self, alert: alertmanager.Alert, previous: episodes.Reference | None, shared: _Shared
-    ) -> _Result | None:
+        self,
+        alert: alertmanager.Alert,
+        previous: episodes.Reference | None,
+        shared: _Shared,
+        *,
+        create: Callable[[manifest.Draft], Awaitable[episodes.Reference | episodes.Repeat]] | None = None,
+    ) -> results.Result | None:
         """Create the investigation of an alert, which follows `previous`. None if no slot is free.
 
-        While no chain is ready for the alert, it is counted on `previous`, because a new investigation would fail too.
+        `create` creates that of a group. While no chain is ready for the alert, it is counted on `previous`, because a
+        new investigation would fail too.
         """
         own_type, index = manifest.alert_type(alert, self._settings), shared.chains.index
         try:
@@ -356,13 +489,16 @@ class _Batch:
                 index.chain_for(alert_type)
         except chain_index.UnservedError as error:
             if previous:
-                return await self._count_repeat(previous, reason=f"not investigated anew: {error}")
-            return _ignored("unserved", str(error))
+                fingerprint, reason = manifest.fingerprint(alert), f"not investigated anew: {error}"
+                return self._repeat(previous, fingerprint=fingerprint, reason=reason)
+            return results.ignored("unserved", str(error))
+        if refusal := await self._refusal_by_budgets(alert, alert_type, shared):
+            return results.ignored("budget", refusal)
         if shared.free_slots == 0:
             self.waiting += 1
             return None
         if shared.notification_data is None:
-            return _ignored("too large", str(manifest.TooLargeError()))
+            return results.ignored("too large", str(manifest.TooLargeError()))
         shared.free_slots -= 1
         result = None
         try:
@@ -375,20 +511,36 @@ class _Batch:
                 alert_type=alert_type,
                 namespace=self._namespace,
                 author=self._caller.author,
-                mask=self._intake.mask,
+                mask=self._mask,
             )
-            result = await self._create(draft, previous, shared.chains)
+            result = await (create(draft) if create else self._create(draft, previous, shared.chains))
         except manifest.TooLargeError as error:
-            return _ignored("too large", str(error))
+            return results.ignored("too large", str(error))
         except objects.RefusedError as error:
-            return _ignored("refused", str(error))
+            return results.ignored("refused", str(error))
         finally:
             if not isinstance(result, episodes.Reference):
                 shared.free_slots += 1
         reason = "" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'"
         if isinstance(result, episodes.Repeat):
-            return await self._count_repeat(result.investigation, reason=_next_beginning(result) or reason)
-        return _Result(outcome="created", investigation=result, reason=reason)
+            return self._repeat(
+                result.investigation, fingerprint=manifest.fingerprint(alert), reason=_next_beginning(result) or reason
+            )
+        return results.Result(outcome="created", investigation=result, reason=reason)
+
+    async def _refusal_by_budgets(self, alert: alertmanager.Alert, alert_type: str, shared: _Shared) -> str:
+        """Return why budgets refuse an alert; "" if none does. Nothing is kept of it, so the next one asks again.
+
+        They are asked once for all alerts of a notification that they cannot tell apart.
+        """
+        taker = shared.chains.index.chains_by_alert_type[alert_type]
+        severity = alert.labels.get("severity", "")
+        asked = (taker.metadata.uid, severity)
+        if asked not in shared.refusals:
+            used_up = await self._intake.refuse_alert(taker, namespace=self._namespace, severity=severity)
+            remedy = "a later notification is taken, or one after the limit was raised"
+            shared.refusals[asked] = f"not investigated: {used_up.text}; {remedy}" if used_up else ""
+        return shared.refusals[asked]
 
     async def _create(
         self, draft: manifest.Draft, previous: episodes.Reference | None, chains: intake.ServedChains
@@ -402,7 +554,7 @@ class _Batch:
         )
         if isinstance(receipt, episodes.Repeat):
             return receipt
-        created = await self._intake.create(draft, receipt, chains, self._caller)
+        created = await self._intake.create(draft, receipt, chains, self._caller, hints=self._hints)
         investigation = episodes.Reference(
             id=UUID(created.investigation.metadata.uid), name=created.investigation.metadata.name
         )
@@ -416,101 +568,6 @@ class _Batch:
                 extra={"action": "begun_anew", "investigation": name, "uid": investigation.id},
             )
         return investigation
-
-    def _unserved_types(self) -> Counter[str]:
-        """Count the alerts that no chain takes by type: the most frequent by their masked types, the others as one."""
-        alerts = self._notification.alerts
-        types = Counter(
-            manifest.alert_type(alerts[index], self._settings)
-            for index, result in self._results.items()
-            if result.ignored == "unserved"
-        )
-        counts = Counter[str]()
-        for alert_type, count in types.most_common(unserved.TYPES_MAX):  # masked, because a label may hold a token
-            counts[self._intake.mask(alert_type[:TEXT_MAX])[: unserved.TYPE_MAX] or unserved.UNTYPED] += count
-        if others := types.total() - counts.total():
-            counts[unserved.OTHERS] += others
-        return counts
-
-    @property
-    def counts(self) -> Counter[str]:
-        """The number of alerts for each outcome."""
-        return Counter(result.outcome for result in self._results.values())
-
-    def log_outcome(self) -> None:
-        """Log one line with the counts, and one line for each kind of reason why alerts were ignored."""
-
-        def mask(text: str) -> str:
-            return masker.or_withheld(self._intake.mask, text)
-
-        counts = self.counts
-        for outcome, count in (*counts.items(), ("waiting", self.waiting)):
-            metrics.WEBHOOK_ALERTS.add(outcome, amount=count)
-        receiver = manifest.masked_receiver(self._notification, mask=mask)
-        log.info(
-            "notification of receiver %s",
-            receiver,
-            extra={
-                "action": "notification",
-                "new": counts["created"],
-                **{outcome: counts[outcome] for outcome in ("repeated", "resolved", "ignored")},
-                "waiting": self.waiting,
-            },
-        )
-        ignored = [result for result in self._results.values() if result.ignored]
-        examples = {result.ignored: result.reason for result in reversed(ignored)}
-        for kind, count in sorted(Counter(result.ignored for result in ignored).items()):
-            example = mask(examples[kind][:TEXT_MAX])
-            log.info("%d alerts ignored, such as: %s", count, example, extra={"action": "ignored", "kind": kind})
-        if truncated := self._notification.truncated_alerts:
-            log.warning(
-                "the sender left out alerts: raise max_alerts of receiver %s",
-                receiver,
-                extra={"action": "truncated", "count": truncated},
-            )
-
-    def receipt(self) -> Receipt:
-        """Return the outcome of the notification."""
-        outcomes = []
-        for index, alert in enumerate(self._notification.alerts[:OUTCOMES_MAX]):
-            result = self._results[index]
-            investigation = result.investigation
-            outcomes.append(
-                Outcome(
-                    alertname=alert.alertname[:TEXT_MAX],
-                    outcome=result.outcome,
-                    id=investigation and investigation.id,
-                    namespace=investigation and self._namespace,
-                    name=investigation and investigation.name,
-                    reason=result.reason[:TEXT_MAX],
-                )
-            )
-        counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
-        return Receipt(alerts=outcomes, counts=counts, truncated=self._notification.truncated_alerts)
-
-
-def _ignored(kind: str, reason: str) -> _Result:
-    return _Result(outcome="ignored", ignored=kind, reason=reason)
-
-
-async def _for_each(fingerprints: Iterable[str], take: Callable[[str], Awaitable[None]]) -> None:
-    """Await `take` for each fingerprint, AT_ONCE at a time.
-
-    After an error, no further one begins. The error is raised once those under way have ended.
-    """
-    left = deque(fingerprints)
-
-    async def take_until_empty() -> None:
-        while left:
-            try:
-                await take(left.popleft())
-            except BaseException:
-                left.clear()
-                raise
-
-    for error in await asyncio.gather(*(take_until_empty() for _ in range(AT_ONCE)), return_exceptions=True):
-        if error is not None:
-            raise error
 
 
 def _next_beginning(verdict: episodes.Repeat) -> str:

@@ -11,10 +11,11 @@ from fastapi import APIRouter, Depends, Header, Request
 from pydantic import BaseModel
 
 from tarsy.api.alerts import intake
-from tarsy.auth import permissions
+from tarsy.auth import identities, permissions
 from tarsy.config.check import chain_index
 from tarsy.ingest import manifest, payload, plain
 from tarsy.kube import objects
+from tarsy.resources import investigations
 from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import receipts
@@ -29,6 +30,18 @@ IdempotencyKey = Annotated[
         max_length=255,
         examples=["pager-4711"],
         description="A key that you choose: the same key and alert again begin no second investigation.",
+    ),
+]
+
+Depth = Annotated[
+    int,
+    Header(
+        alias="Tarsy-Depth",
+        ge=0,
+        le=2**31 - 1,
+        examples=[1],
+        description="The number of investigations in a row that led to this alert, if an agent of one sends it: "
+        f"over {investigations.DEPTH_MAX} the request is refused, which ends loops.",
     ),
 ]
 
@@ -56,16 +69,27 @@ def routes(alert_intake: intake.Intake, access: permissions.Access) -> APIRouter
         openapi_extra=openapi.body(plain.schema()),
     )
     async def post(
-        request: Request, key: IdempotencyKey = None, destination: permissions.Destination = Depends(access.submit)
+        request: Request,
+        key: IdempotencyKey = None,
+        depth: Depth = 0,
+        destination: permissions.Destination = Depends(access.submit),
     ) -> Queued:
         """Take one alert; with an Idempotency-Key, a repeated request begins no second investigation."""
-        return await take(alert_intake, request, destination, key=key)
+        if depth > investigations.DEPTH_MAX:
+            message = f"{depth} investigations started one another: these TARSys call each other in a loop"
+            raise problems.invalid([problems.Fault(place="header.Tarsy-Depth", message=message)])
+        return await take(alert_intake, request, destination, key=key, depth=depth)
 
     return router
 
 
 async def take(
-    alert_intake: intake.Intake, request: Request, destination: permissions.Destination, *, key: str | None
+    alert_intake: intake.Intake,
+    request: Request,
+    destination: permissions.Destination,
+    *,
+    key: str | None,
+    depth: int = 0,
 ) -> Queued:
     """Create the investigation of a posted alert, once for each namespace and idempotency key."""
     caller = destination.caller
@@ -80,6 +104,7 @@ async def take(
             author=caller.author,
             idempotency_key=key,
             mask=alert_intake.mask,
+            depth=depth,
         )
         created = await _create(alert_intake, alert, draft, caller)
     except payload.PayloadError as error:
@@ -109,7 +134,7 @@ async def take(
 
 
 async def _create(
-    alert_intake: intake.Intake, alert: plain.Alert, draft: manifest.Draft, caller: permissions.Caller
+    alert_intake: intake.Intake, alert: plain.Alert, draft: manifest.Draft, caller: identities.Caller
 ) -> objects.Created:
     """Create the object, if the queue has a free slot, a chain takes the alert and its tool selection fits."""
     settings, database = alert_intake.settings(), alert_intake.database
@@ -119,6 +144,10 @@ async def _create(
         alert_type = chains.index.effective_type(alert.alert_type, default=settings.default_alert_type)
         chain = chains.index.chain_for(alert_type)
         draft = draft.with_alert_type(alert_type)
+        severity = alert.severity or ""
+        if used_up := await alert_intake.refuse_alert(chain, namespace=draft.namespace, severity=severity):
+            headers = {"Retry-After": str(used_up.seconds)}
+            raise problems.Problem(HTTPStatus.TOO_MANY_REQUESTS, used_up.text, headers=headers)
         if alert.mcp is not None:
             chains.index.check_tool_selection(chain, alert.mcp, await catalogue.tools_by_server(database))
         values = intake.receipt_values(draft, caller)

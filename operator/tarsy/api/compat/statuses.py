@@ -1,7 +1,8 @@
 """Phases and outcomes as statuses of earlier clients, by one table; and times in their units.
 
 investigation          session       processing        stage                  status of the stage
-Queued, Suspended      pending       queued            Pending                pending
+Queued, Waiting,       pending       queued            Pending                pending
+Suspended
 Running                in_progress   processing        Running                active
 Cancelling             cancelling    processing
 Completed              completed     completed         Completed              completed
@@ -52,6 +53,7 @@ class StageStatus(NamedTuple):
 INVESTIGATIONS: Mapping[investigations.Phase, InvestigationStatus] = {
     "Queued": InvestigationStatus("pending", "queued"),
     "Running": InvestigationStatus("in_progress", "processing"),
+    "Waiting": InvestigationStatus("pending", "queued"),
     "Suspended": InvestigationStatus("pending", "queued"),
     "Cancelling": InvestigationStatus("cancelling", "processing"),
     "Completed": InvestigationStatus("completed", "completed"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -26,6 +26,7 @@ from tarsy.serve import bodies, openapi, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.operations import deletion, purge
 from tarsy.store.queue import work
+from tarsy.views import rows
 
 BODY_MAX = 16 * 1024
 """Bytes; JSON may escape one character to twelve."""
@@ -58,6 +59,8 @@ class Kept(BaseModel):
     name: str
     deleted_at: datetime | None
     """The time of its deletion; null if it can be read."""
+    purge_at: datetime | None
+    """The time after which it is purged; null if it can be read, is held, or `retention.dry_run` keeps all."""
     hold: str | None
     """The reason of its hold; null without one."""
 
@@ -70,6 +73,8 @@ class Deletions:
     database: databases.Database
     mask: Callable[[str], str]
     bodies: bodies.Bodies
+    purge_after: Callable[[], timedelta | None]
+    """Returns the time from a deletion to the purge, by the platform file in force; None in a dry run."""
 
     async def delete(self, target: permissions.Target) -> None:
         """Hide an investigation and delete its object."""
@@ -98,7 +103,7 @@ class Deletions:
         """Show a deleted investigation again."""
         _refuse(await deletion.restore(self.database, target.id, by=actions.audited(target)), target)
         log.info("restored by request", extra=actions.log_fields(target, "restored"))
-        return await self._state_of(target)
+        return await self.state_of(target)
 
     async def hold(self, request: Request, target: permissions.Target) -> Kept:
         """Hold an investigation for the reason in the request's body."""
@@ -111,20 +116,27 @@ class Deletions:
             raise problems.invalid_body(error, Hold) from error
         _refuse(await deletion.hold(self.database, target.id, reason, by=actions.audited(target)), target)
         log.info("held by request", extra=actions.log_fields(target, "held"))
-        return await self._state_of(target)
+        return await self.state_of(target)
 
     async def release(self, target: permissions.Target) -> Kept:
         """End the hold of an investigation."""
         _refuse(await deletion.release(self.database, target.id, by=actions.audited(target)), target)
         log.info("released by request", extra=actions.log_fields(target, "released"))
-        return await self._state_of(target)
+        return await self.state_of(target)
 
-    async def _state_of(self, target: permissions.Target) -> Kept:
+    async def state_of(self, target: permissions.Target) -> Kept:
+        """Return the state of an investigation, also of a deleted one."""
         state = await deletion.state(self.database, target.id)
         if state is None:  # purged meanwhile
             raise reads.unknown_investigation(target.id)
+        deletion_of = rows.deletion(at=state.deleted_at, hold=state.hold, purge_after=self.purge_after())
         return Kept(
-            id=target.id, namespace=target.namespace, name=target.name, deleted_at=state.deleted_at, hold=state.hold
+            id=target.id,
+            namespace=target.namespace,
+            name=target.name,
+            deleted_at=state.deleted_at,
+            purge_at=deletion_of and deletion_of.purge_at,
+            hold=state.hold,
         )
 
 

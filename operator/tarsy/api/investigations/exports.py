@@ -22,7 +22,7 @@ from tarsy.api.investigations import actions, reads
 from tarsy.auth import permissions
 from tarsy.serve import answers, strict
 from tarsy.store.base import audit, databases
-from tarsy.store.reads import log_entries, summaries, transcript_pages
+from tarsy.store.reads import group_alerts, log_entries, summaries, transcript_pages
 from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, executions, investigations, markdown, timelines, transcripts
@@ -91,6 +91,10 @@ async def as_json(
     ):
         changes.add(page)
     sections = {
+        "alerts": (
+            pydantic_core.to_json([investigations.ListedAlert.model_validate(vars(alert)) for alert in alerts])
+            async for alerts in group_alerts.walk(database, details.summary.id)
+        ),
         "executions": _section(
             database,
             details,
@@ -172,6 +176,11 @@ async def as_markdown(
     """Yield the document in pieces. Raises GoneError if it cannot be completed."""
     identity, document = details.summary.id, markdown.Document(details, mask=mask)
     yield (await asyncio.to_thread(document.head)).encode()
+    if details.summary.alerts:
+        yield document.alerts_heading().encode()
+        async for alerts in group_alerts.walk(database, identity):
+            yield document.alerts(alerts).encode()
+        yield b"\n"
     outlines = await transcript_pages.outlines(database, identity, upto=details.log_seq, limit=EXECUTIONS_MAX + 1)
     scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda outline: (outline.run, outline.stage))
     for scope in [list(group) for _, group in scopes]:

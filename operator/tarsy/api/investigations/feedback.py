@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Feedback(BaseModel):
-    """What the caller says of an investigation. Unknown fields are refused."""
+    """The caller's feedback on an investigation. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,21 +72,21 @@ class FeedbackIntake:
         """Store the feedback in the request's body. Raises a Problem if the investigation has not ended."""
         body = await self.bodies.read(request, limit=BODY_MAX)
         try:
-            said = Feedback.model_validate(payload.load(body))
+            sent = Feedback.model_validate(payload.load(body))
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
             raise problems.invalid_body(error, Feedback) from error
-        by, cause, note = actions.audited(target), self.mask(said.cause), self.mask(said.note)
-        refusal = await feedback.give(self.database, target.id, verdict=said.verdict, cause=cause, note=note, by=by)
+        by, cause, note = actions.audited(target), self.mask(sent.cause), self.mask(sent.note)
+        refusal = await feedback.give(self.database, target.id, verdict=sent.verdict, cause=cause, note=note, by=by)
         _refuse(refusal, target)
-        log.info("feedback given", extra={**actions.log_fields(target, "feedback"), "verdict": said.verdict})
+        log.info("feedback given", extra={**actions.log_fields(target, "feedback"), "verdict": sent.verdict})
         return GivenFeedback(
             id=target.id,
             namespace=target.namespace,
             name=target.name,
             author=by.who,
-            verdict=said.verdict,
+            verdict=sent.verdict,
             cause=cause,
             note=note,
         )
@@ -116,7 +116,7 @@ def routes(intake: FeedbackIntake, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def give(request: Request, target: permissions.Target = Depends(may.give_feedback)) -> GivenFeedback:
-        """Say whether an ended investigation was right. It replaces what the caller said of it before."""
+        """Say whether an ended investigation was right. It replaces the caller's earlier feedback."""
         return await intake.give(request, target)
 
     @router.delete(

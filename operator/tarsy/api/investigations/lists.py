@@ -7,26 +7,23 @@ may read then: if that changes between two pages, the second one goes on at the 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import dataclasses
 import hashlib
 import json
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from tarsy.auth import permissions
 from tarsy.resources import investigations
-from tarsy.serve import openapi, parameters, problems, strict
+from tarsy.serve import limits, openapi, parameters, problems, strict
 from tarsy.store.base import databases
 from tarsy.store.reads import listing, verdicts
 from tarsy.views import rows
@@ -41,8 +38,6 @@ WAIT_SECONDS = 5.0
 """The seconds that a search waits for others to end."""
 CURSOR_MAX = 8192
 """Characters of a cursor: the longest sort key, in JSON and base64."""
-
-_NO_NUL = r"^[^\x00]*$"
 
 Sort = Literal[
     "-admitted_at",
@@ -74,54 +69,30 @@ Phases = Annotated[
 ]
 AlertType = Annotated[
     str | None,
-    Query(
-        min_length=1, max_length=253, pattern=_NO_NUL, description="The alert type.", examples=["KubePodCrashLooping"]
-    ),
+    parameters.text_filter("The alert type.", longest=253, example="KubePodCrashLooping"),
 ]
 Chain = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=253,
-        pattern=_NO_NUL,
-        description="The name of the chain.",
-        examples=["pod-crash"],
-    ),
+    parameters.text_filter("The name of the chain.", longest=253, example="pod-crash"),
 ]
 Author = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=investigations.AUTHOR_MAX,
-        pattern=_NO_NUL,
-        description="The author.",
-        examples=["api-client"],
-    ),
+    parameters.text_filter("The author.", longest=investigations.AUTHOR_MAX, example="api-client"),
 ]
 Fingerprint = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=64,
-        pattern=_NO_NUL,
-        description="The fingerprint that Alertmanager gave the alert.",
-        examples=["6eb8c03418906421"],
+    parameters.text_filter(
+        "The alert's fingerprint, as investigations have it.", longest=64, example="6eb8c03418906421"
     ),
 ]
 Severity = Annotated[
     str | None,
-    Query(
-        min_length=1, max_length=63, pattern=_NO_NUL, description="The severity of the alert.", examples=["critical"]
-    ),
+    parameters.text_filter("The severity of the alert.", longest=63, example="critical"),
 ]
 Name = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=253,
-        pattern=_NO_NUL,
-        description="The name of the object.",
-        examples=["kubepodcrashlooping-6eb8c03418906421-mwqv3726"],
+    parameters.text_filter(
+        "The name of the object.", longest=253, example="kubepodcrashlooping-6eb8c03418906421-mwqv3726"
     ),
 ]
 Grounded = Annotated[
@@ -137,6 +108,16 @@ Feedback = Annotated[
         description="A verdict of at least one person; none for investigations without feedback.", examples=["wrong"]
     ),
 ]
+Deleted = Annotated[
+    Boolean,
+    Query(
+        description=(
+            "Those that were deleted and can be restored, with `deletion` in each; it needs the right to delete, too. "
+            "By default none of them is listed."
+        ),
+        examples=[True],
+    ),
+]
 Since = Annotated[
     parameters.Moment | None,
     Query(description="Admitted then or later; a time of RFC 3339.", examples=["2026-11-21T00:00:00Z"]),
@@ -150,7 +131,7 @@ Search = Annotated[
     Query(
         min_length=1,
         max_length=SEARCH_MAX,
-        pattern=_NO_NUL,
+        pattern=parameters.NO_NUL,
         description=(
             "Words that all occur in the first 65,536 characters of alert, analysis or summary, in any case; "
             '"quoted words" follow one another there. Parts of names match: web finds shop/web-0. '
@@ -171,12 +152,10 @@ SortedBy = Annotated[
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="Investigations of a page at most.", examples=[50])]
 Cursor = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=CURSOR_MAX,
-        pattern=_NO_NUL,
-        description="`next` of the page before; all other parameters but `limit` have to be the same.",
-        examples=["eyJhIjoiMjAyNi0xMS0yMVQwMzoxNzo0MC41MTJaIn0"],
+    parameters.text_filter(
+        "`next` of the page before; all other parameters but `limit` have to be the same.",
+        longest=CURSOR_MAX,
+        example="eyJhIjoiMjAyNi0xMS0yMVQwMzoxNzo0MC41MTJaIn0",
     ),
 ]
 
@@ -184,9 +163,11 @@ Cursor = Annotated[
 class Lists:
     """Pages of lists and searches; all paths together share the limit of searches."""
 
-    def __init__(self, database: databases.Database) -> None:
+    def __init__(self, database: databases.Database, *, purge_after: Callable[[], timedelta | None]) -> None:
+        """`purge_after` returns the time from a deletion to the purge by the platform file, or None in a dry run."""
         self._database = database
-        self._searches = asyncio.Semaphore(SEARCHES)
+        self._purge_after = purge_after
+        self._searches = limits.Gate(SEARCHES)
 
     async def page(
         self,
@@ -212,7 +193,8 @@ class Lists:
                 message = 'give a word to search for, of letters or digits, such as web or "exit code 137"'
                 raise problems.invalid([problems.Fault(place=parameter, message=message)])
             query = dataclasses.replace(query, search=words)
-            async with self._search_slot():
+            refusal = f"{SEARCHES} searches are under way and others wait: try again later"
+            async with self._searches.slot(seconds=WAIT_SECONDS, refusal=refusal):
                 return query, await self._read(query, named=named, after=after, skip=skip, limit=limit)
         except databases.TooLongError as error:
             message = (
@@ -232,6 +214,7 @@ class Lists:
             namespaces=query.namespaces,
             unchecked=request.scope.unchecked,
             cursor=encode_cursor(listed.next, query, named=named) if listed.next else None,
+            purge_after=self._purge_after(),
         )
 
     async def _read(
@@ -239,21 +222,6 @@ class Lists:
     ) -> listing.Page:
         position = None if after is None else decode_cursor(after, query, named=named)
         return await listing.page(self._database, query, after=position, skip=skip, limit=limit)
-
-    @asynccontextmanager
-    async def _search_slot(self) -> AsyncIterator[None]:
-        """Hold a slot for a search. Raises a Problem if none is free within WAIT_SECONDS."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._searches.acquire()
-        except TimeoutError:
-            message = f"{SEARCHES} searches are under way and others wait: try again later"
-            headers = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=headers) from None
-        try:
-            yield
-        finally:
-            self._searches.release()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +239,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
     """Return the dependency that reads the parameters of a list, for callers that may list."""
 
     async def read(
+        request: Request,
         scope: permissions.Scope = Depends(access.list_in),
         phase: Phases = None,
         alert_type: AlertType = None,
@@ -281,6 +250,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
         name: Name = None,
         grounded: Grounded = None,
         feedback: Feedback = None,
+        deleted: Deleted = False,  # noqa: FBT002 - a parameter of the request
         since: Since = None,
         until: Until = None,
         q: Search = None,
@@ -288,6 +258,8 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
         limit: Limit = PAGE_DEFAULT,
         cursor: Cursor = None,
     ) -> ListRequest:
+        if deleted:
+            scope = await access.also_delete(request, scope)
         query = listing.Query(
             namespaces=scope.namespaces,
             phases=tuple(phase or ()),
@@ -299,6 +271,7 @@ def list_request(access: permissions.Access) -> Callable[..., Awaitable[ListRequ
             name=name,
             grounded=grounded,
             feedback=feedback,
+            deleted=deleted,
             since=since,
             until=until,
             key=cast("listing.Key", sort.removeprefix("-")),
@@ -326,7 +299,7 @@ def routes(lists: Lists, may: permissions.Access) -> APIRouter:
     return router
 
 
-_Text = Annotated[str, Field(pattern=_NO_NUL)]
+_Text = Annotated[str, Field(pattern=parameters.NO_NUL)]
 _CURSORS: dict[listing.Key, TypeAdapter[tuple[Any, UUID, str]]] = {
     "admitted_at": TypeAdapter(tuple[parameters.Moment, UUID, str]),
     "ended_at": TypeAdapter(tuple[parameters.Moment | None, UUID, str]),

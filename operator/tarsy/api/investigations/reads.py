@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from tarsy.auth import permissions
 from tarsy.serve import answers, problems, strict
 from tarsy.store.base import databases
-from tarsy.store.reads import log_entries, summaries, transcript_pages
+from tarsy.store.reads import group_alerts, log_entries, summaries, transcript_pages
 from tarsy.transcript import entries
 from tarsy.transcript.kinds import registry
 from tarsy.views import base, investigations, timelines, transcripts
@@ -22,6 +22,8 @@ ENTRIES_MAX = 500
 """The maximal number of entries whose messages or calls are on one page."""
 EVENTS_MAX = 500
 """Events of one page of a timeline."""
+ALERTS_MAX = 200
+"""Alerts of one page."""
 RUNS_MAX = 100
 """The maximal number of runs in an answer: run 0, and the newest questions."""
 EXECUTIONS_MAX = 1000
@@ -63,6 +65,15 @@ def routes(
     ) -> Response:
         """Return the events of the timeline that changed after entry `after`, in their newest form."""
         return await responder.respond(lambda: read_timeline(database, target.id, after=after, limit=limit))
+
+    @router.get("/alerts", operation_id="listInvestigationAlerts", response_model=investigations.AlertPage)
+    async def alerts(
+        target: permissions.Target = Depends(may.read),
+        after: Annotated[int, Query(ge=-1, le=2**63 - 1, description="`last` of the page before; -1 begins.")] = -1,
+        limit: Annotated[int, Query(ge=1, le=ALERTS_MAX, description="Of alerts.")] = ALERTS_MAX,
+    ) -> Response:
+        """Return the alerts of an investigation, that which it was made for and those that joined it, as they came."""
+        return await responder.respond(lambda: read_alerts(database, target.id, after=after, limit=limit))
 
     @router.get("/messages", operation_id="listMessages", response_model=transcripts.Messages)
     async def messages(
@@ -113,6 +124,14 @@ async def read(
     )
     unreadable = await transcript_pages.unknown_entries(database, identity, upto=details.log_seq, limit=UNREADABLE_MAX)
     return await asyncio.to_thread(investigations.investigation, details, outlines, unreadable, mask=mask)
+
+
+async def read_alerts(
+    database: databases.Database, identity: UUID, *, after: int, limit: int
+) -> investigations.AlertPage:
+    """Read a page of the alerts of an investigation."""
+    alerts, more = await group_alerts.page(database, identity, after=after, limit=limit)
+    return investigations.alert_page(alerts, after=after, more=more)
 
 
 async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> timelines.Timeline:

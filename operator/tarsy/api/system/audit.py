@@ -25,17 +25,9 @@ PAGE_MAX = 500
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = r"^[0-9]{1,16}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_NO_NUL = r"^[^\x00]*$"
-
 Who = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=investigations.AUTHOR_MAX,
-        pattern=_NO_NUL,
-        description="The caller.",
-        examples=["jane@example.com"],
-    ),
+    parameters.text_filter("The caller.", longest=investigations.AUTHOR_MAX, example="jane@example.com"),
 ]
 Action = Annotated[audit.AnyAction | None, Query(description="The action.", examples=["purge"])]
 Investigation = Annotated[
@@ -48,12 +40,8 @@ Investigation = Annotated[
 ]
 Name = Annotated[
     str | None,
-    Query(
-        min_length=1,
-        max_length=253,
-        pattern=_NO_NUL,
-        description="The name of an investigation's object, or of an MCP server.",
-        examples=["web-crash"],
+    parameters.text_filter(
+        "The name of an investigation's object, or of an MCP server.", longest=253, example="web-crash"
     ),
 ]
 Since = Annotated[
@@ -104,22 +92,18 @@ def routes(database: databases.Database, may: permissions.Access, *, mask: base.
             since=since,
             until=until,
         )
-        read = await audit.page(database, query, after=_decode(cursor) if cursor else None, limit=limit)
+        after = None
+        if cursor:
+            microseconds, _, row = cursor.partition("-")
+            after = audit.Position(at=_EPOCH + timedelta(microseconds=int(microseconds)), id=UUID(row))
+        read = await audit.page(database, query, after=after, limit=limit)
+        end = read.next
         return views.page(
             read,
             namespaces=query.namespaces,
             unchecked=scope.unchecked,
-            cursor=_encode(read.next) if read.next else None,
+            cursor=f"{(end.at - _EPOCH) // timedelta(microseconds=1)}-{end.id}" if end else None,
             mask=mask,
         )
 
     return router
-
-
-def _encode(position: audit.Position) -> str:
-    return f"{(position.at - _EPOCH) // timedelta(microseconds=1)}-{position.id}"
-
-
-def _decode(cursor: str) -> audit.Position:
-    microseconds, _, identity = cursor.partition("-")
-    return audit.Position(at=_EPOCH + timedelta(microseconds=int(microseconds)), id=UUID(identity))

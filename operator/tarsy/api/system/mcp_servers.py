@@ -12,7 +12,7 @@ import pydantic
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from tarsy.auth import permissions
+from tarsy.auth import identities, parameters, permissions
 from tarsy.config.model import platforms
 from tarsy.ingest import payload
 from tarsy.kube import client
@@ -78,7 +78,7 @@ class McpServers:
         tools = {fact.name: fact for fact in await catalogue.tools(self.database, limit=system.ITEMS_MAX)}
         return mcp_servers.servers(facts, tools)
 
-    async def accept(self, name: str, acceptance: Acceptance, caller: permissions.Caller) -> Accepted:
+    async def accept(self, name: str, acceptance: Acceptance, caller: identities.Caller) -> Accepted:
         """Pin the tools at their present hashes, in all processes."""
         server = next((server for server in (await self.servers()).items if server.name == name), None)
         if server is None:
@@ -150,7 +150,7 @@ def routes(servers: McpServers, may: permissions.Access) -> APIRouter:
         responses=openapi.problem_responses(HTTPStatus.CONFLICT),
     )
     async def accept(
-        name: permissions.ServerName, request: Request, caller: permissions.Caller = Depends(may.accept_tools)
+        name: parameters.ServerName, request: Request, caller: identities.Caller = Depends(may.accept_tools)
     ) -> Accepted:
         """Accept the changed tools of a server: they are offered and called again, in their present form.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,6 +20,7 @@ from tarsy.serve import openapi, strict
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.intake import unserved
+from tarsy.store.operations import deliveries
 from tarsy.store.reads import queue_counts
 from tarsy.views import system, system_warnings
 
@@ -36,9 +37,9 @@ class Overview:
 
     async def alert_types(self) -> system.AlertTypes:
         """Read the alert types of all chains."""
-        listed_chains = await self._chains()
-        workers = await catalogue.workers(self.database)
         own = self.cluster.served.own
+        listed_chains = await objects.list_chains(self.cluster, namespace=own)
+        workers = await catalogue.workers(self.database)
         return system.alert_types(
             self.index(listed_chains, unusable_providers=workers.unusable, namespace=own, own=own)
         )
@@ -80,6 +81,9 @@ class Overview:
             self.database, namespaces=listable, limit=system.ITEMS_MAX
         )
         warnings = [*system_warnings.process_warnings(facts), *system_warnings.log_warnings(unreadable)]
+        if receivers := self.platform().deliveries:
+            failing = await deliveries.failing(self.database, list(receivers))
+            warnings += system_warnings.receiver_warnings(failing)
         untaken = await unserved.read(self.database)
         namespace = self.cluster.served.own
         try:
@@ -93,14 +97,48 @@ class Overview:
             for chain in listed
             if isinstance(chain, objects.Unreadable)
         ]
-        index = self.index(
-            readable, unusable_providers={}, namespace=namespace, own=namespace
-        )  # the taken alert types do not depend on providers
-        is_taken = functools.partial(index.takes, default=self.platform().ingest.default_alert_type)
+        rules = [rule for receiver in self.platform().deliveries.values() for rule in receiver.rules]
+        if any(rule.chains for rule in rules):
+            names: dict[str, Collection[str]] = {namespace: {chain.metadata.name for chain in listed}}
+            names |= await self._chain_names(other for other in self.cluster.served if other != namespace)
+            warnings += system_warnings.rule_warnings(
+                self.platform().deliveries, served=self.cluster.served, chain_names=names
+            )
+        indexes = await self._indexes({row.namespace for row in untaken})
+        default = self.platform().ingest.default_alert_type
+
+        def is_taken(row: unserved.Unserved) -> bool:
+            index = indexes.get(row.namespace)
+            return index is not None and index.takes(row.alert_type, default=default)
+
         return system.warnings([*warnings, *system_warnings.unserved_warnings(untaken, is_taken=is_taken)])
 
-    async def _chains(self) -> list[chains.AgentChain]:
-        return await objects.list_chains(self.cluster, namespace=self.cluster.served.own)
+    async def _chain_names(self, namespaces: Iterable[str]) -> Mapping[str, Collection[str]]:
+        """Return the names of the chains of each namespace, without namespaces that cannot be read."""
+        names: dict[str, Collection[str]] = {}
+
+        async def read(namespace: str) -> None:
+            with contextlib.suppress(errors.TemporaryError, objects.RefusedError):
+                listed = await objects.list_all_chains(self.cluster, namespace=namespace, cached=True)
+                names[namespace] = {chain.metadata.name for chain in listed}
+
+        await asyncio.gather(*map(read, namespaces))
+        return names
+
+    async def _indexes(self, namespaces: Iterable[str]) -> Mapping[str, chain_index.ChainIndex]:
+        """Return the chains that each namespace may use, "" for the operator's own; without those that cannot be read.
+
+        Which alert types they take does not depend on providers.
+        """
+        own, indexes = self.cluster.served.own, {}
+
+        async def read(namespace: str) -> None:
+            with contextlib.suppress(errors.TemporaryError, objects.RefusedError):
+                listed = await objects.list_usable_chains(self.cluster, namespace=namespace or own, cached=True)
+                indexes[namespace] = self.index(listed, unusable_providers={}, namespace=namespace or own, own=own)
+
+        await asyncio.gather(*map(read, namespaces))
+        return indexes
 
 
 def routes(overview: Overview, may: permissions.Access) -> APIRouter:

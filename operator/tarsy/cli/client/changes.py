@@ -28,18 +28,18 @@ API_PAUSE_SECONDS = 5.0
 View = dict[str, Any]
 
 
-class _Watch:
+class Watch:
     """A thread that watches an object by its name, and queues its states, absences and outages."""
 
     def __init__(self, cluster: kubectl.Kubectl, namespace: str, name: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self._selector = f"metadata.name={name}"
-        self._queue: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._queue: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()  # a Queue breaks at Ctrl-C
         self._process: subprocess.Popen[str] | None = None
         self._stopped = threading.Event()
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         threading.Thread(target=self._run, daemon=True).start()
         return self
 
@@ -160,7 +160,7 @@ class Follower:
         """Yield the views of an object that is watched."""
         is_away = False
         view: View | None = None
-        with _Watch(self._session.cluster, namespace, name) as watch:
+        with Watch(self._session.cluster, namespace, name) as watch:
             while True:
                 kind, value = watch.next(self._deadline)
                 if kind == "refused":

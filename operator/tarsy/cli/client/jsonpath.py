@@ -76,7 +76,14 @@ def _render(parts: Sequence[tuple[str, str]], current: Any) -> tuple[str, Sequen
         elif value[:1] in ("'", '"'):
             text += _literal(value)
         else:
-            text += " ".join(_written(result) for result in _find(value, current))
+            text += " ".join(
+                result
+                if isinstance(result, str)
+                else ""
+                if result is None
+                else json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+                for result in _find(value, current)
+            )
     return text, ()
 
 
@@ -149,9 +156,3 @@ def _holds(match: re.Match[str], member: Any) -> bool:
     both = (left, right)
     is_ordered = all(isinstance(each, str) for each in both) or all(type(each) in (int, float) for each in both)
     return is_ordered and bool(compare(left, right))
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -115,6 +115,19 @@ class API:
         self._is_known = True
         return response
 
+    def cursor_pages(
+        self, path: str, *, limit: int, page_max: int, cursor: str | None = None, **query: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list from a cursor on, up to `limit` items; 0 is all."""
+        left = limit
+        while True:
+            page = self.get(path, **query, cursor=cursor, limit=min(left, page_max) if limit else page_max)
+            left -= len(page["items"])
+            yield page
+            cursor = page["next"]
+            if not cursor or (limit and left <= 0):
+                return
+
     def pages(self, path: str, items: str, *, after: int = 0, **query: Any) -> Iterator[tuple[list[Any], int]]:
         """Yield the items of each page after entry `after` of the log, and the last entry of the page."""
         more = True

@@ -74,16 +74,16 @@ def duration_text(seconds: float | None) -> str:
     """Return a duration as kubectl writes ages: 45s, 3m20s, 5h, 7d; "" for None."""
     if seconds is None:
         return ""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 600:
-        return f"{whole // 60}m{whole % 60}s" if whole % 60 else f"{whole // 60}m"
-    if whole < 3 * 3600:
-        return f"{whole // 60}m"
-    if whole < 8 * 3600:
-        return f"{whole // 3600}h{whole % 3600 // 60}m" if whole % 3600 // 60 else f"{whole // 3600}h"
-    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"
+    total = max(0, int(seconds))
+    if total < 120:
+        return f"{total}s"
+    if total < 600:
+        return f"{total // 60}m{total % 60}s" if total % 60 else f"{total // 60}m"
+    if total < 3 * 3600:
+        return f"{total // 60}m"
+    if total < 8 * 3600:
+        return f"{total // 3600}h{total % 3600 // 60}m" if total % 3600 // 60 else f"{total // 3600}h"
+    return f"{total // 3600}h" if total < 48 * 3600 else f"{total // 86400}d"
 
 
 def since(text: str | None, *, until: str | None = None) -> float | None:

@@ -90,7 +90,7 @@ def lines(view: dict[str, Any]) -> list[str]:
             drawn[number] = drawn[number][:start] + terminal.coloured(row[1]) + drawn[number][end:]
     return [
         title(view),
-        *([f"Waits for: {terminal.clean_line(waits)}"] if waits else []),
+        *([f"Message: {terminal.clean_line(waits)}"] if waits else []),
         *(drawn if tree_rows else []),
     ]
 

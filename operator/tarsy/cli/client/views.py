@@ -42,6 +42,7 @@ def from_object(document: dict[str, Any]) -> dict[str, Any]:
         "cost": usage.get("cost"),
         "attempts": status.get("attempts") or 0,
         "duplicates": status.get("duplicates") or 0,
+        "alert_count": (status.get("alerts") or {}).get("total"),
         "summary": status.get("summary") or "",
         "headline": status.get("headline") or "",
         "message": status.get("message") or finished.get("message") or refusal or "",
@@ -96,10 +97,10 @@ def gap(gap: dict[str, Any]) -> str:
     return str(gap["reason"] if gap["tool"] in ("", "-") else f"{gap['tool']}: {gap['reason']}")
 
 
-def feedback(given: dict[str, Any]) -> str:
+def feedback(person: dict[str, Any]) -> str:
     """Return the feedback of a person in one line."""
-    verdict = f"{given['verdict']}, says {given['author']}"
-    return ": ".join(filter(None, (verdict, given["cause"], given["note"])))
+    verdict = f"{person['verdict']}, says {person['author']}"
+    return ": ".join(filter(None, (verdict, person["cause"], person["note"])))
 
 
 def age(view: dict[str, Any]) -> str:

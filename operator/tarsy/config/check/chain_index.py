@@ -10,12 +10,12 @@ never differ.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tarsy.config import resolve
-from tarsy.config.model import platforms, reach, tool_filters
+from tarsy.config.model import budgets, platforms, reach, tool_filters
 from tarsy.config.tool_selection import choices, grants, ineffective
 from tarsy.resources import chains, investigations
 
@@ -25,6 +25,10 @@ PATTERN = "PatternInvalid"
 """The reason if a pattern of a chain can match no tool: a tool that it should deny would stay allowed."""
 NOT_ALLOWED = "ReferenceNotPermitted"
 """The reason if a chain needs a provider or server that a namespace may not use. Gateway API: RefNotPermitted."""
+UNBOUNDED = "BudgetCannotBeKept"
+"""The reason if a budget covers requests of which no maximum is known: they would be refused."""
+OWNERS = "OwnersNotLookedUp"
+"""The reason of the warning that alerts are investigated alone because their owners are not looked up."""
 SELECTION = "MCPSelectionInvalid"
 """The reason if an investigation selects servers or tools that its agents cannot have."""
 
@@ -44,8 +48,8 @@ class ChainStatus:
     acceptance: Problem | None
     references: Problem | None
     warning: Problem | None = None
-    """The problems with which it is ready: unusable fallback providers, patterns that match no tool, tools not
-    offered."""
+    """The problems with which it is ready: unusable fallback providers, receivers that hear nothing, owners that are
+    not looked up, patterns that match no tool, tools not offered."""
     servers: tuple[str, ...] = ()
     """The names of its agents' MCP servers, sorted."""
     providers: tuple[str, ...] = ()
@@ -81,7 +85,7 @@ class ChainIndex:
 
         `unusable_providers` are those that no worker can use, with reasons (`worker_reports.Workers.unusable`).
         """
-        self._namespace = namespace
+        self._namespace, self._own = namespace, own
         self._unusable_providers = unusable_providers
         self._chains = sorted(listed, key=lambda chain: (chain.metadata.namespace != namespace, *_precedence(chain)))
         self._platforms = {
@@ -164,14 +168,26 @@ class ChainIndex:
         """Yield the MCP servers that an alert of a ready chain may select, with their tools."""
         return choices.choices(self._reach(chain), catalogue, chain_name=chain.metadata.name, chain=chain.spec)
 
-    def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
-        """Return the status of a chain of this index, with warnings on its tools and patterns."""
+    def status(
+        self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue, *, refused_owners: Collection[str] = ()
+    ) -> ChainStatus:
+        """Return the status of a chain of this index, with warnings on its tools, patterns and owners.
+
+        `refused_owners` are the kinds of owners of alerts that the API lacks the right to get.
+        """
         checked = self.statuses[chain.metadata.uid]
         if checked.references:
             return checked
         platform = self._reach(chain)
         agents = grants.agents(platform, chain_name=chain.metadata.name, chain=chain.spec)
         warnings = [checked.warning] if checked.warning else []
+        if refused_owners and chain.spec.grouping and chain.spec.grouping.by == "Owner":
+            kinds = ", ".join(f"{kind}s" for kind in sorted(refused_owners))
+            message = (
+                f"Chain '{chain.metadata.name}' groups alerts by owner, but the API lacks the right to get {kinds}: "
+                "alerts about them are investigated alone: set rbac.owners of the chart"
+            )
+            warnings.append(Problem(reason=OWNERS, message=message))
         unfit = ineffective.unfit_in_chain(platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
         warnings += [Problem(reason="PatternsMatchNothing", message=message) for message in unfit]
         if message := grants.not_offered(platform, catalogue, agents):
@@ -215,14 +231,49 @@ class ChainIndex:
                 unusable.add(agent.provider)
                 message = f"{reference.location}: LLM provider '{agent.provider}' cannot be used: {why}"
                 problems.append(Problem(reason="ProviderUnusable", message=message))
+            unbounded = unbounded_providers(agent, self._reach(chain), chain=chain, namespace=self._namespace)
+            if agent.provider in unbounded:
+                message = f"{reference.location}: {unbounded[agent.provider]}"
+                problems.append(Problem(reason=UNBOUNDED, message=message))
             for name in (fallback.provider for fallback in agent.fallbacks):
-                if why := self._unusable_providers.get(name):
+                if why := self._unusable_providers.get(name) or unbounded.get(name):
                     message = f"{reference.location}: fallback LLM provider '{name}' cannot be used: {why}"
                     fallback_problems.setdefault(name, Problem(reason="FallbackUnusable", message=message))
+        receivers = self._reach(chain).deliveries
+        unknown_receivers = [
+            Problem(
+                reason="ReceiverNotFound",
+                message=(
+                    f"Chain '{chain.metadata.name}' notifies unknown receiver '{name}'. "
+                    f"Available receivers: {', '.join(sorted(receivers)) or 'none'}"
+                ),
+            )
+            for name in chain.spec.notify or ()
+            if name not in receivers
+        ]
+        deaf_receivers = [
+            Problem(
+                reason="ReceiverNotAllowed",
+                message=(
+                    f"Chain '{chain.metadata.name}' notifies receiver '{name}', which may not hear of namespace "
+                    f"'{self._namespace}': add it to deliveries.{name}.allowed_namespaces of the platform file"
+                ),
+            )
+            for name in chain.spec.notify or ()
+            if name in receivers and not receivers[name].may_hear_of(self._namespace, own=self._own)
+        ]
+        grouping = chain.spec.grouping
+        warnings = [*fallback_problems.values(), *unknown_receivers, *deaf_receivers]
+        if grouping and grouping.by == "Owner" and self._reach(chain).ingest.this_cluster is None:
+            message = (
+                f"Chain '{chain.metadata.name}' groups alerts by owner, but the platform file does not say which are "
+                "of this cluster (ingest.this_cluster): alerts of Pods and Jobs are investigated alone"
+            )
+            warnings.append(Problem(reason=OWNERS, message=message))
         return ChainStatus(
             acceptance=None,
             references=_joined(problems),
-            warning=_joined(list(fallback_problems.values())),
+            warning=_joined(warnings),
             servers=tuple(sorted(servers)),
             providers=tuple(sorted(providers)),
         )
@@ -234,6 +285,32 @@ def _joined(problems: Sequence[Problem]) -> Problem | None:
         return None
     messages = dict.fromkeys(problem.message for problem in problems)
     return Problem(reason=problems[0].reason, message="; ".join(messages))
+
+
+def unbounded_providers(
+    agent: resolve.ResolvedAgent, platform: platforms.Platform, *, chain: chains.AgentChain, namespace: str
+) -> dict[str, str]:
+    """Return those of an agent's providers of whose requests no maximum is known, and the budgets that need one.
+
+    `namespace` is that of the investigations.
+    """
+    own = f"{chain.metadata.namespace}/{chain.metadata.name}"
+    runs = agent.without_tools() if agent.strategy in resolve.WITHOUT_TOOLS else agent
+    natives = {fallback.provider: fallback.native for fallback in runs.fallbacks} | {runs.provider: runs.native}
+    unbounded = {}
+    for provider, native in natives.items():
+        try:
+            budgets.charges(
+                platform.budgets,
+                budgets.Subject(namespace=namespace, chain=own),
+                provider=provider,
+                settings=platform.llm_providers.get(provider),
+                request_bytes=0,
+                native_tools=bool(native.offered),
+            )
+        except budgets.UnboundedError as error:
+            unbounded[provider] = str(error)
+    return unbounded
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,9 @@ def _spec_problems(manifest: Manifest, platform: platforms.Platform) -> Iterator
             yield manifest.problem(
                 ("spec", "stages", index, *([key] if key else [])), f"spec.stages.{index}: {message}"
             )
+    grouping = spec.get("grouping")
+    if isinstance(grouping, dict) and (grouping.get("labels") is not None) != (grouping.get("by") == "Labels"):
+        yield manifest.problem(("spec", "grouping"), f"spec.grouping: {chains.LABELS_RULE}")
     yield from _unknown_names(manifest, spec, platform)
 
 
@@ -147,12 +150,20 @@ def _spec(manifest: Manifest) -> chains.Spec:
 
 def _reference_problems(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
     """Yield the problems of a valid chain: unresolved references, and patterns that match no tool of any server."""
-    chain = chains.AgentChain(metadata=base.ObjectMeta(name=manifest.name), spec=_spec(manifest))
+    chain = chains.AgentChain(
+        metadata=base.ObjectMeta(name=manifest.name, namespace=manifest.namespace), spec=_spec(manifest)
+    )
     for reference in chain_index.references(chain, platform):
         try:
-            reference.resolve_agent()
+            agent = reference.resolve_agent()
         except resolve.UnresolvedError as error:
             yield manifest.problem(("spec", *reference.path), str(error))
+            continue
+        if agent is None:
+            continue
+        unbounded = chain_index.unbounded_providers(agent, platform, chain=chain, namespace=manifest.namespace)
+        for why in unbounded.values():
+            yield manifest.problem(("spec", *reference.path), f"{reference.location}: {why}")
     for path, pattern in ineffective.chain_patterns(chain.spec):
         if ineffective.never_matches(pattern, platform.mcp_servers):
             message = f"{files.path_text(('spec', *path))}: '{pattern}' fits no tool of any MCP server"

@@ -20,7 +20,7 @@ from typing import Any
 import pydantic
 
 from tarsy.config.load import builtin, validation
-from tarsy.config.model import platforms
+from tarsy.config.model import budgets, platforms
 from tarsy.config.tool_selection import ineffective
 from tarsy.resources import files, tool_patterns
 
@@ -54,10 +54,17 @@ def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = 
     return as_written(path, environment=environment).platform
 
 
-def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
-    """Load the platform file (see `platform_file`), and return it with the content of the file."""
+def as_written(
+    path: Path | None, *, environment: Mapping[str, str] | None = os.environ, own_namespace: str = ""
+) -> Loaded:
+    """Load the platform file (see `platform_file`), and return it with the content of the file.
+
+    `own_namespace` is the operator's own; "" if it is unknown (see `loaded`).
+    """
     try:
-        return from_bytes(contents(path), file=str(path), environment=environment) if path else builtin_only()
+        if path is None:
+            return builtin_only()
+        return from_bytes(contents(path), file=str(path), environment=environment, own_namespace=own_namespace)
     except files.FileError as error:
         raise ConfigError(str(error)) from error
 
@@ -196,6 +203,7 @@ def _checked(
     rest = itertools.chain(
         _unknown_names(checked, section_names, broken),
         _invalid_tool_patterns(checked),
+        () if {("llm_providers",), ("budgets",)} & {path[:1] for path in broken} else _unbounded_budgets(checked),
         ineffective_patterns,
         () if ("namespaces",) in {path[:1] for path in broken} else _unserved_namespaces(checked, own_namespace),
     )
@@ -323,6 +331,39 @@ def _invalid_tool_patterns(loaded: platforms.Platform) -> Iterator[tuple[validat
                     yield location, f"write the tool's name without '{name}.'"
                 elif why := tool_patterns.own_misfit(pattern):
                     yield location, why
+
+
+def _unbounded_budgets(loaded: platforms.Platform) -> Iterator[tuple[validation.KeyPath, str]]:
+    """Yield the budgets of unknown providers, and those that cannot be kept with a provider that they cover.
+
+    Built-in providers that the file neither changes nor refers to do not count: a request to one is refused.
+    """
+    defaults = loaded.defaults
+    referred = {
+        *(defaults.llm_provider, *defaults.fallback_providers),
+        *(agent.llm_provider for agent in loaded.agents.values()),
+        *(server.summarization.llm_provider for server in loaded.mcp_servers.values()),
+    }
+    builtin_providers = platforms.Platform.model_validate(builtin.PLATFORM).llm_providers if loaded.budgets else {}
+    providers = {
+        name: settings
+        for name, settings in loaded.llm_providers.items()
+        if name in referred or settings != builtin_providers.get(name)
+    }
+    for name, unit, problem in budgets.unbounded_providers(loaded.budgets, providers):
+        remedy = "set max_output_tokens, price and no native_tools there, or limit model_calls"
+        yield ("budgets", name, unit), f"cannot be kept: {problem}: {remedy}"
+    for name, unit, problem in budgets.too_small(loaded.budgets, providers):
+        yield ("budgets", name, unit), problem
+    for name, budget in loaded.budgets.items():
+        if budget.scope == "provider" and budget.of is not None and budget.of not in loaded.llm_providers:
+            yield ("budgets", name, "of"), _unknown("provider", loaded.llm_providers)
+        if budget.unit == "model_calls":
+            continue
+        for agent_name, agent in loaded.agents.items():
+            if agent.native_tools and budget.covers_provider(agent.llm_provider or defaults.llm_provider or ""):
+                why = "tokens of native tools are in no request"
+                yield ("budgets", name, budget.unit), f"cannot be kept: agent '{agent_name}' has native_tools: {why}"
 
 
 def _unserved_namespaces(loaded: platforms.Platform, own: str) -> Iterator[tuple[validation.KeyPath, str]]:

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.resources import files
 
 LARGEST = 64 * 1024
 """Bytes; a key, a token or a service account has far fewer."""
 _SERVER_KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
+_RECEIVER_KEYS = ("url_file", "secret_file", "token_file")
 
 Digests: TypeAlias = Mapping[Path, bytes]
 """The digests of files, which reveal changes; b"" for unreadable ones."""
@@ -74,17 +75,23 @@ def server_files(settings: platforms.Platform) -> set[Path]:
     return {path for server in settings.mcp_servers.values() for path in _paths(server.transport)}
 
 
-def server_digests(transport: platforms.Transport) -> Digests:
+def receiver_files(settings: platforms.Platform) -> set[Path]:
+    """Return the files of all receivers of a platform file."""
+    paths = (getattr(receiver, key, None) for receiver in settings.deliveries.values() for key in _RECEIVER_KEYS)
+    return {path for path in paths if path is not None}
+
+
+def server_digests(transport: server_transports.Transport) -> Digests:
     """Return the digests of one server's files, which may be missing."""
     return {path: digest(path) for path in _paths(transport)}
 
 
-def _paths(transport: platforms.Transport) -> Iterator[Path]:
+def _paths(transport: server_transports.Transport) -> Iterator[Path]:
     paths = (getattr(transport, key, None) for key in _SERVER_KEYS)
     return (path for path in paths if path is not None)
 
 
-def bearer_token(transport: platforms.RemoteTransport, environment: Mapping[str, str]) -> str | None:
+def bearer_token(transport: server_transports.RemoteTransport, environment: Mapping[str, str]) -> str | None:
     """Return the present bearer token of a server, or None if it has none; raises UnusableError."""
     key, token = "bearer_token_file", ""
     if (path := transport.bearer_token_file) is not None:

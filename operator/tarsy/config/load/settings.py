@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from tarsy.config.load import loader, secret_files
+from tarsy.config.model.webhooks import WEBHOOK_TOKEN
 from tarsy.telemetry import metrics
 
 Role = Literal["all", "controller", "worker", "api"]
 
 DATABASE_URL = "DATABASE_URL"
-WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
 DEPLOYMENT = "TARSY_DEPLOYMENT"
 NO_METRICS = "off"
 NAMESPACE = "TARSY_NAMESPACE"

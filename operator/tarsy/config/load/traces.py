@@ -33,9 +33,10 @@ def destination(traces: platforms.Traces, environment: Mapping[str, str]) -> spa
     if traces.endpoint is not None:
         url, headers = _signal_url(traces.endpoint), dict(traces.headers)
     else:
-        if (found := _environment_url(environment)) is None:
+        collector = _environment_url(environment)
+        if collector is None:
             return None
-        url = found
+        url = collector
         headers = dict(_pairs(environment, f"{PREFIX}HEADERS")) | dict(_pairs(environment, f"{PREFIX}TRACES_HEADERS"))
     _check_protocol(environment)
     return spans.Destination(
@@ -70,11 +71,11 @@ def _is_off(environment: Mapping[str, str]) -> bool:
 
 def _environment_url(environment: Mapping[str, str]) -> str | None:
     """Return the address of the collector; the variable for traces alone has the whole of it."""
-    for variable, whole in ((f"{PREFIX}TRACES_ENDPOINT", True), (f"{PREFIX}ENDPOINT", False)):
+    for variable, has_path in ((f"{PREFIX}TRACES_ENDPOINT", True), (f"{PREFIX}ENDPOINT", False)):
         if value := environment.get(variable, "").strip():
             if not fields.is_url(value):
                 raise loader.ConfigError(f"{variable}: not a URL such as http://collector:4318; {OFF}")
-            return value if whole else _signal_url(value)
+            return value if has_path else _signal_url(value)
     return None
 
 

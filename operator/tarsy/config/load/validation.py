@@ -27,7 +27,7 @@ _DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
     platforms.SERVER_NAME: "expected letters, digits and -, or single _ between them",
 }
-_TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
+_TAGGED = (("llm_providers",), 2), (("deliveries",), 2), (("mcp_servers", "transport"), 3)
 """The paths of the unions by `type`, and the index at which pydantic inserts the type, which is no key of the file."""
 
 

@@ -44,8 +44,14 @@ def context_tokens(settings: providers.Common) -> int | None:
     is_chat = model.startswith("gpt-5") and "-chat" in model
     window, answer = _CHAT if is_chat else _WINDOWS[max(matches, key=len)]
     if isinstance(settings, providers.AnthropicProvider):
-        answer = settings.max_output_tokens + ((settings.thinking.budget or 0) if settings.thinking else 0)
+        answer = settings.max_output_tokens
     return max(window - answer, MINIMUM)
+
+
+def request_tokens(platform_file: platforms.Platform, provider: str) -> int | None:
+    """Return the tokens that a request to a provider of the file may have; None if that is unknown."""
+    settings = platform_file.llm_providers.get(provider)  # it may have been removed from the file
+    return context_tokens(settings) if settings else None
 
 
 def result_characters(platform_file: platforms.Platform, provider: str) -> int:

@@ -186,3 +186,32 @@ class Part(BaseModel):
     """A part of the file: snake case, unknown keys refused, defaults checked like values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_HEADER_VALUE = re.compile(r"[!-~]([ !-~]*[!-~])?")
+_OUR_HEADERS = re.compile(
+    r"accept|accept-encoding|connection|content-.*|host|last-event-id|mcp-.*|te|trailer|transfer-encoding|upgrade",
+    re.IGNORECASE,
+)
+"""The headers that HTTP and MCP set themselves."""
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    """Return `headers` if all may be sent. Errors show no value."""
+    names: set[str] = set()
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise ValueError("one of the names is not a header name such as X-Api-Key")
+        if _OUR_HEADERS.fullmatch(name):
+            raise ValueError(f"{name} cannot be set: the protocol decides it")
+        if name.lower() in names:
+            raise ValueError(f"{name} appears twice")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"the value of {name} is not valid in a header: write printable ASCII on one line")
+        names.add(name.lower())
+    return headers
+
+
+Headers = Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)]
+"""Headers that are added to requests."""

@@ -6,25 +6,24 @@ unknown ones are refused: a misspelt limit that is silently ignored is worse tha
 
 from __future__ import annotations
 
-import re
-import urllib.parse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
-from tarsy.config.model import providers
+from tarsy.config.model import providers, server_transports
+from tarsy.config.model.budgets import Budget
+from tarsy.config.model.deliveries import Receiver
 from tarsy.config.model.fields import (
     URL,
     AllowedNamespaces,
     Duration,
+    Headers,
     Namespaces,
     Network,
     Origin,
     Part,
     Time,
-    Variable,
     Word,
     within,
 )
@@ -33,101 +32,6 @@ from tarsy.config.model.summarization import Summarization
 from tarsy.config.model.webhooks import Ingest
 from tarsy.masking import custom_patterns, known_secrets, masker, secret_patterns
 from tarsy.resources import base, chains, tool_patterns
-
-
-class StdioTransport(Part):
-    """A server that TARSY starts itself and speaks to over its standard streams."""
-
-    type: Literal["stdio"]
-    command: Word
-    """The name of a program on the operator's PATH, or its path."""
-    args: list[str] = []
-    """The arguments of the program."""
-    env: dict[str, str] = {}
-    """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
-
-
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
-_HEADER_VALUE = re.compile(r"[!-~]([ !-~]*[!-~])?")
-_OUR_HEADERS = re.compile(
-    r"accept|accept-encoding|connection|content-.*|host|last-event-id|mcp-.*|te|trailer|transfer-encoding|upgrade",
-    re.IGNORECASE,
-)
-"""The headers that HTTP and MCP set themselves."""
-
-
-def _headers(headers: dict[str, str]) -> dict[str, str]:
-    """Return `headers` if all may be sent. Errors show no value."""
-    names: set[str] = set()
-    for name, value in headers.items():
-        if not _HEADER.fullmatch(name):
-            raise ValueError("one of the names is not a header name such as X-Api-Key")
-        if _OUR_HEADERS.fullmatch(name):
-            raise ValueError(f"{name} cannot be set: the protocol decides it")
-        if name.lower() in names:
-            raise ValueError(f"{name} appears twice")
-        if not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"the value of {name} is not valid in a header: write printable ASCII on one line")
-        names.add(name.lower())
-    return headers
-
-
-class _Remote(Part):
-    """A server that runs elsewhere. Requests go only to the host of its address, so secrets do too."""
-
-    url: URL
-    """The address of the server, with the path."""
-    headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
-    """The headers of each request. Give secrets by `{{.VAR}}` and do not write them here."""
-    bearer_token_env: Variable | None = None
-    """The environment variable with a token, which is sent as `Authorization: Bearer`."""
-    bearer_token_file: Path | None = None
-    """A file with the token, such as a mounted Secret; it takes precedence over `bearer_token_env`."""
-    ca_file: Path | None = None
-    """A file with the certificate authorities, in PEM, for the server's certificate; None is those of the system."""
-    certificate_file: Path | None = None
-    """A file with the client certificate in PEM, for a server that asks for one; it needs `key_file`."""
-    key_file: Path | None = None
-    """A file with the key of the client certificate in PEM, without a passphrase."""
-    verify: bool = True
-    """False accepts any certificate. Anyone on the network path can then read the requests, tokens included."""
-    timeout: Duration = Field(default="5m", validate_default=True)
-    """The time limit of one request; tool calls are also limited by `limits.tool_call`."""
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        is_tls = self.url.lower().startswith("https:")
-        for key in ("ca_file", "certificate_file", "key_file"):
-            if getattr(self, key) is not None and not is_tls:
-                raise ValueError(f"{key}: the url has to begin with https")
-        if (self.certificate_file is None) != (self.key_file is None):
-            missing = "key_file" if self.key_file is None else "certificate_file"
-            raise ValueError(f"{missing}: missing: a certificate and its key go together")
-        if self.ca_file is not None and not self.verify:
-            raise ValueError("ca_file: of no use without verify")
-        has_user = "@" in urllib.parse.urlsplit(self.url).netloc
-        has_token = self.bearer_token_env is not None or self.bearer_token_file is not None
-        if has_token and any(name.lower() == "authorization" for name in self.headers):
-            raise ValueError("headers: the bearer token is sent as Authorization: set only one of them")
-        if has_user and (has_token or any(name.lower() == "authorization" for name in self.headers)):
-            raise ValueError("url: its user is sent as Authorization, as is another setting: set only one of them")
-        return self
-
-
-class HTTPTransport(_Remote):
-    """A server that runs elsewhere, over streamable HTTP."""
-
-    type: Literal["http"]
-
-
-class SSETransport(_Remote):
-    """A server that runs elsewhere, over HTTP with server-sent events, the predecessor of streamable HTTP."""
-
-    type: Literal["sse"]
-
-
-RemoteTransport: TypeAlias = HTTPTransport | SSETransport
-Transport = Annotated[StdioTransport | HTTPTransport | SSETransport, Field(discriminator="type")]
 
 
 class CustomPattern(Part):
@@ -234,7 +138,7 @@ class ServerTools(Part):
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
-    transport: Transport
+    transport: server_transports.Transport
     """The connection to the server."""
     stateful: bool = False
     """True if the server keeps state for a connection.
@@ -406,7 +310,7 @@ class Traces(Part):
     endpoint: URL | None = None
     """The address of the collector, without `/v1/traces`; None is OTEL_EXPORTER_OTLP_ENDPOINT, and without that no
     traces are sent."""
-    headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
+    headers: Headers = {}
     """The headers of each request to `endpoint`. Give secrets by `{{.VAR}}` and do not write them here."""
     contents: bool = False
     """True sends prompts, answers, arguments and results along, masked as they are stored. Everyone who may read the
@@ -447,6 +351,7 @@ Room = Literal[
     "auth",
     "config",
     "controller",
+    "deliveries",
     "engine",
     "ingest",
     "kube",
@@ -457,6 +362,7 @@ Room = Literal[
     "process",
     "serve",
     "store",
+    "templating",
     "tools",
     "transcript",
     "transport",
@@ -474,6 +380,10 @@ class Logs(Part):
     """The least level that is logged of a part of the program; others have that of `--log-level`."""
 
 
+BUDGET_NAME = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+"""The pattern of a budget's name: a DNS-1123 label."""
+
+
 Kind: TypeAlias = Literal["agent", "LLM provider", "MCP server"]
 """The kinds of parts that chains refer to by name, as messages call them."""
 
@@ -489,11 +399,14 @@ class Platform(Part):
     queue: Queue = Queue()
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
+    budgets: dict[Annotated[str, Field(pattern=BUDGET_NAME)], Budget] = {}
     runbooks: Runbooks = Runbooks()
     api: API = API()
     web: Web = Web()
     logs: Logs = Logs()
     traces: Traces = Traces()
+    deliveries: dict[base.Name, Receiver] = {}
+    """The receivers of messages about investigations, by name."""
     namespaces: Namespaces = []
     """The namespaces that are served beside the operator's own. A change needs a restart."""
     _not_allowed: Mapping[tuple[Kind, str], str] = PrivateAttr(default_factory=dict)

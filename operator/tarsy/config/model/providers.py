@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import urllib.parse
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ from pydantic import Field, model_validator
 from tarsy.config.model.fields import URL, AllowedNamespaces, Part, Variable, Word, require
 from tarsy.resources import chains
 
+A_PRICE = 1_000_000
+"""The tokens that a price is for."""
 GeminiTool = Literal["google_search", "code_execution", "url_context"]
 WithMCP = Literal["never", "auto"]
 
@@ -26,6 +29,11 @@ class Price(Part):
     """The price of a million tokens of input."""
     output: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
     """The price of a million tokens of output."""
+
+    def cost(self, *, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the exact cost of tokens; thoughts are output."""
+        total = input_tokens * Decimal(str(self.input)) + output_tokens * Decimal(str(self.output))
+        return total / A_PRICE
 
 
 LEAST_CLAUDE_BUDGET = 1024
@@ -69,6 +77,9 @@ class Common(Part):
     """The maximum of tokens in any minute, of all processes together; None is no limit."""
     context_tokens: Annotated[int, Field(ge=1000)] | None = None
     """The maximum of tokens in a request; None is the known limit of the model, if there is one."""
+    max_output_tokens: Annotated[int, Field(ge=1024)] | None = None
+    """The maximum of tokens in an answer, thoughts included, as each request states it; None is the model's own. A
+    budget of tokens or cost needs it."""
     max_tool_result_tokens: Annotated[int, Field(ge=256)] | None = None
     """The maximum of tokens of one tool result in a request, of four characters each; None is `limits.tool_output`."""
     allowed_namespaces: AllowedNamespaces = None
@@ -116,6 +127,15 @@ class Keyed(Common):
     """The address of another server with the same protocol; None is the provider's own."""
 
 
+def _check_thinking_fits(thinking: Thinking | None, max_output_tokens: int | None) -> None:
+    """Raise ValueError if a thinking budget leaves nothing of an answer's tokens."""
+    if thinking is not None and max_output_tokens is not None and (thinking.budget or 0) >= max_output_tokens:
+        raise ValueError(
+            f"thinking: a budget of {thinking.budget} leaves no tokens for the answer: max_output_tokens, which is "
+            f"{max_output_tokens}, has to be more"
+        )
+
+
 THINKING_SINCE = (2, 5)
 """The first generation of Gemini that thinks; it takes a budget, and no level."""
 LEVELS_SINCE = (3, 0)
@@ -148,6 +168,7 @@ class _Gemini(Common):
     @model_validator(mode="after")
     def _thinking_suits_the_model(self) -> _Gemini:
         generation = gemini_generation(self.model)
+        _check_thinking_fits(self.thinking, self.max_output_tokens)
         if self.thinking is None or generation is None:
             return self
         if generation < THINKING_SINCE:
@@ -240,7 +261,7 @@ class AnthropicProvider(Keyed):
     """The amount of thinking: a budget of 1024 tokens at least for the models up to 4.6, a level for those from 4.6 on;
     None is the model's default."""
     max_output_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """The maximum of tokens in an answer. A thinking budget is added to it; thinking by level counts towards it."""
+    """The maximum of tokens in an answer, thoughts included."""
     native_tools: list[Literal["web_search"]] = []
     """The native tools of agents that select none themselves."""
 
@@ -255,6 +276,7 @@ class AnthropicProvider(Keyed):
             raise ValueError("thinking: level is low, medium or high")
         if self.thinking and self.thinking.budget is not None and self.thinking.budget < LEAST_CLAUDE_BUDGET:
             raise ValueError(f"thinking: budget is at least {LEAST_CLAUDE_BUDGET}")
+        _check_thinking_fits(self.thinking, self.max_output_tokens)
         return self
 
 

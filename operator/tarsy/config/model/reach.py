@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tarsy.config.model import fields, platforms, providers
+from tarsy.config.model import deliveries, fields, platforms, providers
 
 
 def platform_for(platform: platforms.Platform, namespaces: Collection[str], *, own: str) -> platforms.Platform:
@@ -39,18 +39,23 @@ def platform_for(platform: platforms.Platform, namespaces: Collection[str], *, o
 
 
 def unserved(platform: platforms.Platform, *, own: str) -> list[str]:
-    """Return a warning for each name in `allowed_namespaces` that is not served; none if `own` is unknown ("")."""
+    """Return a warning for each namespace that is named and not served; none if `own` is unknown ("")."""
     served = {own, fields.ALL_NAMESPACES, *platform.namespaces}
-    sections: Mapping[str, Mapping[str, providers.Provider | platforms.MCPServer]] = {
+    sections: Mapping[str, Mapping[str, providers.Provider | platforms.MCPServer | deliveries.Receiver]] = {
         "llm_providers": platform.llm_providers,
         "mcp_servers": platform.mcp_servers,
+        "deliveries": platform.deliveries,
     }
-    return [
-        f"{section}.{name}.allowed_namespaces: '{namespace}' is not served and has no effect: add it to namespaces, or "
-        "remove it"
-        for section, parts in (sections if own else {}).items()
+    named = [
+        (f"{section}.{name}.allowed_namespaces", namespace)
+        for section, parts in sections.items()
         for name, part in parts.items()
         for namespace in part.allowed_namespaces or ()
+    ]
+    named += [(f"budgets.{name}.of", budget.namespace) for name, budget in platform.budgets.items() if budget.namespace]
+    return [
+        f"{location}: '{namespace}' is not served and has no effect: add it to namespaces, or remove it"
+        for location, namespace in (named if own else ())
         if namespace not in served
     ]
 

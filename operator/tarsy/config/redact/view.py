@@ -168,7 +168,7 @@ _Rule = Callable[[str, tuple[str, ...]], str]
 def _rule(location: tuple[str, ...]) -> _Rule:
     """Return the function that redacts a value at `location`."""
     match location:
-        case ("mcp_servers", _, "transport", "env" | "headers", *_):
+        case ("mcp_servers", _, "transport", "env" | "headers", *_) | ("deliveries", _, "headers", *_):
             return lambda value, _: MASKED if value else ""
         case ("mcp_servers", _, "transport", "args", before, *_):
             return lambda value, _: _argument(value, before=before)
@@ -186,9 +186,14 @@ def _rule(location: tuple[str, ...]) -> _Rule:
             ("llm_providers", _, "api_key_env")
             | ("mcp_servers", _, "transport", "bearer_token_env")
             | ("runbooks", "token_env")
+            | ("deliveries", _, "url_env" | "secret_env" | "token_env")
         ):
             return lambda value, _: _variable(value)
-        case ("llm_providers", _, "api_key_file" | "credentials_file") | ("runbooks", "token_file"):
+        case (
+            ("llm_providers", _, "api_key_file" | "credentials_file")
+            | ("runbooks", "token_file")
+            | ("deliveries", _, "url_file" | "secret_file" | "token_file")
+        ):
             return lambda value, _: _file(value)
         case ("mcp_servers", _, "transport", "bearer_token_file" | "ca_file" | "certificate_file" | "key_file"):
             return lambda value, _: _file(value)

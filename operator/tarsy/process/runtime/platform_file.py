@@ -203,7 +203,7 @@ def files_beside(loaded: platforms.Platform) -> set[Path]:
     files = (
         credentials.key_files(loaded, os.environ) | secret_files.server_files(loaded) | ({token} if token else set())
     )
-    return files | {entry.token_file for entry in loaded.ingest.tokens}
+    return files | {entry.token_file for entry in loaded.ingest.tokens} | secret_files.receiver_files(loaded)
 
 
 def _redacted(loaded: loader.Loaded) -> view.View:

@@ -27,6 +27,7 @@ from tarsy.store.base import databases
 Action = Literal[
     "create",
     "retry",
+    "split",
     "cancel",
     "chat",
     "chat/cancel",
@@ -39,9 +40,9 @@ Action = Literal[
     "purge",
     "export",
 ]
-"""What is done to an investigation."""
+"""The changes and exports of an investigation."""
 Setup = Literal["accept", "session-code", "sign-in", "sign-out"]
-"""What belongs to no investigation."""
+"""The actions that belong to no investigation."""
 AnyAction = Literal[Action, Setup]
 ACTIONS: tuple[AnyAction, ...] = get_args(AnyAction)
 
@@ -135,7 +136,7 @@ class Row:
     namespace: str
     name: str
     investigation: UUID | None
-    detail: Mapping[str, Any]
+    details: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,20 +181,7 @@ async def page(database: databases.Database, query: Query, *, after: Position | 
     if after is not None:
         values |= {"after": after.at, "after_id": after.id}
     rows = await database.run(_statement(frozenset(values.keys() & _FILTERS)), **values, limit=limit + 1)
-    items = [
-        Row(
-            id=row.id,
-            at=row.at,
-            who=row.who,
-            address=row.address,
-            action=row.action,
-            namespace=row.namespace,
-            name=row.name,
-            investigation=row.investigation,
-            detail=json.loads(row.detail),
-        )
-        for row in rows[:limit]
-    ]
+    items = [Row(**{**dict(row), "details": json.loads(row.details)}) for row in rows[:limit]]
     return Page(items=items, next=Position(at=items[-1].at, id=items[-1].id) if len(rows) > limit else None)
 
 
@@ -201,6 +189,6 @@ async def page(database: databases.Database, query: Query, *, after: Position | 
 def _statement(filters: frozenset[str]) -> TextClause:
     conditions = " AND ".join(condition for name, condition in _FILTERS.items() if name in filters)
     return text(f"""
-  SELECT id, at, who, address, action, namespace, name, investigation, CAST(detail AS text) AS detail
+  SELECT id, at, who, address, action, namespace, name, investigation, CAST(detail AS text) AS details
   FROM audit WHERE {conditions or "true"} ORDER BY at DESC, id DESC LIMIT :limit
 """)  # noqa: S608 - our own texts

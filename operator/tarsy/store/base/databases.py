@@ -46,10 +46,14 @@ _REFUSALS = {
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
 _VALUES = ("22", "23")  # data exceptions, violations of constraints
-_NOT_NOW = ("08", "25006", "40", "53", "57014", "57P")
+_NOT_NOW = ("08", "25006", "40", "53", "55P03", "57014", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
-# resources, a statement that was cancelled or took longer than its role may, operator intervention.
+# resources, a table that others use, a statement that was cancelled or took longer than its role may, operator
+# intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+
+BROKEN = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""The driver's errors for a connection that it cannot use. The latter is for one whose end the server has announced."""
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +101,7 @@ async def connect(
                 server_settings={"application_name": "tarsy"},
                 record_class=Row,
             )
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError) as error:
+    except (OSError, asyncpg.PostgresError, *BROKEN, ValueError) as error:
         raise StoreDownError(f"cannot connect to the database: {_why(error)}") from error
 
 
@@ -162,8 +166,9 @@ class Database:
         async with _measured("statements", (await self._driver()).acquire()) as connection:
             try:
                 return await _fetch(connection, statement, values)
-            except asyncio.CancelledError:
-                connection.terminate()  # a cancelled caller does not wait for the server to confirm
+            except (asyncio.CancelledError, asyncpg.InternalClientError):
+                # A cancelled caller does not wait for the server to confirm; the pool drops what cannot be used.
+                connection.terminate()
                 raise
 
     async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
@@ -280,7 +285,7 @@ async def translate_errors() -> AsyncIterator[None]:
     except asyncpg.PostgresError as error:
         _raise_for(error, state=str(error.sqlstate or ""))
         raise
-    except asyncpg.InterfaceError as error:
+    except BROKEN as error:
         if isinstance(error, ValueError):  # a value that does not fit its column
             raise
         raise StoreDownError(f"the database cannot serve now: {error}") from error

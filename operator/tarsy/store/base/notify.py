@@ -73,7 +73,7 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (databases.StoreDownError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (databases.StoreDownError, OSError, asyncpg.PostgresError, *databases.BROKEN) as error:
                 log.warning("not listening: %s", error, extra={"action": "listen_lost"})
             await asyncio.sleep(RECONNECT_SECONDS)
 

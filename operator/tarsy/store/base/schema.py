@@ -15,10 +15,12 @@ from tarsy.store.base import databases, tables
 if TYPE_CHECKING:
     from alembic import script
 
-NEWEST = "excerpts"
+NEWEST = "open_runs"
 """The newest revision of the schema: the name of its migration."""
 MIGRATION_SECONDS = 600.0
 """The limit of a migration: indexing existing rows may take long, and another process's migration has to end first."""
+LOCK_SECONDS = 3.0
+"""The limit of a migration's wait for a table, behind which all statements of running processes wait too."""
 PING_SECONDS = 2.0
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 """The rights that an operator needs on each table; `tarsy migrate` must own the tables."""
@@ -85,10 +87,12 @@ async def may_create(database: databases.Database) -> bool:
 async def migrate(database: databases.Database) -> str:
     """Migrate the schema to NEWEST, and return its revision.
 
-    A newer schema that serves this program too, as after a rollback, stays as it is. Raises SchemaError.
+    A newer schema that serves this program too, as after a rollback, stays as it is. Raises SchemaError, or a
+    StoreDownError, also if another session uses a table for longer than LOCK_SECONDS.
     """
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+        await connection.execute(sqlalchemy.text(f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}"))
         return await connection.run_sync(_upgrade)
 
 

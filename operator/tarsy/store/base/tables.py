@@ -10,8 +10,6 @@ JSON columns are `json`, not `jsonb`: `json` stores a provider's state byte for 
 
 from __future__ import annotations
 
-import datetime as dt
-
 import sqlalchemy
 from sqlalchemy import (
     ARRAY,
@@ -27,83 +25,73 @@ from sqlalchemy import (
     Integer,
     Interval,
     LargeBinary,
+    Numeric,
+    SmallInteger,
     Table,
     Text,
     Uuid,
     func,
+    text,
 )
 from sqlalchemy.dialects import postgresql
 
+from tarsy.store.base import columns, fleet_tables
+
 metadata = sqlalchemy.MetaData()
-
-_NOW = func.now()
-_UPDATED_OFTEN = {"fillfactor": 70}
-"""For rows that each commit updates: with free space in its page, a new row version needs no index entries."""
-
-
-def _moment(name: str, *, default: bool = False) -> Column[dt.datetime]:
-    moment = DateTime(timezone=True)
-    return Column(name, moment, nullable=False, server_default=_NOW) if default else Column(name, moment)
-
-
-def _text(name: str, *, nullable: bool = False, primary_key: bool = False, default: str | None = None) -> Column[str]:
-    return Column(name, Text, nullable=nullable, primary_key=primary_key, server_default=default)
-
-
-def _count(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False, server_default="0")
-
+"""All tables: those of this module, then those of `fleet_tables`."""
 
 investigations = Table(
     "investigations",
     metadata,
     Column("id", Uuid, primary_key=True),
-    _moment("admitted_at", default=True),
-    _text("namespace"),
-    _text("namespace_uid", nullable=True),
-    _text("ending", nullable=True),
-    _moment("ended_at"),
-    _moment("purged_at"),
-    _text("alert_type"),
-    _text("chain_name", nullable=True),
-    _text("author", default=""),
-    _text("fingerprint", nullable=True),
-    _text("name"),
+    columns.moment("admitted_at", default=True),
+    columns.text("namespace"),
+    columns.text("namespace_uid", nullable=True),
+    columns.text("ending", nullable=True),
+    columns.moment("ended_at"),
+    columns.moment("purged_at"),
+    columns.text("alert_type"),
+    columns.text("chain_name", nullable=True),
+    columns.text("author", default=""),
+    columns.text("fingerprint", nullable=True),
+    columns.text("name"),
     Column("generation", BigInteger, nullable=False),
-    _text("alert_data"),
-    _text("severity", nullable=True),
-    _text("runbook_url", nullable=True),
-    _text("alert_status", nullable=True),
-    _count("duplicates"),
-    _text("chain_namespace", nullable=True),
+    columns.text("alert_data"),
+    columns.text("severity", nullable=True),
+    columns.text("runbook_url", nullable=True),
+    columns.text("alert_status", nullable=True),
+    columns.count("duplicates"),
+    columns.text("chain_namespace", nullable=True),
     Column("chain_generation", BigInteger),
-    _text("chain_hash", nullable=True),
+    columns.text("chain_hash", nullable=True),
     Column("chain_version", Integer),
     Column("chain", JSON),
     Column("stage_names", ARRAY(Text), nullable=False, server_default="{}"),
     Column("stage_agents", ARRAY(Integer), nullable=False, server_default="{}"),
-    _text("on_resolved", nullable=True),
+    columns.text("on_resolved", nullable=True),
     Column("chain_ttl_seconds", BigInteger),
     Column("ttl_seconds", BigInteger),
-    _moment("gone_at"),
+    columns.moment("gone_at"),
     Column("words", postgresql.TSVECTOR),
     Column("previous", Uuid),
-    _text("target", default=""),
+    columns.text("target", default=""),
     Column("labels", JSON),
-    _text("alert_summary", default=""),
-    _text("generator_url", nullable=True),
-    _text("external_url", nullable=True),
+    columns.text("alert_summary", default=""),
+    columns.text("generator_url", nullable=True),
+    columns.text("external_url", nullable=True),
     Column("agent_names", JSON),
     Column("retry_of", Uuid),
-    _text("retry_stage", nullable=True),
+    columns.text("retry_stage", nullable=True),
     Column("copied_entries", BigInteger, nullable=False, server_default="0"),
-    _moment("deleted_at"),
-    _moment("restored_at"),
-    _moment("emptied_at"),
-    _moment("results_deleted_at"),
-    _text("hold", nullable=True),
+    columns.moment("deleted_at"),
+    columns.moment("restored_at"),
+    columns.moment("emptied_at"),
+    columns.moment("results_deleted_at"),
+    columns.text("hold", nullable=True),
     Column("transcript_retention_days", Integer),
-    _text("traceparent", nullable=True),
+    columns.text("traceparent", nullable=True),
+    Column("starters", SmallInteger, nullable=False, server_default="0"),
+    Column("split_from", Uuid),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
@@ -122,10 +110,13 @@ investigations = Table(
   `agent_names` has a list of names for each stage of the chain. Rows of earlier builds lack them.
 - `fingerprint` is the alert's, if intake created the object; an object that a user created has none, even if its spec
   has one.
-- `previous` is the earlier investigation of the same alert (`intake.episodes`); its row may no longer exist.
+- `previous` is the earlier investigation of the same alert (`intake.episodes`), or the one whose result it ended with
+  (`engine.recheck`); its row may no longer exist.
 - `retry_of` is the ended investigation that this one runs again (`ingest.retries`), `retry_stage` the first stage that
   does; null for all. The entries up to number `copied_entries` are those before it: copies, which cost nothing.
 - `traceparent` names the span of another system that the alert carries; null if it carries none.
+- `split_from` is the investigation whose group its alert was taken out of (`intake.splits`).
+- `starters` is the number of investigations in a row that led to this one: the agents of each started the next one.
 """
 Index(
     "investigations_fingerprint",
@@ -135,11 +126,33 @@ Index(
     postgresql_where=investigations.c.fingerprint.is_not(None),
 )
 Index("investigations_retry_of", investigations.c.retry_of, postgresql_where=investigations.c.retry_of.is_not(None))
+Index(
+    "investigations_split_from", investigations.c.split_from, postgresql_where=investigations.c.split_from.is_not(None)
+)
 Index("investigations_open", investigations.c.namespace, postgresql_where=investigations.c.ended_at.is_(None))
 Index(
     "investigations_present",
     investigations.c.ended_at,
     postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
+)
+EXPIRES = "extract(epoch FROM timezone('UTC', ended_at)) + coalesce(ttl_seconds, chain_ttl_seconds, 604800)"
+"""The second at which an object's time to live is over, if no question was asked; of only immutable functions.
+
+Without a TTL it is a week (`resources.investigations.DEFAULT_TTL_SECONDS`).
+"""
+Index(
+    "investigations_expiring",
+    investigations.c.namespace,
+    sqlalchemy.text(f"({EXPIRES})"),
+    postgresql_where=investigations.c.ended_at.is_not(None)
+    & investigations.c.gone_at.is_(None)
+    & investigations.c.deleted_at.is_(None),
+)
+Index(
+    "investigations_deleted_objects",
+    investigations.c.namespace,
+    investigations.c.deleted_at,
+    postgresql_where=investigations.c.deleted_at.is_not(None) & investigations.c.gone_at.is_(None),
 )
 _VISIBLE = investigations.c.purged_at.is_(None) & investigations.c.deleted_at.is_(None)
 Index(
@@ -165,9 +178,7 @@ Index(
 Index(
     "investigations_deleted",
     investigations.c.deleted_at,
-    postgresql_where=investigations.c.deleted_at.is_not(None)
-    & investigations.c.purged_at.is_(None)
-    & investigations.c.hold.is_(None),
+    postgresql_where=investigations.c.deleted_at.is_not(None) & investigations.c.purged_at.is_(None),
 )
 Index(
     "investigations_purged",
@@ -199,26 +210,31 @@ work = Table(
     metadata,
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
     Column("run", Integer, nullable=False, server_default="0"),
-    _text("state"),
+    columns.text("state"),
     Column("owner", Uuid),
     Column("token", Uuid),
-    _moment("lease_until"),
+    columns.moment("lease_until"),
     Column("claims", Integer, nullable=False, server_default="0"),
     Column("attempts_without_progress", Integer, nullable=False, server_default="0"),
-    _count("log_seq"),
+    columns.count("log_seq"),
     Column("revision", BigInteger, nullable=False, server_default="1"),
     Column("stale", Boolean, nullable=False, server_default=sqlalchemy.true()),
-    _moment("queued_at", default=True),
-    _text("cancel", nullable=True),
+    columns.moment("queued_at", default=True),
+    columns.text("cancel", nullable=True),
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("suspend", Boolean, nullable=False, server_default=sqlalchemy.false()),
     Column("unreadable_by", ARRAY(Text), nullable=False, server_default="{}"),
-    _text("unreadable", nullable=True),
-    _count("changed"),
-    _moment("passed_over_since"),
+    columns.text("unreadable", nullable=True),
+    columns.count("changed"),
+    columns.moment("passed_over_since"),
+    columns.text("queue", default=""),
+    columns.count("joined"),
+    columns.moment("wake_at"),
+    columns.text("wait_reason", nullable=True),
+    columns.text("wait_message", nullable=True),
     CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
-    CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
-    postgresql_with=_UPDATED_OFTEN,
+    CheckConstraint("state IN ('queued', 'running', 'parked', 'ended')", name="work_state_check"),
+    postgresql_with=columns.UPDATED_OFTEN,
 )
 """The queue and the fence: one narrow row for each investigation, about its latest run.
 
@@ -230,29 +246,99 @@ work = Table(
 - `claims` counts the claims of all runs; `cancel` and `suspend` are the latest run's.
 - `unreadable` describes the part of the log that the programs `unreadable_by` could not read.
 - `passed_over_since` is the time since which all live workers have passed it over (`fleet.passed_over`).
+- `queue` is the queue that the run waits in (`queue.turns`): the namespace/name of its chain, "" for a question.
+- A parked run has no claim, because all its open executions wait for something outside: `wait_reason` names it in one
+  CamelCase word, `wait_message` in a sentence. At `wake_at` it is queued again.
 """
-Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
+IS_OPEN = "(state <> 'ended' AND run >= 0)"
+"""The condition of the index `work_open`, for the statements that look for open runs in all of `work`.
+
+Every run is at least 0. That is in the condition because no claim says it: an index of `state <> 'ended'` would serve
+a claim too, and while the statistics are old, Postgres prefers it to `work_queued` and reads all of it.
+"""
+Index("work_open", work.c.queue, postgresql_where=text(IS_OPEN))
+Index(
+    "work_queued",
+    work.c.queue,
+    work.c.priority.desc(),
+    work.c.queued_at,
+    postgresql_where=(work.c.state == "queued") & ~work.c.suspend,
+)
+Index("work_running", work.c.queue, postgresql_where=work.c.state == "running")
+Index("work_parked", work.c.wake_at, postgresql_where=work.c.state == "parked")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
 Index("work_changed", work.c.changed)
+
+queues = Table(
+    "queues",
+    metadata,
+    columns.text("queue", primary_key=True),
+    columns.count("taken"),
+    columns.moment("taken_at"),
+    Column("max_running", Integer),
+    postgresql_with={"fillfactor": 20},
+)
+"""The claims from each queue (`queue.turns`), one of each chain and one of questions: their number, and the last time.
+
+`max_running` is the limit of today's chain: 0 for none, null if none was written yet. Each claim updates
+a row.
+"""
+
+budget_ledgers = Table(
+    "budget_ledgers",
+    metadata,
+    columns.text("budget", primary_key=True),
+    columns.text("unit", primary_key=True),
+    columns.text("subject", primary_key=True),
+    columns.text("period", primary_key=True),
+    Column("used", Numeric, nullable=False, server_default="0"),
+    Column("settled", Numeric, nullable=False, server_default="0"),
+    columns.moment("opened_at", default=True),
+    postgresql_with={"fillfactor": 20},
+)
+"""What each subject of a budget has spent in each period (`queue.ledgers`); each request updates a row twice.
+
+`used` has the maxima of requests that are not settled, too; `settled` is what the transcripts have.
+"""
+Index(
+    "budget_ledgers_by_investigation",
+    func.split_part(budget_ledgers.c.subject, " ", 1),
+    postgresql_where=budget_ledgers.c.period == "",
+)
+
+budget_reservations = Table(
+    "budget_reservations",
+    metadata,
+    Column("request", Uuid, primary_key=True),
+    columns.text("budget", primary_key=True),
+    columns.text("unit", primary_key=True),
+    columns.text("subject", primary_key=True),
+    columns.text("period", primary_key=True),
+    Column("investigation", Uuid, nullable=False),
+    Column("token", Uuid, nullable=False),
+    Column("amount", Numeric, nullable=False),
+    Column("ended", Boolean, nullable=False, server_default="false"),
+)
+"""The maxima that requests have reserved of ledgers, until the commit of their answer or the end of their claim."""
 
 runs = Table(
     "runs",
     metadata,
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
-    _text("kind"),
-    _moment("started_at"),
-    _moment("suspended_at"),
+    columns.text("kind"),
+    columns.moment("started_at"),
+    columns.moment("suspended_at"),
     Column("suspended_for", Interval, nullable=False, server_default="0"),
     Column("attempts", Integer, nullable=False, server_default="0"),
-    _moment("ended_at"),
-    _text("ending", nullable=True),
-    _text("reason", nullable=True),
-    _text("message", nullable=True),
-    _text("final_analysis", nullable=True),
-    _text("summary", nullable=True),
+    columns.moment("ended_at"),
+    columns.text("ending", nullable=True),
+    columns.text("reason", nullable=True),
+    columns.text("message", nullable=True),
+    columns.text("final_analysis", nullable=True),
+    columns.text("summary", nullable=True),
     Column("gaps", JSON, nullable=False, server_default="[]"),
-    _text("grounds", nullable=True),
+    columns.text("grounds", nullable=True),
     CheckConstraint("kind IN ('investigation', 'chat')", name="runs_kind_check"),
 )
 """The runs of an investigation; run 0 is the investigation itself, later runs are questions about it.
@@ -266,11 +352,11 @@ stages = Table(
     metadata,
     Column("investigation", Uuid, primary_key=True),
     Column("run", Integer, primary_key=True),
-    _text("name", primary_key=True),
-    _moment("started_at"),
-    _moment("ended_at"),
-    _text("outcome", nullable=True),
-    _text("message", default=""),
+    columns.text("name", primary_key=True),
+    columns.moment("started_at"),
+    columns.moment("ended_at"),
+    columns.text("outcome", nullable=True),
+    columns.text("message", default=""),
     Column("lacks", JSON, nullable=False, server_default="[]"),
     Column("cut_off", Boolean),
 )
@@ -284,30 +370,30 @@ executions = Table(
     "executions",
     metadata,
     Column("investigation", Uuid, primary_key=True),
-    _text("id", primary_key=True),
+    columns.text("id", primary_key=True),
     Column("run", Integer, nullable=False),
-    _text("stage"),
-    _text("kind"),
+    columns.text("stage"),
+    columns.text("kind"),
     Column("index", Integer, nullable=False),
-    _text("parent"),
-    _text("name"),
-    _text("provider"),
-    _text("strategy", default=""),
-    _moment("started_at", default=True),
-    _moment("ended_at"),
-    _text("outcome", nullable=True),
-    _text("error", default=""),
-    _count("iterations"),
-    _count("tool_calls"),
-    _count("input_tokens"),
-    _count("output_tokens"),
-    _count("thinking_tokens"),
-    _count("total_tokens"),
+    columns.text("parent"),
+    columns.text("name"),
+    columns.text("provider"),
+    columns.text("strategy", default=""),
+    columns.moment("started_at", default=True),
+    columns.moment("ended_at"),
+    columns.text("outcome", nullable=True),
+    columns.text("error", default=""),
+    columns.count("iterations"),
+    columns.count("tool_calls"),
+    columns.count("input_tokens"),
+    columns.count("output_tokens"),
+    columns.count("thinking_tokens"),
+    columns.count("total_tokens"),
     Column("cost", Double),
-    _text("retrying", nullable=True),
-    _moment("retry_at"),
+    columns.text("retrying", nullable=True),
+    columns.moment("retry_at"),
     Column("retry_claim", Integer),
-    postgresql_with=_UPDATED_OFTEN,
+    postgresql_with=columns.UPDATED_OFTEN,
 )
 """The executions in numbers; their settings and results are in the log.
 
@@ -320,13 +406,13 @@ entries = Table(
     metadata,
     Column("investigation", Uuid, primary_key=True),
     Column("seq", BigInteger, primary_key=True),
-    _moment("at", default=True),
+    columns.moment("at", default=True),
     Column("claim", Integer, nullable=False),
-    _text("kind"),
+    columns.text("kind"),
     Column("version", Integer, nullable=False),
     Column("run", Integer, nullable=False),
-    _text("stage"),
-    _text("execution"),
+    columns.text("stage"),
+    columns.text("execution"),
     Column("body", JSON, nullable=False),
     Column("opaque", JSON(none_as_null=True)),
     Column("messages", Integer, nullable=False, server_default="0"),
@@ -345,12 +431,12 @@ tool_results = Table(
     "tool_results",
     metadata,
     Column("investigation", Uuid, primary_key=True),
-    _text("execution", primary_key=True),
-    _text("call_id", primary_key=True),
-    _text("whole"),
-    _text("rest", nullable=True),
+    columns.text("execution", primary_key=True),
+    columns.text("call_id", primary_key=True),
+    columns.text("whole"),
+    columns.text("rest", nullable=True),
 )
-"""What the log lacks, masked, of each tool result that it has in part.
+"""The missing text, masked, of each tool result that the log has in part.
 
 Of an excerpt it is the `rest`, the characters that the excerpt does not show (`transcript.line_excerpts`), and `whole`
 is empty; of any other part it is the `whole` result. It is written with the entry, and is not read when the log is
@@ -361,12 +447,12 @@ feedback = Table(
     "feedback",
     metadata,
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
-    _text("author", primary_key=True),
-    _text("verdict"),
-    _text("cause", default=""),
-    _text("note", default=""),
-    _moment("given_at", default=True),
-    _moment("changed_at", default=True),
+    columns.text("author", primary_key=True),
+    columns.text("verdict"),
+    columns.text("cause", default=""),
+    columns.text("note", default=""),
+    columns.moment("given_at", default=True),
+    columns.moment("changed_at", default=True),
     CheckConstraint("verdict IN ('correct', 'partly', 'wrong')", name="feedback_verdict_check"),
 )
 """The feedback of people, one row a person (`operations.feedback`). `cause` and `note` are masked."""
@@ -375,36 +461,54 @@ Index("feedback_verdict", feedback.c.verdict, feedback.c.changed_at)
 identities = Table(
     "identities",
     metadata,
-    _text("namespace", primary_key=True),
-    _text("fingerprint", primary_key=True),
+    columns.text("namespace", primary_key=True),
+    columns.text("fingerprint", primary_key=True),
     Column("starts_ms", BigInteger, primary_key=True),
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), nullable=False),
-    _moment("first_seen", default=True),
+    columns.moment("first_seen", default=True),
+    columns.text("alert_type", default=""),
+    columns.text("severity", default=""),
+    Column("labels", JSON),
+    columns.text("status", default="firing"),
+    columns.moment("joined_at"),
+    Column("joined_number", BigInteger),
+    columns.text("alert_json", nullable=True),
+    columns.text("group_digest", nullable=True),
 )
-"""The alert episodes that were admitted; they outlive their objects."""
+"""The alerts: each episode that has an investigation. They outlive their objects.
+
+`alert_type`, `severity` and `labels`, those that identify it, are masked. `status` is firing or resolved. `joined_at`
+is the time at which it joined the investigation of a group (`intake.groups`); null if that was made for it.
+`joined_number` rises with each that joins; `work.joined` is the last one. `alert_json` is the text of an alert that
+joined, masked and cut (`ingest.grouping`): an investigation of its own would begin with it.
+`group_digest` is that of the group key of its notification (`ingest.grouping.digest`).
+"""
 Index("identities_investigation", identities.c.investigation)
 
 receipts = Table(
     "receipts",
     metadata,
-    _text("namespace", primary_key=True),
-    _text("fingerprint", primary_key=True),
+    columns.text("namespace", primary_key=True),
+    columns.text("fingerprint", primary_key=True),
     Column("starts_ms", BigInteger, primary_key=True),
-    _text("name"),
-    _text("word"),
+    columns.text("name"),
+    columns.text("word"),
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE")),
-    _moment("created_at", default=True),
+    columns.moment("created_at", default=True),
     Column("digests", ARRAY(Text), nullable=False, server_default="{}"),
-    _text("address", default=""),
+    columns.text("address", default=""),
     Column("previous", Uuid),
     Column("attempt", Integer, nullable=False, server_default="1"),
+    Column("split_from", Uuid),
 )
 """The objects that intake has created or is about to create (`intake.receipts`).
 
 `name`, `word` and `digests` identify an object as intake's. `address` is the address of the first caller, for the audit
 row if intake dies before it writes that. `investigation` is the first one admitted from such an object; any other
 object with them is a copy.
-`attempt` counts the objects of the episode, from 1; `previous` is the earlier investigation of the alert.
+`attempt` counts the objects of the episode, from 1; `previous` is the earlier investigation of the alert, `split_from`
+the one whose group it is taken out of. The receipt of a group has its key instead of a fingerprint, and 0 for the start
+(`intake.groups`).
 """
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
@@ -413,23 +517,15 @@ Index("receipts_investigation", receipts.c.investigation)
 large_alerts = Table(
     "large_alerts",
     metadata,
-    _text("namespace", primary_key=True),
-    _text("object_name", primary_key=True),
-    _text("name", primary_key=True),
-    _text("data"),
-    _moment("created_at", default=True),
-    _text("summary", default=""),
+    columns.text("namespace", primary_key=True),
+    columns.text("object_name", primary_key=True),
+    columns.text("name", primary_key=True),
+    columns.text("data"),
+    columns.moment("created_at", default=True),
+    columns.text("summary", default=""),
 )
 """Alert data that is too large for the object, until the object is admitted."""
-
-leaders = Table(
-    "leaders",
-    metadata,
-    _text("role", primary_key=True),
-    Column("owner", Uuid, nullable=False),
-    Column("until", DateTime(timezone=True), nullable=False),
-)
-"""The leases of the roles that only one process may have (`fleet.leader`)."""
+Index("large_alerts_created", large_alerts.c.created_at)
 
 browser_sessions = Table(
     "browser_sessions",
@@ -443,33 +539,19 @@ browser_sessions = Table(
 )
 """The sessions of browsers and the one-time codes that begin them, each as a digest."""
 
-throttles = Table(
-    "throttles",
-    metadata,
-    _text("provider", primary_key=True),
-    Column("seconds", ARRAY(BigInteger), nullable=False, server_default="{}"),
-    Column("requests", ARRAY(Integer), nullable=False, server_default="{}"),
-    Column("tokens", ARRAY(BigInteger), nullable=False, server_default="{}"),
-    postgresql_with={"fillfactor": 20},
-)
-"""The requests to each rate-limited provider: the grants of each second of the last minute (`fleet.rate_limits`).
-
-A row has a page almost to itself, because each request updates it.
-"""
-
 audit = Table(
     "audit",
     metadata,
     Column("id", Uuid, primary_key=True, server_default=func.gen_random_uuid()),
-    _moment("at", default=True),
-    _text("who"),
-    _text("address"),
-    _text("action"),
+    columns.moment("at", default=True),
+    columns.text("who"),
+    columns.text("address"),
+    columns.text("action"),
     Column("investigation", Uuid),
-    _text("namespace"),
-    _text("name"),
+    columns.text("namespace"),
+    columns.text("name"),
     Column("detail", JSON, nullable=False, server_default="{}"),
-    _text("namespace_uid", nullable=True),
+    columns.text("namespace_uid", nullable=True),
 )
 """The changes and exports by the API (`audit`).
 
@@ -483,51 +565,90 @@ Index("audit_who", audit.c.who, audit.c.at, audit.c.id)
 Index("audit_action", audit.c.action, audit.c.at, audit.c.id)
 Index("audit_name", audit.c.name, audit.c.at, audit.c.id)
 
-catalogue = Table(
-    "catalogue",
+unserved_alerts = Table(
+    "unserved_alerts",
     metadata,
-    Column("process", Uuid, primary_key=True),
-    _text("kind", primary_key=True),
-    _text("name", primary_key=True),
-    _text("state"),
-    _moment("since", default=True),
-    _moment("seen_at", default=True),
-    Column("detail", JSON, nullable=False, server_default="{}"),
-)
-"""The process facts: the process itself, its MCP servers and tools, its providers, its configuration.
-
-`since` is the beginning of the state. A process with an old `seen_at` counts as gone.
-"""
-
-tool_pins = Table(
-    "tool_pins",
-    metadata,
-    _text("server", primary_key=True),
-    _text("tool", primary_key=True),
-    _text("hash"),
-    _moment("pinned_at", default=True),
-    _text("confirmed_by", default=""),
-    _moment("seen_at", default=True),
-)
-"""The pins of MCP servers' tools: the hash of each description when it was first seen, or when an admin accepted it.
-
-Rows stay when their tool is removed; `seen_at` is the last day on which the platform file had the server.
-"""
-
-unserved = Table(
-    "unserved",
-    metadata,
-    _text("alert_type", primary_key=True),
+    columns.text("namespace", primary_key=True),
+    columns.text("alert_type", primary_key=True),
     Column("hour", DateTime(timezone=True), primary_key=True),
     Column("alerts", BigInteger, nullable=False),
     Column("last_at", DateTime(timezone=True), nullable=False),
 )
-"""The alerts that no chain took, counted by masked type and hour (`intake.unserved`)."""
+"""The alerts that no chain took, counted by namespace, masked type and hour (`intake.unserved`)."""
 
-notices = Table(
-    "notices", metadata, _text("name", primary_key=True), Column("told_at", DateTime(timezone=True), nullable=False)
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
+    columns.text("receiver", primary_key=True),
+    columns.text("event"),
+    Column("revision", BigInteger, nullable=False),
+    columns.moment("since", default=True),
+    columns.moment("next_at"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    columns.text("problem", default=""),
+    columns.count("sent_revision"),
+    columns.moment("sent_at"),
+    columns.moment("gave_up_at"),
+    Column("sent_as", JSON, nullable=False, server_default="{}"),
+    columns.text("told_of", default=""),
+    columns.text("sent_event", default=""),
+    columns.text("sent_told_of", default=""),
+    CheckConstraint("event IN ('started', 'ended', 'resolved')", name="deliveries_event_check"),
 )
-"""The times of notices that all processes together post once in an interval."""
+"""The latest message to each receiver about each investigation (`operations.deliveries`).
 
-clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
-"""The cluster (uid of kube-system) that this database belongs to."""
+- `event` is its newest event, at `revision` of the investigation; `since` is the time from which on it is not sent.
+- `next_at` is the time of the next attempt; null if nothing is to be sent.
+- `attempts` are those since the last success, and number them; `failures` are the failed ones of the present message.
+- `problem` is that of the last failure since the last success; `gave_up_at` is the time when it was given up.
+- `sent_as` names the message in the receiver, so that a later one changes it.
+- `told_of` are the ended stages and the alerts that a receiver of updates hears of; "" for any other receiver.
+- `sent_event` and `sent_told_of` are those of the last message that was sent.
+"""
+Index("deliveries_due", deliveries.c.receiver, deliveries.c.next_at, postgresql_where=deliveries.c.next_at.is_not(None))
+
+budget_messages = Table(
+    "budget_messages",
+    metadata,
+    columns.text("budget", primary_key=True),
+    columns.text("unit", primary_key=True),
+    columns.text("subject", primary_key=True),
+    columns.text("period", primary_key=True),
+    columns.text("receiver", primary_key=True),
+    Column("threshold", Integer, nullable=False),
+    columns.moment("since", default=True),
+    columns.moment("next_at"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    columns.text("problem", default=""),
+)
+"""The latest message to each receiver about each ledger (`operations.budget_messages`)."""
+Index(
+    "budget_messages_due",
+    budget_messages.c.receiver,
+    budget_messages.c.next_at,
+    postgresql_where=budget_messages.c.next_at.is_not(None),
+)
+
+delivery_positions = Table(
+    "delivery_positions",
+    metadata,
+    columns.text("name", primary_key=True),
+    Column("changed", BigInteger, nullable=False),
+)
+"""The transaction number from which on changes of investigations are to be read for `deliveries`; one row."""
+
+unserved = Table(
+    "unserved",
+    metadata,
+    columns.text("alert_type", primary_key=True),
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    Column("alerts", BigInteger, nullable=False),
+    Column("last_at", DateTime(timezone=True), nullable=False),
+)
+"""The same without the namespace, as builds before the migration `deletions` count them."""
+
+for table in fleet_tables.metadata.tables.values():
+    table.to_metadata(metadata)

@@ -12,3 +12,6 @@ VISIBLE = "purged_at IS NULL AND deleted_at IS NULL"
 
 VISIBLE_BY_ID = f"EXISTS (SELECT 1 FROM investigations AS its WHERE its.id = :id AND {VISIBLE})"  # noqa: S608 - our own text
 """The condition on the investigation `:id`, for a statement without `investigations`."""
+
+DELETED = "purged_at IS NULL AND deleted_at IS NOT NULL"
+"""The condition of a list of deleted investigations, which can be restored; for callers that may restore them."""

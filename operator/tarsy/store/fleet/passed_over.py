@@ -19,7 +19,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chains
-from tarsy.store.base import databases, notify
+from tarsy.store.base import databases, notify, tables
 from tarsy.store.fleet import catalogue
 from tarsy.store.queue import claim_filter, work
 from tarsy.store.reads import snapshots
@@ -56,10 +56,10 @@ async def snapshot(database: databases.Database, investigation: UUID) -> Snapsho
     return Snapshot(hash=row.chain_hash, spec=spec)
 
 
-_OPEN = text("""
+_OPEN = text(f"""
   SELECT DISTINCT chain_hash FROM work JOIN investigations ON id = work.investigation
-  WHERE state <> 'ended' AND chain_hash = ANY(:hashes)
-""")
+  WHERE {tables.IS_OPEN} AND chain_hash = ANY(:hashes)
+""")  # noqa: S608 - our own text
 
 
 async def still_open(database: databases.Database, hashes: Collection[str]) -> set[str]:
@@ -84,7 +84,7 @@ def _passed_over_ctes(condition: str = "true") -> str:
   ), waiting AS MATERIALIZED (
     SELECT about.id, about.chain_hash, about.chain, about.stage_names
     FROM work JOIN investigations AS about ON about.id = work.investigation
-    WHERE state <> 'ended' AND {claim_filter.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL
+    WHERE {tables.IS_OPEN} AND {claim_filter.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL
       AND {condition}
   ), passed AS (
     SELECT about.id AS investigation, process, reason, problem
@@ -96,15 +96,15 @@ def _passed_over_ctes(condition: str = "true") -> str:
   )"""  # noqa: S608 - our own text
 
 
-_ANY_PASSED = text("""
+_ANY_PASSED = text(f"""
   SELECT EXISTS (SELECT 1 FROM catalogue WHERE kind = 'passed')
-    OR EXISTS (SELECT 1 FROM work WHERE state <> 'ended' AND passed_over_since IS NOT NULL) AS any
-""")
+    OR EXISTS (SELECT 1 FROM work WHERE {tables.IS_OPEN} AND passed_over_since IS NOT NULL) AS any
+""")  # noqa: S608 - our own text
 _MARK = text(f"""
   WITH {_passed_over_ctes()}, changed AS (
     SELECT work.investigation, by_all.investigation IS NOT NULL AS is_by_all
     FROM work LEFT JOIN by_all USING (investigation)
-    WHERE state <> 'ended' AND (by_all.investigation IS NULL) <> (passed_over_since IS NULL)
+    WHERE {tables.IS_OPEN} AND (by_all.investigation IS NULL) <> (passed_over_since IS NULL)
     FOR NO KEY UPDATE OF work SKIP LOCKED
   )
   UPDATE work
@@ -112,10 +112,10 @@ _MARK = text(f"""
   FROM changed WHERE work.investigation = changed.investigation
   RETURNING work.investigation
 """)  # noqa: S608 - our own text
-_OVERDUE = text("""
+_OVERDUE = text(f"""
   SELECT investigation FROM work
-  WHERE state <> 'ended' AND passed_over_since <= clock_timestamp() - CAST(:patience AS interval)
-""")
+  WHERE {tables.IS_OPEN} AND passed_over_since <= clock_timestamp() - CAST(:patience AS interval)
+""")  # noqa: S608 - our own text
 _HOLD_OVERDUE = text("""
   SELECT 1 FROM work
   WHERE investigation = :id AND state <> 'ended'

@@ -20,7 +20,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigations, naming
-from tarsy.store.base import cooldowns, databases, notify, visibility
+from tarsy.store.base import cooldowns, databases, visibility
 from tarsy.store.queue import work
 
 DAILY_MAX = 3
@@ -134,22 +134,42 @@ _STANDING = """
     SELECT investigation AS id, 0 AS depth FROM identities
     WHERE {identity}
     UNION
-    SELECT known.id, depth + 1 FROM investigations AS known JOIN retries ON known.retry_of = retries.id
+    SELECT known.id, retries.depth + 1 FROM investigations AS known JOIN retries ON known.retry_of = retries.id
   ), own AS (
     SELECT retries.id FROM retries JOIN investigations AS known ON known.id = retries.id
     LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
-    WHERE depth = 0 OR {stands}
-    ORDER BY depth = 0, known.admitted_at DESC LIMIT 1
+    WHERE retries.depth = 0 OR {stands}
+    ORDER BY retries.depth = 0, known.admitted_at DESC LIMIT 1
   )"""
 _FAILED = "(known.ending IN ('Failed', 'TimedOut') OR coalesce(first.grounds, '') = 'ServersAway')"
 _STANDS = f"(known.ended_at IS NULL OR (known.purged_at IS NULL AND known.ending <> 'Cancelled' AND NOT {_FAILED}))"
-_REMEMBERED = """namespace = :namespace AND fingerprint = :fingerprint AND starts_ms = :starts_ms
+_HAS_RESULT = """EXISTS (
+        SELECT FROM investigations AS its JOIN runs ON runs.investigation = its.id AND number = 0
+        WHERE its.id = {id} AND its.purged_at IS NULL AND its.ending NOT IN ('Failed', 'TimedOut')
+          AND coalesce(runs.grounds, '') <> 'ServersAway'
+      )"""
+_REMEMBERED = """namespace = :namespace AND fingerprint = asked.fingerprint AND starts_ms = asked.starts_ms
       AND first_seen > clock_timestamp() - CAST(:window AS interval)"""
-_FORMER = text(f"""{_STANDING.format(identity=_REMEMBERED, stands=_STANDS)}, newest AS (
+_FORMER = text(f"""
+  SELECT place, former.*
+  FROM unnest(CAST(:fingerprints AS text[]), CAST(:starts AS bigint[])) WITH ORDINALITY
+    AS asked (fingerprint, starts_ms, place)
+  CROSS JOIN LATERAL ({_STANDING.format(identity=_REMEMBERED, stands=_STANDS)}, of_alert AS (
+    SELECT id FROM (
+      SELECT id FROM investigations WHERE namespace = :namespace AND fingerprint = asked.fingerprint
+      ORDER BY admitted_at DESC LIMIT {5 * LATEST_MAX}
+    ) AS its_own
+    UNION
+    SELECT id FROM (
+      SELECT investigation AS id FROM identities
+      WHERE namespace = :namespace AND fingerprint = asked.fingerprint AND joined_at IS NOT NULL
+      ORDER BY starts_ms DESC LIMIT {LATEST_MAX}
+    ) AS joined
+  ), newest AS (
     SELECT id FROM (
       SELECT known.id, known.ended_at, admitted_at FROM investigations AS known JOIN work ON investigation = id
       LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
-      WHERE namespace = :namespace AND fingerprint = :fingerprint AND (cancel IS DISTINCT FROM 'deleted' OR run > 0)
+      WHERE known.id IN (SELECT id FROM of_alert) AND (cancel IS DISTINCT FROM 'deleted' OR run > 0)
         AND (retry_of IS NULL OR {_STANDS})
       ORDER BY admitted_at DESC LIMIT {LATEST_MAX}
     ) AS latest
@@ -162,14 +182,17 @@ _FORMER = text(f"""{_STANDING.format(identity=_REMEMBERED, stands=_STANDS)}, new
       known.gone_at < coalesce(question.ended_at, known.ended_at)
         + make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, {investigations.DEFAULT_TTL_SECONDS}))
       AND (known.purged_at IS NULL OR known.gone_at < known.purged_at), false) AS deleted,
-    CASE WHEN known.previous IS NULL THEN 0
-      WHEN (SELECT previous FROM investigations AS former WHERE former.id = known.previous) IS NULL THEN 1
+    CASE WHEN known.previous IS NULL OR {_HAS_RESULT.format(id="known.previous")} THEN 0
+      WHEN (
+        SELECT former.previous IS NULL OR {_HAS_RESULT.format(id="former.previous")}
+        FROM investigations AS former WHERE former.id = known.previous
+      ) IS NOT false THEN 1
       ELSE 2 END AS predecessors,
     known.id IN (SELECT id FROM own) AS is_own, known.id IN (SELECT id FROM newest) AS is_newest,
     ARRAY(
       SELECT known.admitted_at FROM investigations AS known
       LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
-      WHERE namespace = :namespace AND fingerprint = :fingerprint
+      WHERE known.id IN (SELECT id FROM of_alert)
         AND known.admitted_at > clock_timestamp() - CAST(:day AS interval) AND retry_of IS NULL
         AND (purged_at IS NOT NULL OR {_FAILED})
       ORDER BY known.admitted_at DESC LIMIT {DAILY_MAX}
@@ -179,60 +202,93 @@ _FORMER = text(f"""{_STANDING.format(identity=_REMEMBERED, stands=_STANDS)}, new
   LEFT JOIN runs AS first ON first.investigation = known.id AND first.number = 0
   LEFT JOIN runs AS question ON question.investigation = known.id AND question.number = run AND run > 0
   WHERE known.id IN (SELECT id FROM own UNION SELECT id FROM newest)
+  ) AS former
 """)  # noqa: S608 - our own texts
 
 
 def former_investigations(
-    *, namespace: str, fingerprint: str, starts_ms: int, rule: Rule
+    alerts: Sequence[tuple[str, int]], *, namespace: str, rule: Rule
 ) -> tuple[TextClause, dict[str, Any]]:
-    """Return the statement whose rows `verdict` reads, and its values; all rows are of one moment."""
-    episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": starts_ms}
-    return _FORMER, episode | {"window": rule.window, "day": cooldowns.DAY}
+    """Return the statement whose rows `verdicts` reads, and its values; all rows of an alert are of one moment.
+
+    `alerts` are fingerprints, with the start in milliseconds.
+    """
+    values = {
+        "namespace": namespace,
+        "fingerprints": [fingerprint for fingerprint, _ in alerts],
+        "starts": [starts_ms for _, starts_ms in alerts],
+    }
+    return _FORMER, values | {"window": rule.window, "day": cooldowns.DAY}
 
 
-def verdict(rows: Iterable[Mapping[str, Any]], *, rule: Rule) -> Repeat | Begin:
-    """Return the verdict on a firing alert from the rows of `former_investigations`."""
-    formers = [dict(row) for row in rows]
+def verdicts(rows: Iterable[Mapping[str, Any]], *, count: int, rule: Rule) -> list[Repeat | Begin]:
+    """Return the verdicts on `count` firing alerts from the rows of `former_investigations`, in their order."""
+    by_place: dict[int, list[Mapping[str, Any]]] = {place: [] for place in range(1, count + 1)}
+    for row in rows:
+        by_place[row["place"]].append(dict(row))
+    return [_verdict(formers, rule=rule) for formers in by_place.values()]
+
+
+def _verdict(formers: Sequence[Mapping[str, Any]], *, rule: Rule) -> Repeat | Begin:
     if not formers:
         return Begin()
-    own, newest = (next((_former(row) for row in formers if row[flag]), None) for flag in ("is_own", "is_newest"))
+    fields = ("admitted_at", "ended_at", "purged_at", "failed", "gone", "deleted", "predecessors")
+    own, newest = (
+        next(
+            (
+                Former(reference=Reference(id=row["id"], name=row["name"]), **{field: row[field] for field in fields})
+                for row in formers
+                if row[flag]
+            ),
+            None,
+        )
+        for flag in ("is_own", "is_newest")
+    )
     return decide(own=own, newest=newest, begun=formers[0]["begun"], now=max(row["now"] for row in formers), rule=rule)
 
 
-def _former(row: Mapping[str, Any]) -> Former:
-    fields = ("admitted_at", "ended_at", "purged_at", "failed", "gone", "deleted", "predecessors")
-    return Former(reference=Reference(id=row["id"], name=row["name"]), **{field: row[field] for field in fields})
-
-
 async def look_up(
-    database: databases.Database, *, namespace: str, fingerprint: str, starts_at: datetime, rule: Rule
-) -> Repeat | Begin:
-    """Return the present verdict on a firing alert.
+    database: databases.Database, *alerts: tuple[str, datetime], namespace: str, rule: Rule
+) -> list[Repeat | Begin]:
+    """Return the present verdicts on firing alerts, given their fingerprints and starts, in one statement.
 
-    It may change before an investigation is created; the episode's receipt decides (`receipts.issue_for_alert`).
+    They may change before investigations are created; the receipts of the episodes decide (`receipts.issue_for_alert`).
     """
     statement, values = former_investigations(
-        namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at), rule=rule
+        [(fingerprint, naming.milliseconds(starts_at)) for fingerprint, starts_at in alerts],
+        namespace=namespace,
+        rule=rule,
     )
-    return verdict(await database.run(statement, **values), rule=rule)
+    return verdicts(await database.run(statement, **values), count=len(alerts), rule=rule)
 
 
 _COUNT = text(f"""
-  WITH held AS (
-    SELECT investigation FROM work WHERE investigation = :id FOR NO KEY UPDATE
+  WITH repeats AS (
+    SELECT * FROM unnest(CAST(:ids AS uuid[]), CAST(:fingerprints AS text[])) AS repeats (investigation, fingerprint)
+  ), held AS (
+    SELECT investigation, (SELECT count(*) FROM repeats WHERE repeats.investigation = work.investigation) AS number
+    FROM work WHERE investigation = ANY(CAST(:ids AS uuid[])) ORDER BY investigation FOR NO KEY UPDATE
   ), counted AS (
-    UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing'
+    UPDATE investigations SET duplicates = duplicates + number, alert_status = 'firing'
     FROM held WHERE id = held.investigation
     RETURNING id, {visibility.VISIBLE} AS is_readable
+  ), fires AS (
+    UPDATE identities SET status = 'firing'
+    FROM counted JOIN repeats ON repeats.investigation = id
+    WHERE identities.investigation = id AND identities.fingerprint = repeats.fingerprint AND status <> 'firing'
   )
   UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id AND is_readable
 """)  # noqa: S608 - our own text
 
 
-async def count_repeat(database: databases.Database, investigation: UUID) -> None:
-    """Count a firing alert on the investigation that it repeats."""
-    await database.run(_COUNT, id=investigation)
-    await notify.send(database, (notify.STATUS, str(investigation)))
+async def count_repeats(database: databases.Database, *repeats: tuple[UUID, str]) -> None:
+    """Count firing alerts, given by their fingerprints, on the investigations that they repeat, in one statement.
+
+    The caller sends the hints that statuses have changed.
+    """
+    if repeats:
+        ids, fingerprints = map(list, zip(*repeats, strict=True))
+        await database.run(_COUNT, ids=ids, fingerprints=fingerprints)
 
 
 _LATEST = """(namespace, fingerprint, starts_ms) = (
@@ -240,16 +296,56 @@ _LATEST = """(namespace, fingerprint, starts_ms) = (
       WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
       ORDER BY starts_ms DESC LIMIT 1
     )"""
-_RESOLVE = text(f"""{_STANDING.format(identity=_LATEST, stands=_STANDS)}, held AS (
-    SELECT investigation FROM work WHERE investigation = (SELECT id FROM own) FOR NO KEY UPDATE
+_OF_ALERT = "namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms"
+_UNRESOLVED = f"""{_OF_ALERT} AND status <> 'resolved'
+      AND identities.investigation = (SELECT id FROM retries WHERE depth = 0)"""  # noqa: S608 - our own texts
+# A statement that has waited for the lock sees the rows of other tables as they were before. What the holder of the
+# lock has changed is known by `revision`, and an alert that it has moved is not among the updated ones.
+_RESOLVE = text(f"""{_STANDING.format(identity=_LATEST, stands=_STANDS)}, seen AS (
+    SELECT revision, joined, (SELECT count(*) FROM identities WHERE {_UNRESOLVED}) AS alerts
+    FROM work WHERE investigation = (SELECT id FROM own)
+  ), held AS (
+    SELECT investigation, revision, joined FROM work WHERE investigation = (SELECT id FROM own) FOR NO KEY UPDATE
+  ), ended AS (
+    UPDATE identities SET status = 'resolved' FROM held WHERE {_UNRESOLVED}
+    RETURNING 1 AS updated
   ), resolved AS (
-    UPDATE investigations SET alert_status = 'resolved'
-    FROM held WHERE id = held.investigation
-    RETURNING id, name, on_resolved, {visibility.VISIBLE} AS is_readable
+    UPDATE investigations
+    SET alert_status = CASE WHEN may_fire THEN alert_status ELSE 'resolved' END
+    FROM held, (
+      SELECT (seen.revision, seen.joined) <> (held.revision, held.joined) OR EXISTS (
+        SELECT FROM identities
+        WHERE investigation = (SELECT id FROM retries WHERE depth = 0) AND status = 'firing' AND NOT ({_OF_ALERT})
+      ) AS may_fire
+      FROM seen, held
+    ) AS others
+    WHERE id = held.investigation
+    RETURNING id, name, on_resolved, may_fire, (SELECT retries.id FROM retries WHERE depth = 0) AS original,
+      {visibility.VISIBLE} AS is_readable
   ), shown AS (
     UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND is_readable
   )
-  SELECT * FROM resolved
+  SELECT resolved.*, alerts <> (SELECT count(*) FROM ended) AS has_moved FROM resolved, seen
+""")  # noqa: S608 - our own text
+_PRESENT = text(f"""{_STANDING.format(identity=_LATEST, stands=_STANDS)}
+  SELECT id, EXISTS (
+    SELECT FROM identities WHERE investigation = (SELECT id FROM retries WHERE depth = 0) AND status = 'firing'
+  ) AS fires
+  FROM own
+""")  # noqa: S608 - our own text
+
+_HOLD = text("SELECT FROM work WHERE investigation = :id FOR NO KEY UPDATE")
+_ALL_RESOLVED = text(f"""
+  WITH resolved AS (
+    UPDATE investigations SET alert_status = 'resolved'
+    WHERE id = :id AND NOT EXISTS (
+      SELECT FROM identities WHERE identities.investigation = :original AND status = 'firing'
+    )
+    RETURNING id, on_resolved, {visibility.VISIBLE} AS is_readable
+  ), shown AS (
+    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND is_readable
+  )
+  SELECT on_resolved FROM resolved
 """)  # noqa: S608 - our own text
 
 
@@ -260,15 +356,34 @@ async def resolve(
 
     This is the episode's own investigation, or else the latest one that began before it, on which its alerts were
     counted. It is never a later one, because a resolved alert may arrive after the next episode has begun. If its chain
-    has `onResolved: Cancel`, the investigation is cancelled.
+    has `onResolved: Cancel`, the investigation is cancelled once all its alerts are resolved. The caller sends the hint
+    that the status has changed.
     """
-    rows = await database.run(
-        _RESOLVE, namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at)
-    )
-    if not rows:
-        return None
-    (row,) = rows
-    await notify.send(database, (notify.STATUS, str(row.id)))
-    if row.on_resolved == "Cancel":
-        await work.cancel(database, row.id, why="resolved")
-    return Reference(id=row.id, name=row.name)
+    episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)}
+    while rows := await database.run(_RESOLVE, **episode):
+        (row,) = rows
+        if row.may_fire:
+            present = await database.run(_PRESENT, **episode)
+            if row.has_moved or [its.id for its in present] != [row.id]:
+                continue  # another investigation has taken the alert meanwhile
+            if not present[0].fires:
+                await end_alert(database, row.id, original=row.original)
+        elif row.has_moved:
+            continue
+        elif row.on_resolved == "Cancel":
+            await work.cancel(database, row.id, why="resolved")
+        return Reference(id=row.id, name=row.name)
+    return None
+
+
+async def end_alert(database: databases.Database, investigation: UUID, *, original: UUID) -> None:
+    """Record that all alerts of an investigation are resolved, if they are, and do what its chain says to that.
+
+    `original` is the investigation that has the alerts: itself, or the one that it retries.
+    """
+    async with database.begin() as connection:
+        await connection.execute(_HOLD, {"id": investigation})
+        values = {"id": investigation, "original": original}
+        on_resolved = await connection.scalar(_ALL_RESOLVED, values)
+    if on_resolved == "Cancel":
+        await work.cancel(database, investigation, why="resolved")

@@ -14,15 +14,15 @@ from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
 from tarsy.resources import naming
-from tarsy.store.base import databases, notify, tables, visibility
-from tarsy.transcript import admission, entries, record
+from tarsy.store.base import batch_limits, databases, notify, tables, visibility
+from tarsy.transcript import admission, entries, entry_versions, record
 
 _ADMIT = text("""
   WITH receipt AS (
     UPDATE receipts SET investigation = :id
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
       AND (investigation = :id OR :just_created OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
-    RETURNING word, address, previous
+    RETURNING word, address, previous, split_from
   ), stands AS (
     SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
   ), taken AS (
@@ -43,7 +43,8 @@ _ADMIT = text("""
       alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
       on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous,
-      labels, alert_summary, generator_url, external_url, agent_names, transcript_retention_days, traceparent
+      labels, alert_summary, generator_url, external_url, agent_names, transcript_retention_days, traceparent,
+      starters, split_from
     )
     SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
       :alert_type, coalesce(data, ''), :severity, :runbook_url,
@@ -53,7 +54,8 @@ _ADMIT = text("""
       CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
       (SELECT previous FROM receipt),
       CAST(:labels AS json), coalesce((SELECT summary FROM taken), :alert_summary), :generator_url, :external_url,
-      agent_names, transcript_retention_days, :traceparent
+      agent_names, transcript_retention_days, :traceparent, :depth,
+      (SELECT split_from FROM receipt)
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
@@ -65,12 +67,18 @@ _ADMIT = text("""
     ) AS snapshot ON reason IS NULL
     LEFT JOIN stands ON true
     ON CONFLICT (id) DO NOTHING
-    RETURNING id
+    RETURNING id, chain_namespace, chain_name
   ), queued AS (
-    INSERT INTO work (investigation, state, priority, suspend, log_seq)
+    INSERT INTO work (investigation, state, priority, suspend, log_seq, queue)
     SELECT id, CASE WHEN reason IS NULL THEN 'queued' ELSE 'ended' END, :priority, :suspend,
-      CASE WHEN reason IS NULL AND CAST(:selected_body AS text) IS NULL THEN 0 ELSE 1 END
+      CASE WHEN reason IS NULL AND CAST(:selected_body AS text) IS NULL THEN 0 ELSE 1 END,
+      coalesce(chain_namespace || '/' || chain_name, '')
     FROM added, decided
+  ), first_limit AS (
+    INSERT INTO queues (queue, max_running)
+    SELECT chain_namespace || '/' || chain_name, CAST(:max_running AS integer)
+    FROM added WHERE chain_name IS NOT NULL
+    ON CONFLICT (queue) DO NOTHING
   ), first_run AS (
     INSERT INTO runs (investigation, number, kind, suspended_at, ended_at, ending, reason, message)
     SELECT id, 0, 'investigation', CASE WHEN :suspend THEN clock_timestamp() END,
@@ -88,15 +96,23 @@ _ADMIT = text("""
     FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
     INSERT INTO audit (who, address, action, investigation, namespace, namespace_uid, name, detail)
-    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END, :action, id, :namespace,
-      :namespace_uid, :name, CAST(:detail AS json)
+    SELECT :author, CASE WHEN :just_created THEN :address ELSE receipt.address END,
+      CASE WHEN receipt.split_from IS NULL THEN :action ELSE 'split' END, id, :namespace, :namespace_uid, :name,
+      CASE WHEN receipt.split_from IS NULL THEN CAST(:detail AS json)
+        ELSE json_build_object('split_from', receipt.split_from) END
     FROM added, receipt
   ), identified AS (
-    INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
-    SELECT id, :namespace, fingerprint, starts_ms
+    INSERT INTO identities AS its (investigation, namespace, fingerprint, starts_ms, alert_type, severity, labels,
+      group_digest)
+    SELECT id, :namespace, fingerprint, starts_ms, :alert_type, coalesce(:severity, ''), CAST(:labels AS json),
+      CAST(:group_digest AS text)
     FROM added, stands WHERE starts_ms IS NOT NULL
     ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
-    SET investigation = excluded.investigation, first_seen = now()
+    SET investigation = excluded.investigation, first_seen = now(), alert_type = excluded.alert_type,
+      severity = excluded.severity, labels = excluded.labels,
+      status = CASE WHEN (SELECT split_from FROM receipt) IS NULL THEN 'firing' ELSE its.status END,
+      group_digest = coalesce(excluded.group_digest, its.group_digest), joined_at = NULL,
+      joined_number = NULL, alert_json = NULL
   )
   SELECT id FROM added
 """)
@@ -114,7 +130,12 @@ UNPROVEN = (
 
 
 async def admit(
-    database: databases.Database, decided: admission.Admission, *, just_created: bool = False, address: str = ""
+    database: databases.Database,
+    decided: admission.Admission,
+    *,
+    just_created: bool = False,
+    address: str = "",
+    hints: list[notify.Hint] | None = None,
 ) -> bool:
     """Queue an admitted investigation, or record its refusal; return False if that was done before.
 
@@ -122,6 +143,9 @@ async def admit(
     and no other object had the receipt before. An object that the caller has `just_created` with the receipt always
     does. An object with a receipt gets an audit row: with the `address` of the request if the caller has just created
     it, else with the address for which the receipt was issued. If this raises StoreDownError, nothing was stored.
+
+    Workers and controllers get hints of it, unless the caller sends them together with others: then they are added to
+    `hints`.
     """
     missing = f"alertDataRef '{decided.alert_data_ref}' does not exist: another object used it, or it has expired"
     values = {
@@ -150,10 +174,12 @@ async def admit(
         "alert_summary": decided.alert_summary,
         "generator_url": decided.generator_url,
         "external_url": decided.external_url,
+        "group_digest": decided.group_digest,
         "traceparent": decided.traceparent,
-        "version": entries.VERSIONS["RunEnded"],
-        "selected_version": entries.VERSIONS["ToolsSelected"],
-        "selected_body": entries.encode(entries.ToolsSelected(mcp=decided.mcp)).body if decided.mcp else None,
+        "depth": decided.depth,
+        "version": entry_versions.VERSIONS["RunEnded"],
+        "selected_version": entry_versions.VERSIONS["ToolsSelected"],
+        "selected_body": entry_versions.encode(entries.ToolsSelected(mcp=decided.mcp)).body if decided.mcp else None,
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
         "action": "create",
@@ -162,8 +188,11 @@ async def admit(
     if decided.retry is not None:
         return await _admit_retry(database, decided, decided.retry, values)
     added = bool(await database.run(_ADMIT, **values, **_chain(decided.chain)))
-    if added:
-        await notify.send(database, (notify.WORK, ""), (notify.STATUS, decided.id))
+    its_hints = ((notify.WORK, ""), (notify.STATUS, decided.id))
+    if added and hints is not None:
+        hints.extend(its_hints)
+    elif added:
+        await notify.send(database, *its_hints)
     return added
 
 
@@ -275,6 +304,7 @@ _CHAIN_VALUES = (
         "on_resolved",
         "chain_ttl_seconds",
         "transcript_retention_days",
+        "max_running",
         "refused_reason",
         "refused_message",
         "refused_body",
@@ -305,11 +335,12 @@ def _chain(outcome: admission.AdmittedChain | admission.Refusal) -> dict[str, An
         "on_resolved": spec.on_resolved,
         "chain_ttl_seconds": spec.ttl_seconds_after_finished,
         "transcript_retention_days": spec.transcript_retention_days,
+        "max_running": spec.max_running or 0,
     }
 
 
 def _refusal(reason: str, message: str) -> str:
-    return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
+    return entry_versions.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
 
 
 _IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")
@@ -334,9 +365,16 @@ async def keep_large(
         await connection.execute(insert.on_conflict_do_nothing())
 
 
-_DROP_UNUSED = text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
+_DROP_UNUSED = text(f"""
+  WITH candidates AS MATERIALIZED (
+    SELECT ctid AS place, CAST(pg_column_size(data) AS bigint) AS size FROM large_alerts
+    WHERE created_at < now() - interval '1 hour' ORDER BY created_at LIMIT {batch_limits.ROWS} FOR UPDATE SKIP LOCKED
+  )
+  DELETE FROM large_alerts WHERE ctid = ANY(ARRAY({batch_limits.limited("place")}))
+  RETURNING 1 AS dropped
+""")  # noqa: S608 - our own texts
 
 
 async def drop_unused_large(database: databases.Database) -> None:
-    """Delete alert data whose object was not admitted within an hour."""
+    """Delete a batch of alert data whose object was not admitted within an hour, the oldest first."""
     await database.run(_DROP_UNUSED)

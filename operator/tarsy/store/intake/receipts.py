@@ -27,7 +27,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.resources import investigations, naming
+from tarsy.resources import chains, investigations, naming
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 
@@ -70,14 +70,15 @@ _ISSUE = text(f"""
   VALUES (:namespace, :fingerprint, :starts_ms, :name, :word, :address, ARRAY[CAST(:digest AS text)],
     CAST(:previous AS uuid))
   ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
-  SET (name, word, address, investigation, created_at, digests, previous) = (
+  SET (name, word, address, investigation, created_at, digests, previous, split_from) = (
     SELECT CASE WHEN past THEN excluded.name ELSE known.name END, CASE WHEN past THEN excluded.word ELSE known.word END,
       CASE WHEN past THEN excluded.address ELSE known.address END,
       CASE WHEN past THEN NULL ELSE known.investigation END, CASE WHEN past THEN now() ELSE known.created_at END,
       CASE WHEN past THEN excluded.digests
         WHEN known.investigation IS NOT NULL OR known.digests @> excluded.digests THEN known.digests
         ELSE (known.digests || excluded.digests)[greatest(1, cardinality(known.digests) - {DIGESTS_MAX} + 2):] END,
-      CASE WHEN past OR known.investigation IS NULL THEN excluded.previous ELSE known.previous END
+      CASE WHEN past OR known.investigation IS NULL THEN excluded.previous ELSE known.previous END,
+      CASE WHEN NOT past THEN known.split_from END
     FROM (
       SELECT CASE WHEN :is_alert AND known.investigation IS NOT NULL THEN false
         ELSE known.created_at <= clock_timestamp() - greatest(CAST(:window AS interval),
@@ -93,7 +94,8 @@ _HOLD = text(f"SELECT investigation, attempt FROM receipts WHERE {_EPISODE} FOR 
 _RENEW = text(f"""
   UPDATE receipts
   SET name = :name, word = :word, address = :address, investigation = NULL, created_at = now(),
-    digests = ARRAY[CAST(:digest AS text)], previous = CAST(:previous AS uuid), attempt = attempt + 1
+    digests = ARRAY[CAST(:digest AS text)], previous = CAST(:previous AS uuid), attempt = attempt + 1,
+    split_from = NULL
   WHERE {_EPISODE}
   RETURNING {_COLUMNS}
 """)  # noqa: S608 - our own texts
@@ -121,8 +123,8 @@ async def issue(
     `digest` is the digest of the object's spec, `address` the sender's. A receipt is replaced if it is older than
     `window`, or if its object was deleted. If its object is not admitted yet, it is kept for an hour.
     """
-    values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
-    (row,) = await database.run(_ISSUE, **values, window=window, kept=_MIN_AGE, is_alert=False, previous=None)
+    requested = values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
+    (row,) = await database.run(_ISSUE, **requested, window=window, kept=_MIN_AGE, is_alert=False, previous=None)
     return _receipt(row)
 
 
@@ -144,15 +146,37 @@ async def issue_for_alert(
     has had an object, and `rule` allows another investigation, it gets a new receipt for an object of another name. If
     this raises StoreDownError, nothing was stored.
     """
-    values = _values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
+    requested = values(namespace, fingerprint, starts_ms, name=name, digest=digest, address=address)
     while True:
-        (row,) = await database.run(
-            _ISSUE, **values, window=rule.window, kept=_MIN_AGE, is_alert=True, previous=previous
-        )
-        if row.investigation is None:
-            return _receipt(row)
-        if (renewed := await _renew(database, values, rule=rule)) is not None:
+        receipt = await take(database, requested, rule=rule, previous=previous)
+        if receipt.investigation is None:
+            return receipt
+        if (renewed := await _renew(database, requested, rule=rule)) is not None:
             return renewed
+
+
+async def take(
+    database: databases.Database, requested: Mapping[str, Any], *, rule: episodes.Rule, previous: UUID | None = None
+) -> Receipt:
+    """Return the receipt of an alert or a group, a new one if there is none; `requested` are its `values`."""
+    (row,) = await database.run(
+        _ISSUE, **requested, window=rule.window, kept=_MIN_AGE, is_alert=True, previous=previous
+    )
+    return _receipt(row)
+
+
+async def renew_held(
+    database: databases.Database, requested: Mapping[str, Any], *, former: UUID, previous: UUID | None
+) -> Receipt | None:
+    """Renew a receipt whose investigation is `former`. None if another process did so."""
+    episode = {name: requested[name] for name in ("namespace", "fingerprint", "starts_ms")}
+    async with database.begin() as connection:
+        held = (await connection.execute(_HOLD, episode)).one_or_none()
+        if held is None or held.investigation != former:
+            return None
+        name = naming.suffixed(requested["name"], str(held.attempt + 1))
+        renewed = await connection.execute(_RENEW, {**requested, "name": name, "previous": previous})
+        return _receipt(dict(renewed.mappings().one()))
 
 
 async def _renew(
@@ -164,8 +188,11 @@ async def _renew(
         held = (await connection.execute(_HOLD, episode)).one_or_none()
         if held is None or held.investigation is None:
             return None
-        formers = await connection.execute(*episodes.former_investigations(**episode, rule=rule))
-        verdict = episodes.verdict(map(dict, formers.mappings()), rule=rule)
+        alert = values["fingerprint"], values["starts_ms"]
+        formers = await connection.execute(
+            *episodes.former_investigations([alert], namespace=values["namespace"], rule=rule)
+        )
+        (verdict,) = episodes.verdicts(map(dict, formers.mappings()), count=1, rule=rule)
         if isinstance(verdict, episodes.Repeat):
             return verdict
         name = naming.suffixed(values["name"], str(held.attempt + 1))
@@ -174,9 +201,8 @@ async def _renew(
         return _receipt(dict(renewed.mappings().one()))
 
 
-def _values(
-    namespace: str, fingerprint: str, starts_ms: int, *, name: str, digest: str, address: str
-) -> dict[str, Any]:
+def values(namespace: str, fingerprint: str, starts_ms: int, *, name: str, digest: str, address: str) -> dict[str, Any]:
+    """Return the values of a receipt that is requested, with a new word."""
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": starts_ms}
     return episode | {"name": name, "digest": digest, "word": secrets.token_hex(16), "address": address}
 
@@ -207,16 +233,24 @@ async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
 
 _DROP_EXPIRED = text(f"""
   DELETE FROM receipts WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM receipts WHERE created_at < now() - CAST(:kept AS interval)
-    ORDER BY created_at LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED
+    SELECT its.ctid FROM receipts AS its LEFT JOIN investigations AS known ON known.id = its.investigation
+    WHERE its.created_at < now() - CAST(:kept AS interval)
+      AND (starts_ms <> 0 OR known.id IS NULL
+        OR known.ended_at < now() - greatest(CAST(:kept AS interval), CAST(:group_window AS interval)))
+    ORDER BY its.created_at LIMIT {BATCH_ROWS} FOR UPDATE OF its SKIP LOCKED
   ))
   RETURNING 1 AS dropped
 """)  # noqa: S608 - our own text
 
 
 async def drop_expired(database: databases.Database, *, window: timedelta) -> None:
-    """Delete the receipts that are older than both `window` and an hour, in batches."""
-    while await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE)):
+    """Delete the receipts that are older than both `window` and an hour, in batches.
+
+    The receipt of a group is its row (`groups`). It is kept while its investigation is open, and afterwards for the
+    longest time in which alerts may still be counted on that.
+    """
+    group_window = timedelta(seconds=chains.GROUP_WINDOW_MAX)
+    while await database.run(_DROP_EXPIRED, kept=max(window, _MIN_AGE), group_window=group_window):
         pass
 
 

@@ -1,7 +1,10 @@
-"""Alerts that no chain takes: their numbers by type in the last day, over all replicas, and the latest notice of them.
+"""Alerts that no chain takes: their numbers by namespace and type in the last day, and the latest notice of them.
 
-The caller masks the types. The first types of a day are counted by name, all others together, so that a sender that
-invents types cannot fill the table. Counts are by the hour, so the last day has 24 to 25 hours.
+All replicas count together. The caller masks the types. The first types of a day in a namespace are counted by name,
+all others together, so that a sender that invents types cannot fill the table. Counts are by the hour, so the last day
+has 24 to 25 hours.
+
+Builds before `unserved_alerts` count in the table `unserved`, without the namespace; those counts are read too.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from sqlalchemy import text
 from tarsy.store.base import databases
 
 TYPES_MAX = 100
-"""Types that are counted by name in a day."""
+"""Types of a namespace that are counted by name in a day."""
 TYPE_MAX = 253
 """Characters of a type that are stored; no chain can name a longer one."""
 OTHERS = ""
@@ -30,8 +33,10 @@ _NOTICE = "unserved"
 
 @dataclass(frozen=True, kw_only=True)
 class Unserved:
-    """A type of alerts that no chain has taken."""
+    """A type of alerts that no chain has taken in a namespace."""
 
+    namespace: str
+    """The namespace that they were sent to; "" if an earlier build counted them."""
     alert_type: str
     """The masked type, or `OTHERS`."""
     alerts: int
@@ -49,7 +54,10 @@ _COUNT = text("""
   WITH given AS (
     SELECT alert_type, alerts FROM json_to_recordset(CAST(:given AS json)) AS given (alert_type text, alerts bigint)
   ),
-  known AS (SELECT DISTINCT alert_type FROM unserved WHERE hour > clock_timestamp() - CAST(:day AS interval)),
+  known AS (
+    SELECT DISTINCT alert_type FROM unserved_alerts
+    WHERE namespace = :namespace AND hour > clock_timestamp() - CAST(:day AS interval)
+  ),
   more AS (
     SELECT alert_type, row_number() OVER (ORDER BY alerts DESC, alert_type) AS place FROM given
     WHERE alert_type NOT IN (SELECT alert_type FROM known)
@@ -60,45 +68,64 @@ _COUNT = text("""
     SELECT alert_type FROM more
     WHERE place <= :most - (SELECT count(*) FROM known WHERE alert_type <> :others)
   )
-  INSERT INTO unserved AS held (alert_type, hour, alerts, last_at)
-  SELECT kept, date_trunc('hour', clock_timestamp(), 'UTC'), sum(alerts), clock_timestamp()
+  INSERT INTO unserved_alerts AS held (namespace, alert_type, hour, alerts, last_at)
+  SELECT :namespace, kept, date_trunc('hour', clock_timestamp(), 'UTC'), sum(alerts), clock_timestamp()
   FROM (
     SELECT CASE WHEN alert_type IN (SELECT alert_type FROM named) THEN alert_type ELSE :others END AS kept, alerts
     FROM given
   ) AS counted
   GROUP BY kept
-  ON CONFLICT (alert_type, hour) DO UPDATE
+  ON CONFLICT (namespace, alert_type, hour) DO UPDATE
   SET alerts = held.alerts + excluded.alerts, last_at = excluded.last_at
 """)
 
 
-async def count(database: databases.Database, alerts: Mapping[str, int]) -> None:
-    """Add the numbers of `alerts` by type. Each type is masked and at most `TYPE_MAX` characters long.
+async def count(database: databases.Database, alerts: Mapping[str, int], *, namespace: str) -> None:
+    """Add the numbers of `alerts` by type that were sent to a namespace.
 
-    The caller counts types beyond the most frequent `TYPES_MAX` under `OTHERS`, so that the statement stays small.
+    Each type is masked and at most `TYPE_MAX` characters long. The caller counts types beyond the most frequent
+    `TYPES_MAX` under `OTHERS`, so that the statement stays small.
     """
     counts = json.dumps([{"alert_type": alert_type, "alerts": count} for alert_type, count in alerts.items()])
     async with database.begin() as connection:
         await connection.execute(_LOCK, {"key": _LOCK_KEY})
-        await connection.execute(_COUNT, {"given": counts, "day": DAY, "most": TYPES_MAX, "others": OTHERS})
+        values = {"namespace": namespace, "given": counts, "day": DAY, "most": TYPES_MAX, "others": OTHERS}
+        await connection.execute(_COUNT, values)
 
 
-_READ = text("""
-  SELECT alert_type, CAST(sum(alerts) AS bigint) AS alerts, min(hour) AS since, max(last_at) AS last_at FROM unserved
+_COUNTED = """(
+    SELECT namespace, alert_type, hour, alerts, last_at FROM unserved_alerts
+    UNION ALL
+    SELECT '', alert_type, hour, alerts, last_at FROM unserved
+  ) AS counted"""
+_READ = text(f"""
+  SELECT namespace, alert_type, CAST(sum(alerts) AS bigint) AS alerts, min(hour) AS since, max(last_at) AS last_at
+  FROM {_COUNTED}
   WHERE hour > clock_timestamp() - CAST(:day AS interval)
-  GROUP BY alert_type ORDER BY alert_type = :others, sum(alerts) DESC, alert_type
-""")
+  GROUP BY namespace, alert_type ORDER BY alert_type = :others, sum(alerts) DESC, namespace, alert_type
+""")  # noqa: S608 - our own texts
 
 
 async def read(database: databases.Database) -> list[Unserved]:
     """Return the types of the last day, the most frequent first, `OTHERS` last."""
-    return [
-        Unserved(alert_type=row.alert_type, alerts=row.alerts, since=row.since, last_at=row.last_at)
-        for row in await database.run(_READ, day=DAY, others=OTHERS)
-    ]
+    return [Unserved(**row) for row in await database.run(_READ, day=DAY, others=OTHERS)]
 
 
-_DROP = text("DELETE FROM unserved WHERE hour < clock_timestamp() - CAST(:kept AS interval)")
+_READ_COUNTS = text(f"""
+  SELECT namespace, CAST(sum(alerts) AS bigint) AS alerts FROM {_COUNTED}
+  WHERE hour > clock_timestamp() - CAST(:day AS interval) GROUP BY namespace
+""")  # noqa: S608 - our own texts
+
+
+async def read_counts(database: databases.Database) -> dict[str, int]:
+    """Return the numbers of the last day by namespace; "" for those that an earlier build counted."""
+    return {row.namespace: row.alerts for row in await database.run(_READ_COUNTS, day=DAY)}
+
+
+_DROP = text("""
+  WITH earlier AS (DELETE FROM unserved WHERE hour < clock_timestamp() - CAST(:kept AS interval))
+  DELETE FROM unserved_alerts WHERE hour < clock_timestamp() - CAST(:kept AS interval)
+""")
 
 
 async def drop_old(database: databases.Database) -> None:
@@ -106,16 +133,16 @@ async def drop_old(database: databases.Database) -> None:
     await database.run(_DROP, kept=2 * DAY)
 
 
-_CLAIM_NOTICE = text("""
+_CLAIM_NOTICE = text(f"""
   INSERT INTO notices AS told (name, told_at)
   SELECT :notice, clock_timestamp() WHERE EXISTS (
-    SELECT 1 FROM unserved
+    SELECT 1 FROM {_COUNTED}
     WHERE last_at > coalesce((SELECT told_at FROM notices WHERE name = :notice), '-infinity')
   )
   ON CONFLICT (name) DO UPDATE SET told_at = excluded.told_at
   WHERE told.told_at <= excluded.told_at - CAST(:every AS interval)
   RETURNING told.told_at
-""")
+""")  # noqa: S608 - our own texts
 
 
 async def claim_notice(database: databases.Database, *, every: timedelta) -> datetime | None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, visibility
+from tarsy.store.base import databases, tables, visibility
 from tarsy.store.operations import storage
 from tarsy.store.reads import phase_rules, verdicts
 
@@ -59,7 +59,7 @@ _PHASES = text(f"""
     SELECT namespace, chain_name, {phase_rules.OPEN_PHASE} AS phase, '' AS reason
     FROM work JOIN runs ON runs.investigation = work.investigation AND number = 0
       JOIN investigations ON id = work.investigation
-    WHERE state <> 'ended' AND runs.ended_at IS NULL AND {visibility.VISIBLE}
+    WHERE {tables.IS_OPEN} AND runs.ended_at IS NULL AND {visibility.VISIBLE}
     UNION ALL
     SELECT namespace, chain_name, coalesce(runs.ending, '') AS phase, coalesce(reason, '') AS reason
     FROM investigations JOIN runs ON runs.investigation = id AND number = 0
@@ -70,19 +70,19 @@ _PHASES = text(f"""
 """)  # noqa: S608 - our own text
 # Not `clock_timestamp()`: with a value that may differ from row to row, no index on `ended_at` is used.
 
-_QUEUE = text("""
+_QUEUE = text(f"""
   SELECT namespace, coalesce(chain_name, '') AS chain,
     count(*) FILTER (WHERE is_waiting) AS number,
     extract(epoch FROM clock_timestamp() - min(queued_at) FILTER (WHERE is_waiting)) AS oldest,
     max(attempts_without_progress) AS attempts
   FROM (
     SELECT investigation, queued_at, attempts_without_progress,
-      NOT (state = 'running' AND lease_until >= clock_timestamp()) AND NOT (suspend AND state = 'queued')
-        AND unreadable IS NULL AS is_waiting
-    FROM work WHERE state <> 'ended'
+      NOT (state = 'running' AND lease_until >= clock_timestamp()) AND NOT (suspend AND state <> 'running')
+        AND state <> 'parked' AND unreadable IS NULL AS is_waiting
+    FROM work WHERE {tables.IS_OPEN}
   ) AS open JOIN investigations ON id = investigation
   GROUP BY 1, 2
-""")
+""")  # noqa: S608 - our own text
 
 # The end of a stage with several agents is its synthesis, whose provider wrote the analysis.
 _FEEDBACK = text(f"""

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases
+from tarsy.store.base import databases, tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class Reference:
 
 
 _OPEN = text("SELECT id, name, namespace_uid FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
-_WITH_QUESTION = text("""
+_WITH_QUESTION = text(f"""
   SELECT id, name, namespace_uid FROM investigations JOIN work ON investigation = id
-  WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
-""")
+  WHERE namespace = :namespace AND run > 0 AND {tables.IS_OPEN}
+""")  # noqa: S608 - our own text
 
 
 async def list_open(database: databases.Database, *, namespace: str) -> Sequence[Reference]:

@@ -2,8 +2,9 @@
 
 The first step marks the investigation (`purged_at`), clears its own row and writes the audit row, in one transaction.
 From then on nothing of it can be read or restored. The second step deletes the rows of its transcript in batches, so
-that no lock is held for long however large it is, and sets `emptied_at` when none is left. A purge that is interrupted
-goes on with the rows that are left, by a repeated request or by `retention`.
+that no lock is held for long however large it is, and sets `emptied_at` when none is left. A batch is one statement,
+with rows of all tables and, by `retention`, of many investigations. A purge that is interrupted goes on with the rows
+that are left, by a repeated request or by `retention`.
 
 The investigation's row stays, with names and times only, and so do its `work` row and the identity of its alert. So the
 watch does not admit its object again, and the alert is not investigated again during the cool-down (`intake.episodes`).
@@ -17,19 +18,14 @@ question finds no transcript. After the mark no row of the transcript is added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from tarsy import failpoints
-from tarsy.store.base import audit, databases
+from tarsy.store.base import audit, batch_limits, databases
 from tarsy.store.operations import deletion
-
-BATCH_ROWS = 500
-"""The maximal number of rows that a statement deletes."""
-BATCH_BYTES = 32 * 1024 * 1024
-"""The maximal bytes, as stored, that a statement deletes; its first row is not counted."""
 
 CLEARED = """
     author = '', words = NULL, alert_type = '', alert_data = '', severity = NULL, runbook_url = NULL,
@@ -40,16 +36,25 @@ CLEARED = """
 
 MARK = f"""
   no_data AS (
-    DELETE FROM large_alerts USING due JOIN investigations AS known USING (id)
-    WHERE large_alerts.namespace = known.namespace AND object_name = known.name AND created_at < ended_at
+    DELETE FROM large_alerts USING investigations AS known
+    WHERE known.id = ANY(ARRAY(SELECT id FROM due))
+      AND large_alerts.namespace = known.namespace AND object_name = known.name AND created_at < ended_at
   ), queue_rows AS (
     UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{{}}',
       revision = revision + CASE WHEN known.deleted_at IS NULL THEN 1 ELSE 0 END
-    FROM due JOIN investigations AS known USING (id) WHERE work.investigation = due.id
+    FROM investigations AS known
+    WHERE known.id = work.investigation AND work.investigation = ANY(ARRAY(SELECT id FROM due))
+      AND (known.deleted_at IS NULL OR stale OR unreadable IS NOT NULL OR unreadable_by <> '{{}}')
+  ), alerts AS (
+    UPDATE identities SET alert_type = '', severity = '', labels = NULL, alert_json = NULL, group_digest = NULL
+    WHERE investigation = ANY(ARRAY(SELECT id FROM due))
+  ), its_ledgers AS (
+    DELETE FROM budget_ledgers
+    WHERE period = '' AND split_part(subject, ' ', 1) = ANY(ARRAY(SELECT CAST(id AS text) FROM due))
   )
   UPDATE investigations
   SET deleted_at = coalesce(deleted_at, clock_timestamp()), purged_at = clock_timestamp(),{CLEARED}
-  FROM due WHERE investigations.id = due.id AND purged_at IS NULL"""  # noqa: S608 - our own text
+  WHERE id = ANY(ARRAY(SELECT id FROM due)) AND purged_at IS NULL"""  # noqa: S608 - our own text
 """Marks the investigations of the CTE `due (id)`, whose rows of `work` are locked."""
 _MARK_ONE = text(f"WITH due AS (SELECT CAST(:id AS uuid) AS id), {MARK}")
 
@@ -71,17 +76,9 @@ async def purge(
             await audit.write(connection, investigation, "purge", by=by)
             await connection.execute(_MARK_ONE, {"id": investigation})
     failpoints.hit("purge.mark.after")
-    while await delete_batch(database, [investigation]):
+    while await delete_batch(database, investigation):
         pass
     return None
-
-
-def limited(column: str, *, order: str = "") -> str:
-    """Return the SELECT of a column of the rows of `candidates`, which have a `size`, that are a batch."""
-    over = f"ORDER BY {order} ROWS UNBOUNDED PRECEDING" if order else "ROWS UNBOUNDED PRECEDING"
-    return f"""
-    SELECT {column} FROM (SELECT *, sum(size) OVER ({over}) - size AS before FROM candidates) AS measured
-    WHERE before < {BATCH_BYTES}"""  # noqa: S608 - our own text
 
 
 _SIZES = {
@@ -95,42 +92,66 @@ _SIZES = {
 """The tables of a transcript, and the size of their large columns as stored, which is known without reading them."""
 
 
-def batch(table: str) -> str:
-    """Return the statement that deletes a batch of a table's rows of the investigations `:ids`.
+def batch(chosen: str, *, emptied: str, tables: Collection[str] = tuple(_SIZES)) -> TextClause:
+    """Return the statement that deletes a batch of the rows of investigations in `tables`.
 
-    Rows that another process deletes now are left to it, so two of them never wait for each other.
+    `chosen` is the SELECT of their ids. It locks them, so that no two processes delete rows of the same one. The column
+    `emptied` of those that have no row left is set to the time.
     """
-    return f"""
+    # The parts of UNION ALL are read in their order, and no further than the limit. So the part without a table is
+    # read only after all rows of its investigation.
+    rows = "".join(
+        f"""
+        SELECT '{table}' AS part, ctid AS place, CAST({_SIZES[table]} AS bigint) AS size
+        FROM {table} WHERE investigation = chosen.id UNION ALL"""  # noqa: S608 - our own texts
+        for table in tables
+    )
+    deletions = "".join(
+        f""", deleted_{table} AS (
+    DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT place FROM batch WHERE part = '{table}'))
+  )"""  # noqa: S608 - our own texts
+        for table in tables
+    )
+    return text(f"""
   WITH candidates AS MATERIALIZED (
-    SELECT own.place, own.size FROM unnest(CAST(:ids AS uuid[])) AS chosen (id)
-    JOIN investigations AS its ON its.id = chosen.id AND hold IS NULL
-    CROSS JOIN LATERAL (
-      SELECT ctid AS place, CAST({_SIZES[table]} AS bigint) AS size
-      FROM {table} WHERE investigation = chosen.id LIMIT {BATCH_ROWS} FOR UPDATE SKIP LOCKED
-    ) AS own
-    LIMIT {BATCH_ROWS}
+    SELECT id, part, place, size
+    FROM ({chosen}) AS chosen CROSS JOIN LATERAL ({rows}
+        SELECT '', NULL, 0
+    ) AS parts
+    LIMIT {batch_limits.ROWS}
+  ), batch AS MATERIALIZED ({batch_limits.limited("id, part, place")}
+  ){deletions}, emptied AS (
+    UPDATE investigations SET {emptied} = clock_timestamp()
+    WHERE id = ANY(ARRAY(SELECT id FROM batch WHERE part = ''))
   )
-  DELETE FROM {table} WHERE ctid = ANY(ARRAY({limited("place")}))
-  RETURNING 1 AS deleted"""  # noqa: S608 - our own texts
-
-
-BATCHES = {table: text(batch(table)) for table in _SIZES}
-_EMPTIED = text(f"""
-  UPDATE investigations SET emptied_at = clock_timestamp()
-  WHERE id = ANY(CAST(:ids AS uuid[])) AND purged_at IS NOT NULL AND emptied_at IS NULL
-    {" ".join(f"AND NOT EXISTS (SELECT FROM {table} WHERE investigation = investigations.id)" for table in _SIZES)}
-  RETURNING 1 AS emptied
+  SELECT count(*) AS number FROM batch
 """)  # noqa: S608 - our own texts
 
 
-async def delete_batch(database: databases.Database, investigations: Sequence[UUID]) -> int:
-    """Delete a batch of rows of the transcripts of purged investigations, in its own transaction; return their number.
+PURGED = "purged_at IS NOT NULL AND emptied_at IS NULL"
+_EMPTY = batch(
+    f"""SELECT id FROM investigations WHERE {PURGED} AND hold IS NULL
+    ORDER BY purged_at LIMIT {batch_limits.ROWS} FOR NO KEY UPDATE SKIP LOCKED""",  # noqa: S608 - our own texts
+    emptied="emptied_at",
+)
+# It waits for whoever has the investigation locked, because a person asked for it. By functions, so that the index of
+# all that is purged and not empty is not read for one of them.
+_EMPTY_ONE = batch(
+    """SELECT id FROM investigations
+    WHERE id = :id AND num_nulls(purged_at) = 0 AND num_nulls(emptied_at) = 1 AND hold IS NULL FOR NO KEY UPDATE""",
+    emptied="emptied_at",
+)
 
-    If none is left, note that they are empty, and return their number. Return 0 if there is nothing left to do.
+
+async def delete_batch(database: databases.Database, investigation: UUID | None = None) -> int:
+    """Delete a batch of rows of purged investigations that nobody has locked, or of one, in its own transaction.
+
+    Those of which no row is left are marked as empty. Return the number of rows and marks; 0 if there is nothing to do.
     """
-    ids = list(investigations)
-    for statement in BATCHES.values():
-        if rows := await database.run(statement, ids=ids):
-            failpoints.hit("purge.batch.after")
-            return len(rows)
-    return len(await database.run(_EMPTIED, ids=ids))
+    if investigation is None:
+        (row,) = await database.run(_EMPTY)
+    else:
+        (row,) = await database.run(_EMPTY_ONE, id=investigation)
+    failpoints.hit("purge.batch.after")
+    number: int = row.number
+    return number

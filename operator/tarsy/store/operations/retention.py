@@ -9,8 +9,10 @@
 A hold keeps an investigation, and its audit, from all of that.
 
 Each batch is one statement. It locks what it changes, passes over what others have locked, and finds what is due by an
-index that has nothing else, so its cost does not grow with the tables. What is due is a function of the rows alone: a
-process may die between any two batches, and the next one goes on.
+index that has nothing else, in the index's order. So its cost grows neither with the tables nor with what is due. The
+other tables are read row by row, in subqueries that no plan can turn into a join: Postgres takes a join for cheap that
+reads a table whole, while its statistics are old or most of a table is due. What is due is a function of the rows
+alone: a process may die between any two batches, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -23,15 +25,13 @@ from typing import Any, Literal
 from sqlalchemy import text
 
 from tarsy.config.model import platforms
-from tarsy.store.base import cooldowns, databases, visibility
+from tarsy.store.base import batch_limits, cooldowns, databases, visibility
 from tarsy.store.operations import purge
 
 Kind = Literal["transcripts", "purges", "transcript_rows", "tool_results", "investigations", "audit", "tool_pins"]
 """The kinds of what is due: transcripts to hide, to mark as purged, and so on."""
 READ_SECONDS = 5.0
 """The limit of each count of what is due."""
-_EMPTIED_AT_ONCE = 100
-"""Purged investigations whose rows are deleted together."""
 _SEEN_EVERY = timedelta(days=1)
 
 
@@ -95,41 +95,56 @@ _PERIODS = text(f"""
   SELECT days FROM periods WHERE days IS NOT NULL
 """)  # noqa: S608 - our own texts
 """The periods of chains: one step in the index for each."""
-_ENDED = """investigations AS known JOIN work ON work.investigation = known.id
-      LEFT JOIN runs AS question ON question.investigation = known.id AND question.number = run AND run > 0"""
-_AGED = """known.ended_at < now() - CAST(:age AS interval) AND state = 'ended'
+_READ, _LOCK, _LOCK_TO_DELETE = "OFFSET 0", "FOR NO KEY UPDATE SKIP LOCKED", "FOR UPDATE SKIP LOCKED"
+"""The end of a subquery by which a plan cannot join its table: it only reads its row, or locks it."""
+
+
+def _with_work(access: str) -> str:
+    """Return the investigations `known` with their rows of `work`, which have ended."""
+    return f"""investigations AS known CROSS JOIN LATERAL (
+      SELECT run FROM work WHERE investigation = known.id AND state = 'ended' {access}
+    ) AS work"""  # noqa: S608 - our own texts
+
+
+_QUESTION = """LEFT JOIN LATERAL (
+      SELECT ended_at FROM runs WHERE investigation = known.id AND number = run AND run > 0 OFFSET 0
+    ) AS question ON true"""
+_AGED = """known.ended_at < now() - CAST(:age AS interval)
       AND greatest(known.ended_at, question.ended_at, restored_at) < now() - CAST(:age AS interval)"""
 _DAYS = {False: "transcript_retention_days IS NULL", True: "transcript_retention_days = :days"}
-_TRANSCRIPTS = {own: f"{_ENDED} WHERE {_KEPT} AND {days} AND {_AGED}" for own, days in _DAYS.items()}
-_DELETED = """investigations AS known JOIN work ON work.investigation = known.id
-    WHERE deleted_at IS NOT NULL AND purged_at IS NULL AND hold IS NULL
-      AND deleted_at <= now() - CAST(:age AS interval) AND state = 'ended'"""
-_PURGED = "investigations AS known WHERE purged_at IS NOT NULL AND emptied_at IS NULL"
-_WITH_RESULTS = f"""{_ENDED}
+_TRANSCRIPTS = {own: f"{_QUESTION} WHERE {_KEPT} AND {days} AND {_AGED}" for own, days in _DAYS.items()}
+_DELETED = """WHERE deleted_at IS NOT NULL AND purged_at IS NULL AND hold IS NULL
+      AND deleted_at <= now() - CAST(:age AS interval)"""
+_PURGED = f"investigations WHERE {purge.PURGED}"
+_WITH_RESULTS = f"""{_with_work(_READ)} {_QUESTION}
     WHERE known.ended_at IS NOT NULL AND purged_at IS NULL AND results_deleted_at IS NULL AND hold IS NULL
       AND {_AGED}"""
-_FORGOTTEN = """investigations AS known JOIN work ON work.investigation = known.id
-    WHERE emptied_at IS NOT NULL AND gone_at IS NOT NULL AND known.ended_at < now() - CAST(:memory AS interval)
+_HAS_RESULTS = "EXISTS (SELECT FROM tool_results WHERE investigation = known.id OFFSET 0)"
+_FORGOTTEN = """WHERE emptied_at IS NOT NULL AND gone_at IS NOT NULL
+      AND known.ended_at < now() - CAST(:memory AS interval)
       AND NOT EXISTS (
         SELECT FROM identities
         WHERE identities.investigation = known.id AND first_seen > now() - CAST(:window AS interval)
+        OFFSET 0
       )"""
 _AUDITED = """audit AS known
     WHERE at < now() - CAST(:age AS interval)
-      AND NOT EXISTS (SELECT FROM investigations AS its WHERE its.id = known.investigation AND hold IS NOT NULL)"""
+      AND NOT EXISTS (
+        SELECT FROM investigations AS its WHERE its.id = known.investigation AND hold IS NOT NULL OFFSET 0
+      )"""
 _PINNED = (
     "tool_pins AS known WHERE seen_at < now() - CAST(:age AS interval) AND server <> ALL (CAST(:servers AS text[]))"
 )
 
-_LOCKED = "FOR NO KEY UPDATE OF work, known SKIP LOCKED"
 _HIDE = {
     own: text(f"""
   WITH due AS MATERIALIZED (
-    SELECT known.id FROM {due} ORDER BY known.ended_at LIMIT {purge.BATCH_ROWS} {_LOCKED}
+    SELECT known.id FROM {_with_work(_LOCK)} {due}
+    ORDER BY transcript_retention_days, known.ended_at LIMIT {batch_limits.ROWS} FOR NO KEY UPDATE OF known SKIP LOCKED
   ), queue_rows AS (
-    UPDATE work SET stale = false, revision = revision + 1 FROM due WHERE work.investigation = due.id
+    UPDATE work SET stale = false, revision = revision + 1 WHERE investigation = ANY(ARRAY(SELECT id FROM due))
   )
-  UPDATE investigations SET deleted_at = clock_timestamp() FROM due WHERE investigations.id = due.id
+  UPDATE investigations SET deleted_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM due))
   RETURNING 1 AS hidden
 """)  # noqa: S608 - our own texts
     for own, due in _TRANSCRIPTS.items()
@@ -139,33 +154,30 @@ _MARK = text(f"""
     SELECT known.id, known.deleted_at, CAST(
       pg_column_size(alert_data) + coalesce(pg_column_size(words), 0) + coalesce(pg_column_size(chain), 0) AS bigint
     ) AS size
-    FROM {_DELETED} ORDER BY known.deleted_at LIMIT {purge.BATCH_ROWS} {_LOCKED}
-  ), due AS ({purge.limited("id", order="deleted_at, id")}
+    FROM {_with_work(_LOCK)} {_DELETED}
+    ORDER BY known.deleted_at LIMIT {batch_limits.ROWS} FOR NO KEY UPDATE OF known SKIP LOCKED
+  ), due AS ({batch_limits.limited("id", order="deleted_at, id")}
   ), {purge.MARK}
   RETURNING 1 AS marked
 """)  # noqa: S608 - our own texts
-_CHOOSE_PURGED = text(f"SELECT id FROM {_PURGED} ORDER BY purged_at LIMIT {_EMPTIED_AT_ONCE}")  # noqa: S608
-_CHOOSE_WITH_RESULTS = text(f"""
-  SELECT known.id FROM {_WITH_RESULTS} ORDER BY known.ended_at LIMIT {purge.BATCH_ROWS}
-""")  # noqa: S608 - our own texts
-_RESULTS_DELETED = text("""
-  UPDATE investigations SET results_deleted_at = clock_timestamp()
-  WHERE id = ANY(CAST(:ids AS uuid[])) AND results_deleted_at IS NULL AND hold IS NULL
-    AND NOT EXISTS (SELECT FROM tool_results WHERE investigation = investigations.id)
-  RETURNING 1 AS marked
-""")
+_DELETE_RESULTS = purge.batch(
+    f"""SELECT known.id FROM {_WITH_RESULTS}
+    ORDER BY known.ended_at LIMIT {batch_limits.ROWS} FOR NO KEY UPDATE OF known SKIP LOCKED""",  # noqa: S608
+    tables=("tool_results",),
+    emptied="results_deleted_at",
+)
 _FORGET = text(f"""
   WITH due AS MATERIALIZED (
-    SELECT known.id FROM {_FORGOTTEN} ORDER BY known.ended_at LIMIT {purge.BATCH_ROWS}
-    FOR UPDATE OF work, known SKIP LOCKED
+    SELECT known.id FROM {_with_work(_LOCK_TO_DELETE)} {_FORGOTTEN}
+    ORDER BY known.ended_at LIMIT {batch_limits.ROWS} FOR UPDATE OF known SKIP LOCKED
   )
-  DELETE FROM investigations USING due WHERE investigations.id = due.id RETURNING 1 AS deleted
+  DELETE FROM investigations WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING 1 AS deleted
 """)  # noqa: S608 - our own texts
 _DELETE_AUDIT = text(f"""
   WITH due AS MATERIALIZED (
-    SELECT known.id FROM {_AUDITED} ORDER BY at LIMIT {purge.BATCH_ROWS} FOR UPDATE OF known SKIP LOCKED
+    SELECT known.id FROM {_AUDITED} ORDER BY at LIMIT {batch_limits.ROWS} FOR UPDATE OF known SKIP LOCKED
   )
-  DELETE FROM audit USING due WHERE audit.id = due.id RETURNING 1 AS deleted
+  DELETE FROM audit WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING 1 AS deleted
 """)  # noqa: S608 - our own texts
 _SEE_PINS = text("""
   UPDATE tool_pins SET seen_at = now()
@@ -197,17 +209,14 @@ async def _mark(database: databases.Database, rule: Rule) -> Batch:
 
 
 async def _empty(database: databases.Database, _: Rule) -> Batch:
-    ids = [row.id for row in await database.run(_CHOOSE_PURGED)]
-    return Batch(kind="transcript_rows", count=await purge.delete_batch(database, ids) if ids else 0)
+    return Batch(kind="transcript_rows", count=await purge.delete_batch(database))
 
 
 async def _delete_results(database: databases.Database, rule: Rule) -> Batch:
     count = 0
     if rule.tool_results:
-        ids = [row.id for row in await database.run(_CHOOSE_WITH_RESULTS, age=rule.tool_results)]
-        if ids:
-            count = len(await database.run(purge.BATCHES["tool_results"], ids=ids))
-            count = count or len(await database.run(_RESULTS_DELETED, ids=ids))
+        (row,) = await database.run(_DELETE_RESULTS, age=rule.tool_results)
+        count = row.number
     return Batch(kind="tool_results", count=count)
 
 
@@ -236,18 +245,24 @@ async def due(database: databases.Database, rule: Rule) -> dict[Kind, int]:
 
     Raises StoreDownError, or TooLongError if a count takes longer than READ_SECONDS.
     """
+    # Deleted investigations have ended: their rows of `work` are not read.
     periods = [timedelta(days=row.days) for row in await database.run_within(READ_SECONDS, _PERIODS)]
-    hidden = [await _count(database, _TRANSCRIPTS[True], days=period.days, age=period) for period in periods]
+    with_work = _with_work(_READ)
+    hidden = [
+        await _count(database, f"{with_work} {_TRANSCRIPTS[True]}", days=period.days, age=period) for period in periods
+    ]
     if rule.transcripts:
-        hidden.append(await _count(database, _TRANSCRIPTS[False], age=rule.transcripts))
+        hidden.append(await _count(database, f"{with_work} {_TRANSCRIPTS[False]}", age=rule.transcripts))
     counts: dict[Kind, int] = {
         "transcripts": sum(hidden),
-        "purges": await _count(database, _DELETED, age=rule.purge),
+        "purges": await _count(database, f"investigations AS known {_DELETED}", age=rule.purge),
         "transcript_rows": await _count(database, _PURGED),
-        "investigations": await _count(database, _FORGOTTEN, memory=rule.memory, window=rule.window),
+        "investigations": await _count(
+            database, f"investigations AS known {_FORGOTTEN}", memory=rule.memory, window=rule.window
+        ),
     }
     if rule.tool_results:
-        counts["tool_results"] = await _count(database, _WITH_RESULTS, age=rule.tool_results)
+        counts["tool_results"] = await _count(database, f"{_WITH_RESULTS} AND {_HAS_RESULTS}", age=rule.tool_results)
     if rule.audit:
         counts["audit"] = await _count(database, _AUDITED, age=rule.audit)
     if rule.tool_pins:

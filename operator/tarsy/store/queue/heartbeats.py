@@ -5,7 +5,7 @@ It runs in the lease thread, on another event loop than the database's pools.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
@@ -15,10 +15,16 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 
 _BEAT = """
-  UPDATE work SET lease_until = clock_timestamp() + $2
-  WHERE token = ANY($1) AND state <> 'ended'
+  WITH held AS (
+    SELECT investigation FROM work
+    WHERE investigation = ANY($3) AND token = ANY($1) AND nullif(state, 'ended') IS NOT NULL
+    ORDER BY investigation FOR NO KEY UPDATE
+  )
+  UPDATE work SET lease_until = clock_timestamp() + $2 FROM held WHERE work.investigation = held.investigation
   RETURNING token, coalesce(cancel, CASE WHEN suspend THEN 'suspend' END) AS request
 """
+# Locked in the order of their ids, as by all that lock several rows (`work`). By ids, and by a function: otherwise a
+# plan may read the index of all open runs, which is long in a storm.
 
 
 class Heartbeat:
@@ -29,17 +35,18 @@ class Heartbeat:
         self._lease = lease
         self._connection: asyncpg.Connection | None = None
 
-    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, work.StopRequest | None]:
-        """Renew these claims; return those that are still held, by token, each with the request to stop, if any.
+    async def beat(self, tokens: Mapping[UUID, UUID]) -> Mapping[UUID, work.StopRequest | None]:
+        """Renew the claims with these tokens, by investigation.
 
-        Raises StoreDownError if it is unknown which claims are held.
+        Return those that are still held, by token, each with the request to stop, if any. Raises StoreDownError if it
+        is unknown which claims are held.
         """
         timeout = self._lease.total_seconds() / 2
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await databases.connect(self._url, timeout=timeout, command_timeout=timeout)
-            rows = await self._connection.fetch(_BEAT, list(tokens), self._lease)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            rows = await self._connection.fetch(_BEAT, list(tokens.values()), self._lease, list(tokens))
+        except (OSError, TimeoutError, asyncpg.PostgresError, *databases.BROKEN) as error:
             await self.close()
             raise databases.StoreDownError(f"no heartbeat: {str(error) or type(error).__name__}") from error
         return {row["token"]: row["request"] for row in rows}

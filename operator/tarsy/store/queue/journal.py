@@ -7,20 +7,22 @@ If that number is higher now under the same token, the commit did happen. So no 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
 from tarsy import failpoints
+from tarsy.config.model import budgets
 from tarsy.store import log
-from tarsy.store.base import databases, notify
-from tarsy.store.queue import commit_metrics, work
-from tarsy.store.reads import log_entries, snapshots, transcript_pages
+from tarsy.store.base import databases, notify, visibility
+from tarsy.store.queue import commit_metrics, ledgers, work
+from tarsy.store.reads import former_runs, group_alerts, log_entries, snapshots, transcript_pages
 from tarsy.transcript import commit_queue, entries, nesting, ports, record
 from tarsy.transcript.kinds import registry
 
@@ -58,6 +60,8 @@ class PgJournal:
     ) -> None:
         """`claimed` is the monotonic time of the claim; see `open`."""
         self.record = so_far
+        self.joined = claim.joined
+        self.waits: dict[str, ports.Wait] = {}
         self._database = database
         self._claim = claim
         self._claimed = claimed
@@ -120,6 +124,35 @@ class PgJournal:
         """Wait while the lease is uncertain. Raises LeaseLostError when it is lost."""
         await self._ensure_lease()
 
+    async def reserve(self, charges: Sequence[budgets.Charge], *, ended: Sequence[str] = ()) -> ports.Charged:
+        """Reserve a request in the ledgers of budgets; retry while the database is unavailable, as the lease is then.
+
+        The repetition has the same id, so nothing is reserved twice.
+        """
+        request = uuid4()
+        while True:
+            try:
+                refused = await ledgers.reserve(
+                    self._database,
+                    charges,
+                    request=request,
+                    investigation=self._claim.investigation,
+                    token=self._claim.token,
+                    ended=[UUID(each) for each in ended],
+                )
+            except databases.StoreDownError as error:
+                logger.warning("a request waits: %s", error, extra={"action": "budget_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                if refused is None:
+                    return ports.Charged(request=str(request))
+                return ports.Charged(
+                    exceeded=refused.budgets,
+                    too_small=refused.too_small,
+                    may_fit_later=refused.may_fit_later,
+                    at=refused.at,
+                )
+
     async def commit(self, *added: entries.Entry) -> None:
         """Commit `added`; retry while the database is unavailable, because the work is already paid for."""
         await self._queue.commit(*added)
@@ -129,17 +162,55 @@ class PgJournal:
 
     async def whole(self, execution: str, call_id: str) -> str | None:
         """Return the full result of which the log has a part; retry while the database is unavailable."""
-        of_call = self.record.executions.get(execution)
+        return await self._whole(self._claim.investigation, self.record, execution, call_id)
+
+    async def _whole(self, investigation: UUID, so_far: record.Record, execution: str, call_id: str) -> str | None:
+        of_call = so_far.executions.get(execution)
         excerpt = of_call.excerpts.get(call_id) if of_call else None
         shown = of_call.text_of_result(call_id) if of_call and excerpt else ""
         while True:
             try:
                 return await transcript_pages.full_result(
-                    self._database, self._claim.investigation, execution, call_id, shown=shown, excerpt=excerpt
+                    self._database, investigation, execution, call_id, shown=shown, excerpt=excerpt
                 )
             except databases.StoreDownError as error:
                 logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def joined_alerts(self, after: int) -> ports.JoinedAlerts | None:
+        """Return the alerts that have joined with a number above `after`; retry while the database is unavailable."""
+        while True:
+            try:
+                return await group_alerts.joined(self._database, self._claim.investigation, after=after)
+            except databases.StoreDownError as error:
+                logger.warning("joined alerts cannot be read yet: %s", error, extra={"action": "load_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def former(self, within: int) -> ports.Former | None:
+        """Return the last full investigation of the same alert; retry while the database is unavailable."""
+        while True:
+            try:
+                return await self._former(within)
+            except databases.StoreDownError as error:
+                logger.warning("an earlier investigation cannot be read yet: %s", error, extra={"action": "load_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _former(self, within: int) -> ports.Former | None:
+        last = await former_runs.last(self._database, self._claim.investigation, within=within)
+        if last is None:
+            return None
+        try:
+            snapshot, log_so_far = await read(self._database, last.id)
+            so_far = registry.fold(snapshot, map(_readable, log_so_far))
+        except (snapshots.UnreadableError, nesting.OutOfOrderError, LookupError, ValueError):
+            return None  # it was purged since, or belongs to another version
+        return ports.Former(
+            name=last.name,
+            ended_at=last.ended_at,
+            is_disputed=last.is_disputed,
+            record=so_far,
+            whole=functools.partial(self._whole, last.id, so_far),
+        )
 
     async def settle(self) -> None:
         """Finish commits that were cancelled in progress and may have happened."""
@@ -176,6 +247,7 @@ class PgJournal:
             if await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
                 raise ports.LeaseLostError(f"another worker holds investigation {self._claim.investigation} now")
             written = await self._database.run(_COMMITTED, id=self._claim.investigation, seq=self._log_seq + 1)
+        self.joined = written[0].joined
         at: datetime = written[0].at
         return at
 
@@ -184,13 +256,24 @@ class PgJournal:
         return started.run, started.stage
 
 
-_COMMITTED = text("SELECT at FROM entries WHERE investigation = :id AND seq = :seq")
-
-_FACTS = text("""
-  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_namespace, chain_version,
-    copied_entries, admitted_at, traceparent, retry_of, CAST(chain AS text) AS chain
-  FROM investigations WHERE id = :id
+_COMMITTED = text("""
+  SELECT at, joined FROM entries JOIN work USING (investigation) WHERE investigation = :id AND seq = :seq
 """)
+
+_FACTS = text(f"""
+  SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_data, known.severity, known.runbook_url,
+    known.chain_name, known.chain_namespace, known.chain_version, known.copied_entries, known.admitted_at,
+    known.traceparent, known.starters, known.retry_of, CAST(known.chain AS text) AS chain,
+    former.name AS former_name, former.ended_at AS former_ended_at,
+    coalesce(nullif(summary, ''), final_analysis, '') AS former_summary
+  FROM investigations AS known
+  LEFT JOIN (
+    SELECT id, name, ended_at FROM investigations
+    WHERE {visibility.VISIBLE} AND ending IN ('Completed', 'CompletedWithErrors')
+  ) AS former ON former.id = known.previous
+  LEFT JOIN runs ON runs.investigation = former.id AND number = 0
+  WHERE known.id = :id
+""")  # noqa: S608 - our own texts
 
 
 async def read(database: databases.Database, investigation: UUID) -> tuple[record.Snapshot, list[entries.Logged]]:
@@ -213,14 +296,9 @@ def _fold(snapshot: record.Snapshot, rows: Sequence[entries.Logged], claim: work
     if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
         raise snapshots.UnreadableError(f"the log does not have exactly the entries 1 to {claim.log_seq}")
     for row in rows:
-        if isinstance(row.entry, entries.Unreadable):
-            unreadable = row.entry
-            raise snapshots.UnreadableError(
-                f"entry {row.seq} (kind {unreadable.kind!r}, version {unreadable.version}) cannot be read: "
-                f"{unreadable.problem}"
-            )
+        entry = _readable(row)
         try:
-            registry.apply(so_far, row.entry)
+            registry.apply(so_far, entry)
         except (nesting.OutOfOrderError, LookupError) as error:
             raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
         if row.seq == snapshot.copied_entries:
@@ -228,6 +306,17 @@ def _fold(snapshot: record.Snapshot, rows: Sequence[entries.Logged], claim: work
     if claim.run not in so_far.runs:
         raise snapshots.UnreadableError(f"the log does not have the question of run {claim.run}")
     return so_far
+
+
+def _readable(row: entries.Logged) -> entries.Entry:
+    """Return the entry of a row; raises UnreadableError if this program cannot read it."""
+    if isinstance(row.entry, entries.Unreadable):
+        unreadable = row.entry
+        raise snapshots.UnreadableError(
+            f"entry {row.seq} (kind {unreadable.kind!r}, version {unreadable.version}) cannot be read: "
+            f"{unreadable.problem}"
+        )
+    return row.entry
 
 
 async def _snapshot(database: databases.Database, investigation: UUID) -> record.Snapshot:
@@ -245,6 +334,10 @@ async def _snapshot(database: databases.Database, investigation: UUID) -> record
         chain=snapshots.chain_of(facts.chain, version=facts.chain_version),
         admitted_at=facts.admitted_at,
         traceparent=facts.traceparent or "",
+        depth=facts.starters,
+        former=record.Former(name=facts.former_name, ended_at=facts.former_ended_at, summary=facts.former_summary)
+        if facts.former_summary
+        else None,
         retry_of=str(facts.retry_of or ""),
         copied_entries=facts.copied_entries,
     )

@@ -19,7 +19,7 @@ from tarsy.resources import chains
 from tarsy.store.base import audit, databases, notify, visibility
 from tarsy.store.queue import work
 from tarsy.store.reads import snapshots
-from tarsy.transcript import entries
+from tarsy.transcript import entries, entry_versions
 
 Refusal = Literal["unknown", "running", "asked", "gone", "full"]
 """The reason of a refusal: the investigation is unknown; it has not ended; another question is open; its object was
@@ -72,7 +72,7 @@ _ASK = text(f"""
     UPDATE work
     SET run = work.run + 1, state = 'queued', queued_at = clock_timestamp(), log_seq = log_seq + 1,
       owner = NULL, token = NULL, lease_until = NULL, attempts_without_progress = 0,
-      cancel = NULL, suspend = false, unreadable = NULL
+      cancel = NULL, suspend = false, unreadable = NULL, queue = ''
     FROM held, queued
     WHERE work.investigation = held.investigation AND held.state = 'ended' AND NOT gone AND others < :max_queued
     RETURNING work.investigation, work.run, log_seq, claims
@@ -95,7 +95,7 @@ async def ask(
     database: databases.Database, investigation: UUID, question: str, *, max_queued: int, by: audit.Caller
 ) -> int | Refusal:
     """Queue a masked question and write its audit row; return the number of its run, or the refusal."""
-    entry = entries.encode(entries.RunStarted(run=0, question=question))  # the run's number is a column
+    entry = entry_versions.encode(entries.RunStarted(run=0, question=question))  # the run's number is a column
     rows = await database.run(
         _ASK,
         investigation=investigation,

@@ -2,7 +2,8 @@
 
 An investigation has one row of `work`. A claim locks it with `FOR UPDATE SKIP LOCKED` and writes a new token into it.
 Every later write of the worker checks the token, so a worker that has lost its lease cannot write, however late it
-wakes. Each statement that writes to an investigation locks this row first, because two orders of locks would deadlock.
+wakes. Each statement that writes to an investigation locks this row first, and one that writes to several locks them in
+the order of their ids or passes over those that are locked, because two orders of locks would deadlock.
 Leases expire by the database's clock only. A running row whose lease has expired is claimed like a queued one: a
 takeover is an ordinary claim.
 
@@ -23,10 +24,10 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.resources import investigations
 from tarsy.store import log
-from tarsy.store.base import audit, databases, notify, visibility
-from tarsy.store.queue import claim_filter
+from tarsy.store.base import audit, databases, notify, tables, visibility
+from tarsy.store.queue import claim_filter, turns
 from tarsy.store.reads import phase_rules
-from tarsy.transcript import entries
+from tarsy.transcript import entries, ports
 
 StopRequest = phase_rules.Cancellation | Literal["suspend"]
 """A request to a running investigation: to end, or to pause after its next commit."""
@@ -36,7 +37,7 @@ Cancelled = Literal["Cancelled", "Cancelling"]
 
 
 class BusyError(errors.TemporaryError):
-    """Other writers have locked all waiting rows; the same claim may succeed in a moment."""
+    """Other writers were faster; the same claim may succeed in a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,8 @@ class Claim:
     """The number of claims since the last commit, including this one. If it is high, the run may crash its workers."""
     log_seq: int
     """The number of the log's last entry: the next commit's precondition."""
+    joined: int
+    """The number of the last alert that has joined the investigation; 0 if none has."""
     cancel: phase_rules.Cancellation | None
     """The reason, if the run was cancelled while it had no worker."""
     age: float
@@ -68,30 +71,24 @@ class Claim:
     """The chain's name."""
 
 
-_CLAIMABLE = f"{claim_filter.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({claim_filter.PASSED_OVER})"
-
 _STATUS_CHANGED = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
 """The assignments of each change that the status shows; it shows run 0, and not questions."""
 
 _CLAIM = text(f"""
-  WITH next AS (
-    SELECT investigation, run, state FROM work
-    WHERE {_CLAIMABLE}
-    ORDER BY priority DESC, queued_at
-    FOR UPDATE SKIP LOCKED
-    LIMIT 1
-  ), first AS (
-    SELECT next.investigation, next.run, next.state, namespace, name, alert_type, chain_name, admitted_at,
+  WITH RECURSIVE {turns.NEXT}, first AS (
+    SELECT next.*, namespace, name, alert_type, chain_name, admitted_at,
       CAST(:checked AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:checked) AS is_checked
     FROM next JOIN investigations ON id = next.investigation
-  ), started AS (
+  ), {turns.TAKEN}, started AS (
     UPDATE runs
     SET started_at = coalesce(started_at, clock_timestamp()),
       suspended_for = suspended_for + CASE
         WHEN suspended_at IS NULL OR started_at IS NULL THEN interval '0'
         ELSE clock_timestamp() - greatest(suspended_at, started_at) END,
       suspended_at = NULL, attempts = attempts + 1
-    FROM first WHERE is_checked AND runs.investigation = first.investigation AND number = first.run
+    FROM first
+    WHERE is_checked AND (abandoned IS NOT NULL OR EXISTS (SELECT FROM taken))
+      AND runs.investigation = first.investigation AND number = first.run
     RETURNING started_at, suspended_for, attempts
   ), claimed AS (
     UPDATE work
@@ -100,13 +97,13 @@ _CLAIM = text(f"""
         passed_over_since = NULL, {_STATUS_CHANGED}
     FROM first, started
     WHERE work.investigation = first.investigation
-    RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
+    RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, joined, cancel,
       extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
       extract(epoch FROM started_at - admitted_at) AS waited, first.state = 'running' AS is_takeover,
       first.namespace || '/' || first.name AS name, first.alert_type, coalesce(first.chain_name, '') AS chain
   )
   SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_checked) AS unchecked,
-    claimed.investigation IS NULL AND EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
+    claimed.investigation IS NULL AND EXISTS (SELECT FROM possible) AS waits
   FROM (VALUES (1)) AS one_row LEFT JOIN claimed ON true
 """)  # noqa: S608 - our own text
 
@@ -125,11 +122,12 @@ async def claim(
     max_running: int = 0,
     only: claim_filter.ClaimFilter | None = None,
 ) -> Claim | None:
-    """Claim the first investigation, by priority and then by age, for the process `owner`, for the time `lease`.
+    """Claim the first investigation in the order of `turns`, for the process `owner`, for the time `lease`.
 
     `build` states which logs the program can read (`record.build`). `only` passes over runs that the worker cannot do.
-    Return None if none waits, or if `max_running` (0: no limit) run already in all processes. Raises BusyError if the
-    waiting rows are locked now, and `claim_filter.UncheckedChainError` if the worker has to check a snapshot first.
+    Return None if none waits, if the chains of all that wait are at their limits, or if `max_running` (0: no limit) run
+    already in all processes. Raises BusyError if other claims were faster, and `claim_filter.UncheckedChainError` if
+    the worker has to check a snapshot first.
     """
     values = {"owner": owner, "lease": lease, "build": build, **claim_filter.values(only)}
     row: Any
@@ -145,7 +143,7 @@ async def claim(
         if row.unchecked is not None:
             raise claim_filter.UncheckedChainError(row.unchecked)
         if row.waits:
-            raise BusyError("the waiting rows are locked by other writers")
+            raise BusyError("the waiting rows are locked, or their chain's turn was taken, by other writers")
         return None
     return Claim(
         investigation=row.investigation,
@@ -154,6 +152,7 @@ async def claim(
         attempts=row.attempts,
         attempts_without_progress=row.attempts_without_progress,
         log_seq=row.log_seq,
+        joined=row.joined,
         cancel=row.cancel,
         age=float(row.age),
         waited=float(row.waited),
@@ -227,7 +226,8 @@ async def observe(database: databases.Database, manifest: investigations.AlertIn
 
 _CANCEL = text(f"""
   WITH open AS (
-    SELECT investigation, cancel AS known, state = 'queued' OR lease_until < clock_timestamp() AS has_no_worker
+    SELECT investigation, cancel AS known,
+      state IN ('queued', 'parked') OR lease_until < clock_timestamp() AS has_no_worker
     FROM work
     WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND state <> 'ended'
     FOR NO KEY UPDATE
@@ -239,6 +239,18 @@ _CANCEL = text(f"""
 """)  # noqa: S608 - our own text
 
 
+_LOCK = text("SELECT 1 FROM work WHERE investigation = :id FOR NO KEY UPDATE")
+"""A statement of its own: one that has waited for the lock sees other tables as they were before."""
+_FIRES = text("""
+  WITH RECURSIVE originals AS (
+    SELECT id, retry_of FROM investigations WHERE id = :id
+    UNION
+    SELECT known.id, known.retry_of FROM investigations AS known JOIN originals ON known.id = originals.retry_of
+  )
+  SELECT EXISTS (SELECT FROM identities JOIN originals ON id = investigation WHERE status = 'firing')
+""")
+
+
 async def cancel(
     database: databases.Database,
     investigation: UUID,
@@ -247,12 +259,17 @@ async def cancel(
     run: int = entries.INVESTIGATION,
     by: audit.Caller | None = None,
 ) -> Cancelled | None:
-    """Cancel a run. If it is queued, or its lease has expired, it ends here; otherwise its worker ends it.
+    """Cancel a run. If it is queued or parked, or its lease has expired, it ends here; otherwise its worker ends it.
 
-    Return None if the run is not open. `by` is the caller of the API; the audit has the first one. A second cancel ends
-    the run here if its worker has died meanwhile, and changes nothing else.
+    Return None if the run is not open, or if `why` is that its alerts resolved, and one has joined or fires again
+    meanwhile. `by` is the caller of the API; the audit has the first one. A second cancel ends the run here if its
+    worker has died meanwhile, and changes nothing else.
     """
     async with database.begin() as connection:
+        if why == "resolved":
+            await connection.execute(_LOCK, {"id": investigation})
+            if await connection.scalar(_FIRES, {"id": investigation}):
+                return None
         cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
     _tell_end(database, investigation, cancelled)
     if cancelled:
@@ -260,7 +277,6 @@ async def cancel(
     return cancelled
 
 
-_LOCK = text("SELECT 1 FROM work WHERE investigation = :id FOR NO KEY UPDATE")
 _GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL")
 
 
@@ -303,8 +319,21 @@ async def _cancel(
     return "Cancelling"
 
 
-_IS_STRANDED = "state = 'running' AND lease_until < clock_timestamp() AND (cancel IS NOT NULL OR suspend)"
-_STRANDED = text(f"SELECT investigation FROM work WHERE {_IS_STRANDED}")  # noqa: S608 - our own text
+_IS_STRANDED = """((state = 'running' AND lease_until < clock_timestamp() AND (cancel IS NOT NULL OR suspend))
+      OR (state = 'parked' AND cancel IS NOT NULL))"""  # the latter after a cancel by a build that parks no runs
+_NOT_PARKED = "state = 'queued', wake_at = NULL, wait_reason = NULL, wait_message = NULL"
+_STRANDED = text(f"""
+  WITH due AS (
+    SELECT investigation FROM work
+    WHERE state = 'parked' AND wake_at <= clock_timestamp() AND NOT suspend AND cancel IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+  ), woken AS (
+    UPDATE work SET {_NOT_PARKED}, {_STATUS_CHANGED} FROM due WHERE work.investigation = due.investigation
+    RETURNING work.investigation
+  )
+  SELECT investigation, true AS is_woken FROM woken
+  UNION ALL SELECT investigation, false FROM work WHERE {_IS_STRANDED}
+""")  # noqa: S608 - our own text
 _HOLD_STRANDED = text(f"""
   SELECT cancel FROM work WHERE investigation = :id AND {_IS_STRANDED} FOR NO KEY UPDATE SKIP LOCKED
 """)  # noqa: S608 - our own text
@@ -321,12 +350,16 @@ _SUSPEND = text("""
 
 
 async def sweep(database: databases.Database) -> int:
-    """End or suspend, on request, runs whose worker has died, because no worker may ever claim them.
+    """End or suspend, on request, runs whose worker has died, and queue the parked runs whose time has come.
 
-    Return the number of ended runs. Each has its own transaction, so several processes may sweep at once.
+    No worker may ever claim them. Return the number of ended runs. Each has its own transaction, so several processes
+    may sweep at once.
     """
     ended = 0
-    for stranded in await database.run(_STRANDED):
+    rows = await database.run(_STRANDED)
+    if woken := [(notify.STATUS, str(row.investigation)) for row in rows if row.is_woken]:
+        await notify.send(database, (notify.WORK, ""), *woken)
+    for stranded in (row for row in rows if not row.is_woken):
         identity = {"id": stranded.investigation}
         async with database.begin() as connection:
             held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
@@ -428,7 +461,9 @@ async def end(
 _RELEASE = text(f"""
   WITH released AS (
     UPDATE work
-    SET state = 'queued', token = NULL, lease_until = NULL, {_STATUS_CHANGED},
+    SET state = CASE WHEN CAST(:wait_reason AS text) IS NULL THEN 'queued' ELSE 'parked' END, token = NULL,
+      lease_until = NULL, {_STATUS_CHANGED},
+      wake_at = CAST(:wake_at AS timestamptz), wait_reason = :wait_reason, wait_message = CAST(:wait_message AS text),
       attempts_without_progress = greatest(attempts_without_progress - 1, 0),
       unreadable = CAST(:unreadable AS text),
       unreadable_by = CASE WHEN CAST(:unreadable AS text) IS NULL THEN unreadable_by
@@ -438,7 +473,8 @@ _RELEASE = text(f"""
   ), unattempted AS (
     UPDATE runs
     SET attempts = attempts - 1,
-      suspended_at = CASE WHEN suspend OR CAST(:unreadable AS text) IS NOT NULL THEN clock_timestamp() END
+      suspended_at = CASE WHEN suspend OR coalesce(CAST(:unreadable AS text), :wait_reason) IS NOT NULL
+        THEN clock_timestamp() END
     FROM released
     WHERE runs.investigation = released.investigation AND number = run
   )
@@ -447,17 +483,31 @@ _RELEASE = text(f"""
 
 
 async def release(
-    database: databases.Database, claim: Claim, *, unreadable: str | None = None, build: str = ""
+    database: databases.Database,
+    claim: Claim,
+    *,
+    unreadable: str | None = None,
+    build: str = "",
+    wait: ports.Wait | None = None,
 ) -> None:
     """Release an unfinished claim without counting it as an attempt: another worker may go on at once.
 
     A suspended run is not claimed, and its clock stops; a cancelled run ends. If the program `build` cannot read the
-    log (`unreadable` is the reason), only other programs can claim the run, and the clock stops too.
+    log (`unreadable` is the reason), only other programs can claim the run, and the clock stops too. With `wait` the
+    run is parked: its clock stops until it is claimed again, from the time `wait.until` on.
     """
     async with database.begin() as connection:
         released = await connection.execute(
             _RELEASE,
-            {"investigation": claim.investigation, "token": claim.token, "unreadable": unreadable, "build": build},
+            {
+                "investigation": claim.investigation,
+                "token": claim.token,
+                "unreadable": unreadable,
+                "build": build,
+                "wait_reason": wait and wait.reason,
+                "wait_message": wait and wait.message,
+                "wake_at": wait and wait.until,
+            },
         )
         if (why := released.scalar_one_or_none()) is not None:
             await _end_cancelled(connection, claim.investigation, why)
@@ -466,10 +516,14 @@ async def release(
     await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
 
 
-_TRY_AGAIN = text("""
+_TRY_AGAIN = text(f"""
+  WITH held AS (
+    SELECT investigation FROM work WHERE {tables.IS_OPEN} AND :build = ANY(unreadable_by)
+    ORDER BY investigation FOR NO KEY UPDATE
+  )
   UPDATE work SET unreadable_by = array_remove(unreadable_by, :build)
-  WHERE state <> 'ended' AND :build = ANY(unreadable_by)
-""")
+  FROM held WHERE work.investigation = held.investigation
+""")  # noqa: S608 - our own text
 
 
 async def try_unreadable_again(database: databases.Database, *, build: str) -> None:

@@ -29,7 +29,7 @@ from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import phase_rules, related, summaries, verdicts
+from tarsy.store.reads import group_alerts, phase_rules, related, summaries, verdicts
 from tarsy.transcript import entries
 
 SUMMARY_MAX = 1024
@@ -76,6 +76,8 @@ class Query:
     until: datetime | None = None
     """Admitted before this time."""
     search: Search | None = None
+    deleted: bool = False
+    """The deleted ones that are not purged; without it, none of them."""
     key: Key = "admitted_at"
     descending: bool = True
 
@@ -117,9 +119,13 @@ class Listed:
     grounded: bool | None
     """Whether its result is based on what agents inspected; None if there is no result."""
     duplicates: int
+    alert_count: int | None
+    """The number of its alerts; None if none has joined the first one."""
     previous: related.Previous | None
     retry_of: related.RetryOf | None
     retried_by: related.RetriedBy | None
+    split_from: related.Split | None
+    split_into: tuple[related.Split, ...]
     labels: Mapping[str, str]
     """The labels that identify the alert."""
     alert_summary: str
@@ -128,6 +134,9 @@ class Listed:
     stage_list: tuple[summaries.ListedStage, ...]
     """All stages of the chain."""
     feedback: verdicts.Counts
+    deleted_at: datetime | None
+    hold: str | None
+    """The reason that keeps it from deletion and purge."""
 
     def position(self, key: Key) -> Position:
         """Return its position in a list that is sorted by `key`."""
@@ -186,6 +195,7 @@ async def page(
         begins=after is None,
         skips=skip > 0,
         is_of_one=len(query.namespaces) == 1,
+        deleted=query.deleted,
     )
     values |= {
         "namespaces": list(query.namespaces),
@@ -236,7 +246,10 @@ _FILTERS = {
     "alert_type": "alert_type = :alert_type",
     "chain": "chain_name = :chain",
     "author": "author = :author",
-    "fingerprint": "fingerprint = :fingerprint",
+    "fingerprint": """(fingerprint = :fingerprint OR id IN (
+        SELECT investigation FROM identities AS its
+        WHERE its.fingerprint = :fingerprint AND its.namespace = ANY(CAST(:namespaces AS text[]))
+          AND joined_at IS NOT NULL))""",
     "severity": "severity = :severity",
     "name": "name = :name",
     "grounded": f"""EXISTS (SELECT 1 FROM runs WHERE runs.investigation = id AND runs.number = 0
@@ -270,9 +283,12 @@ _SELECT_LISTED = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
 {related.SELECT_RELATED},
+{group_alerts.SELECT_ALERT_COUNT},
 {verdicts.SELECT_COUNTS},
     CAST(known.labels AS text) AS labels, known.alert_summary, CAST(known.agent_names AS text) AS agent_names,
-    known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
+    known.deleted_at, known.hold, known.ending,
+    work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
+    work.wait_message, work.wake_at,
     CASE WHEN known.ending IS NULL THEN (
       SELECT {summaries.SELECT_RETRYING} FROM executions
       WHERE executions.investigation = known.id AND executions.run = 0
@@ -322,7 +338,8 @@ _OF_ONE = "namespace = (CAST(:namespaces AS text[]))[1]"
 _OF_ALL = "namespace = ANY(CAST(:namespaces AS text[]))"
 _OF_EACH = "unnest(CAST(:namespaces AS text[])) AS each (namespace_name) CROSS JOIN LATERAL"
 _OF_THIS = "namespace = namespace_name"
-_SCOPE = f"""(namespace_uid IS NULL OR namespace_uid = ANY(CAST(:uids AS text[]))) AND {visibility.VISIBLE}"""
+_OF_UIDS = "(namespace_uid IS NULL OR namespace_uid = ANY(CAST(:uids AS text[])))"
+_SCOPE = f"{_OF_UIDS} AND {visibility.VISIBLE}"
 """The condition beside the namespace: uids are unique in a cluster, so none is another namespace's."""
 _NEXT_OF_ONE = f"""
       SELECT * FROM (SELECT *, admitted_at AS key FROM investigations WHERE {_OF_ONE} AND {{admitted}}) AS sorted
@@ -368,8 +385,13 @@ def _statement(
     begins: bool,
     skips: bool,
     is_of_one: bool,
+    deleted: bool = False,
 ) -> TextClause:
-    """Return the statement of a page; `is_of_one` is for one namespace, of which nothing is merged."""
+    """Return the statement of a page; `is_of_one` is for one namespace, of which nothing is merged.
+
+    Deleted ones are found by an index over all namespaces, which has those alone.
+    """
+    scope = f"{_OF_UIDS} AND {visibility.DELETED}" if deleted else _SCOPE
     sorted_by, position = _KEYS[key]
     before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
@@ -379,17 +401,17 @@ def _statement(
     def matched(namespaces: str) -> str:
         return f"""
     SELECT id, ending, {sorted_by} AS key FROM investigations
-    WHERE {namespaces} AND {_SCOPE} AND {_conditions(filters)}"""  # noqa: S608 - our own texts
+    WHERE {namespaces} AND {scope} AND {_conditions(filters)}"""  # noqa: S608 - our own texts
 
     page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
-    if key == "admitted_at" and not is_of_one:
+    if key == "admitted_at" and not is_of_one and not deleted:
         page = f"""
     SELECT id, key FROM {_OF_EACH} (
       SELECT id, key FROM ({matched(_OF_THIS)}) AS matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows
     ) AS first_of_each ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
     search, counts, columns, last = "", _COUNTS, "", ""
     if "words" in filters:
-        search = _search(filters, key, phases=phases, begin=begin, way=way, is_of_one=is_of_one)
+        search = _search(filters, key, phases=phases, begin=begin, way=way, is_of_one=is_of_one, looks_near=not deleted)
         page, counts = _PAGE_OF_SEARCH.format(order=order), _COUNTS_OF_SEARCH
     if "phrases" in filters:
         columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
@@ -412,7 +434,9 @@ def _conditions(filters: Iterable[str]) -> str:
     return " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
 
 
-def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, way: str, is_of_one: bool) -> str:
+def _search(
+    filters: frozenset[str], key: Key, *, phases: str, begin: str, way: str, is_of_one: bool, looks_near: bool
+) -> str:
     """Return the CTEs of a search: `near` (in the NEXT ones), `first` (for the counts) and `looked` (for the page)."""
     fits, in_phrases, materialized, most, looks = _conditions(filters), "true", "NOT MATERIALIZED", "", "true"
     order = f"key {way}, id {way}"
@@ -427,7 +451,7 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, way: 
     FROM (SELECT * FROM (SELECT * FROM matched OFFSET 0) AS matched WHERE {condition} {most}) AS looked"""  # noqa: S608
 
     near = "SELECT id, key FROM matched WHERE false"
-    if key == "admitted_at":
+    if key == "admitted_at" and looks_near:
         admitted = f"{_SCOPE} AND {_conditions(filters & {'since', 'until'})}"
         before, last = (">", "min") if way == "DESC" else ("<", "max")
         following = (_NEXT_OF_ONE if is_of_one else _NEXT_OF_EACH).format(
@@ -451,7 +475,7 @@ def _listed(row: Any) -> Listed:
     stages = {stage.name: stage for stage in map(_Stage.parse, row.stages)}
     ends = ((stage.outcome, stage.cut_off) for stage in stages.values())
     running = [name for name in row.stage_names if name in stages and stages[name].ended_at is None]
-    waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
+    waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since, row.wait_message, row.wake_at)
     return Listed(
         **{name: row[name] for name in _AS_STORED},
         phase=phase,
@@ -493,5 +517,5 @@ class _Stage:
 _AS_STORED = (
     *("id", "namespace", "name", "alert_type", "alert_status", "severity", "fingerprint", "author", "chain_name"),
     *("admitted_at", "started_at", "ended_at", "total_tokens", "cost", "summary", "duplicates"),
-    *("alert_summary", "grounds"),
+    *("alert_count", "alert_summary", "grounds", "deleted_at", "hold"),
 )

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 
 from tarsy.store.base import databases, visibility
-from tarsy.transcript import entries, timeline_events
+from tarsy.transcript import entries, entry_versions, timeline_events
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of entries that are read at once for one page, beyond its first entry."""
@@ -47,7 +47,9 @@ async def load(database: databases.Database, investigation: UUID) -> list[entrie
 def from_row(row: Any) -> entries.Logged:
     """Decode the row of an entry."""
     seq, at, claim, kind, version, run, stage, execution, body, opaque, results_deleted_at, final_analysis = row
-    stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
+    stored = entry_versions.Stored(
+        kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or ""
+    )
     return entries.Logged(
         seq=seq,
         at=at,
@@ -55,7 +57,7 @@ def from_row(row: Any) -> entries.Logged:
         run=run,
         stage=stage,
         execution=execution,
-        entry=entries.decode(stored, run=run, stage=stage, execution=execution),
+        entry=entry_versions.decode(stored, run=run, stage=stage, execution=execution),
         results_deleted_at=results_deleted_at,
     )
 

@@ -28,6 +28,7 @@ CANCELLED_REASONS: dict[Cancellation, str] = {
 OPEN_PHASE = """CASE
     WHEN state = 'running' THEN CASE WHEN cancel IS NULL THEN 'Running' ELSE 'Cancelling' END
     WHEN suspend OR coalesce(unreadable, '') <> '' THEN 'Suspended'
+    WHEN state = 'parked' THEN 'Waiting'
     ELSE 'Queued'
   END"""
 """The expression for the phase of an open investigation, by its row of `work`."""
@@ -41,14 +42,26 @@ def phase(
         return cast("investigations.EndedPhase", ending)
     if state == "running":
         return "Cancelling" if cancel else "Running"
-    return "Suspended" if suspend or unreadable else "Queued"
+    if suspend or unreadable:
+        return "Suspended"
+    return "Waiting" if state == "parked" else "Queued"
 
 
-def waits_for(current_phase: investigations.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
+def waits_for(
+    current_phase: investigations.Phase,
+    unreadable: str | None,
+    passed_over_since: datetime | None,
+    wait_message: str | None,
+    wake_at: datetime | None,
+) -> str:
     """Return a sentence about what an investigation waits for that no worker can run; "" for any other.
 
     `unreadable` is the part of its log that could not be read. Since `passed_over_since`, all workers pass it over.
+    `wait_message` is what a parked one waits for, `wake_at` the time at which it tries again.
     """
+    if current_phase == "Waiting":
+        again = "" if wake_at is None else f"; it goes on at {wake_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return f"waits: {wait_message or ''}{again}"
     if current_phase == "Suspended" and unreadable:
         return f"waits for a version of TARSy that can read its log: {unreadable}"
     if current_phase in ("Queued", "Running") and passed_over_since is not None:

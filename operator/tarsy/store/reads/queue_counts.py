@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from tarsy.store.base import databases, visibility
+from tarsy.store.base import databases, tables, visibility
 
 MESSAGE_MAX = 1000
 """Characters of the message about the unreadable part of a log."""
@@ -27,19 +27,22 @@ class QueueCounts:
     suspended: int
     waiting_for_version: int
     """The number whose log no worker could read so far."""
+    parked: int
+    """The number that wait for something outside."""
     oldest_wait: float | None
     """Seconds that the oldest queued one has waited; None if none waits."""
     running_by_process: Mapping[UUID, int]
 
 
-_COUNT = text("""
+_COUNT = text(f"""
   WITH open AS (
-    SELECT owner, cancel, queued_at, suspend AND state = 'queued' AS is_suspended,
+    SELECT owner, cancel, queued_at, suspend AND state <> 'running' AS is_suspended,
       unreadable IS NOT NULL AS is_unreadable,
+      state = 'parked' AS is_parked,
       state = 'running' AND lease_until >= clock_timestamp() AS runs
-    FROM work WHERE state <> 'ended'
+    FROM work WHERE {tables.IS_OPEN}
   ), waiting AS (
-    SELECT queued_at FROM open WHERE NOT runs AND NOT is_suspended AND NOT is_unreadable
+    SELECT queued_at FROM open WHERE NOT runs AND NOT is_suspended AND NOT is_unreadable AND NOT is_parked
   ), by_process AS (
     SELECT owner, count(*) AS number FROM open WHERE runs GROUP BY owner
   )
@@ -48,11 +51,12 @@ _COUNT = text("""
     count(*) FILTER (WHERE runs AND cancel IS NOT NULL) AS cancelling,
     count(*) FILTER (WHERE NOT runs AND is_suspended) AS suspended,
     count(*) FILTER (WHERE NOT runs AND is_unreadable AND NOT is_suspended) AS waiting_for_version,
+    count(*) FILTER (WHERE is_parked AND NOT is_suspended) AS parked,
     (SELECT extract(epoch FROM clock_timestamp() - min(queued_at)) FROM waiting) AS oldest_wait,
     (SELECT array_agg(owner ORDER BY owner) FROM by_process) AS owners,
     (SELECT array_agg(number ORDER BY owner) FROM by_process) AS numbers
   FROM open
-""")
+""")  # noqa: S608 - our own text
 
 
 async def count(database: databases.Database) -> QueueCounts:
@@ -64,6 +68,7 @@ async def count(database: databases.Database) -> QueueCounts:
         cancelling=row.cancelling,
         suspended=row.suspended,
         waiting_for_version=row.waiting_for_version,
+        parked=row.parked,
         oldest_wait=None if row.oldest_wait is None else max(0.0, float(row.oldest_wait)),
         running_by_process=dict(zip(row.owners or (), row.numbers or (), strict=True)),
     )
@@ -86,7 +91,7 @@ _UNREADABLE = text(f"""
     coalesce(suspended_at, queued_at) AS since
   FROM work JOIN investigations ON id = work.investigation
   LEFT JOIN runs ON runs.investigation = work.investigation AND number = run
-  WHERE unreadable IS NOT NULL AND state <> 'ended' AND {visibility.VISIBLE}
+  WHERE unreadable IS NOT NULL AND {tables.IS_OPEN} AND {visibility.VISIBLE}
     AND namespace = ANY(CAST(:namespaces AS text[]))
   ORDER BY since, id
   LIMIT :limit

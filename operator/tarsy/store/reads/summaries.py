@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigations
 from tarsy.store.base import databases, visibility
-from tarsy.store.reads import log_entries, phase_rules, related, verdicts
+from tarsy.store.reads import group_alerts, log_entries, phase_rules, related, verdicts
 from tarsy.transcript import entries, messages
 
 STAGE_MESSAGE_MAX = 300
@@ -62,6 +62,20 @@ class ListedStage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Undelivered:
+    """A message about an investigation that was given up."""
+
+    receiver: str
+    problem: str
+    at: datetime
+
+    @property
+    def line(self) -> str:
+        """The receiver, and the reason that it did not take the message."""
+        return f"receiver {self.receiver}: {self.problem or 'it was not reached'}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """One investigation as of `revision`: its alert, its chain, and the state of run 0. Later runs are left out."""
 
@@ -70,7 +84,7 @@ class Summary:
     stale: bool
     """Whether the status in the cluster is older than this revision."""
     state: str
-    """queued, running or ended."""
+    """queued, running, parked or ended."""
     attempts: int
     namespace: str
     name: str
@@ -116,6 +130,8 @@ class Summary:
     previous: related.Previous | None = None
     retry_of: related.RetryOf | None = None
     retried_by: related.RetriedBy | None = None
+    split_from: related.Split | None = None
+    split_into: tuple[related.Split, ...] = ()
     target: str = ""
     """The subject of the alert, on one line."""
     hold: str | None = None
@@ -124,12 +140,22 @@ class Summary:
     """A sentence for each request to a provider that is retried."""
     passed_over_since: datetime | None = None
     """The time since when all workers pass it over; None if one does not."""
+    alerts: group_alerts.Alerts | None = None
+    """Its alerts, if some have joined it."""
+    wait_reason: str | None = None
+    """The word for what a parked one waits for; None for any other."""
+    wait_message: str | None = None
+    """The thing that a parked one waits for."""
+    wake_at: datetime | None = None
+    """The time at which a parked one is queued again."""
     committed_at: datetime | None = None
     """The time of the last commit to its log; None if it has ended, or there was no commit."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that identify the alert."""
     alert_summary: str = ""
     """The first line of the alert's annotation `summary`."""
+    undelivered: tuple[Undelivered, ...] = ()
+    """The messages about it that were given up, the latest first."""
     stage_list: tuple[ListedStage, ...] = ()
     """All stages of the chain, in its order."""
 
@@ -140,8 +166,10 @@ class Summary:
 
     @property
     def waits_for(self) -> str:
-        """The cause of a wait: another version of TARSy or an LLM provider is needed; "" if it does not wait."""
-        return phase_rules.waits_for(self.phase, self.unreadable, self.passed_over_since)
+        """The cause of a wait: another version of TARSy, an LLM provider, or something outside is needed; else ""."""
+        return phase_rules.waits_for(
+            self.phase, self.unreadable, self.passed_over_since, self.wait_message, self.wake_at
+        )
 
     @property
     def progress(self) -> str:
@@ -207,15 +235,24 @@ SELECT_SUMMARIES = f"""
     CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
     CASE WHEN runs.ended_at IS NULL THEN work.unreadable END AS unreadable,
     CASE WHEN runs.ended_at IS NULL THEN work.passed_over_since END AS passed_over_since,
+    CASE WHEN runs.ended_at IS NULL THEN work.wait_reason END AS wait_reason,
+    CASE WHEN runs.ended_at IS NULL THEN work.wait_message END AS wait_message,
+    CASE WHEN runs.ended_at IS NULL THEN work.wake_at END AS wake_at,
     runs.ended_at IS NULL AND work.suspend AS suspend,
     known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status, known.target, CAST(known.labels AS text) AS labels,
     known.alert_summary, CAST(known.agent_names AS text) AS agent_names, known.hold,
 {related.SELECT_RELATED},
+{group_alerts.SELECT_ALERTS},
     CASE WHEN runs.ended_at IS NULL THEN (
       SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
     ) END AS committed_at,
+    ARRAY(
+      SELECT CAST(json_build_object('receiver', receiver, 'problem', problem, 'at', gave_up_at) AS text)
+      FROM deliveries WHERE deliveries.investigation = work.investigation AND gave_up_at IS NOT NULL
+      ORDER BY gave_up_at DESC, receiver
+    ) AS undelivered,
     runs.started_at, known.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
     coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
     coalesce(runs.summary, '') AS summary, CAST(runs.gaps AS text) AS gaps, runs.grounds,
@@ -272,14 +309,19 @@ def from_row(facts: Mapping[str, Any]) -> Summary:
     names = tuple(facts["stage_names"])
     built = (
         *("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name"),
-        *("retry_of", "retry_of_name", "retry_stage", "retried_by"),
-        *("labels", "agent_names"),
+        *("retry_of", "retry_of_name", "retry_stage", "retried_by", "split_from", "split_from_name", "split_into"),
+        *("labels", "agent_names", "alerts", "undelivered"),
     )
     return Summary(
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
         retrying=tuple(facts["retrying"]),
         **related.from_row(facts),
+        alerts=group_alerts.from_row(facts),
+        undelivered=tuple(
+            Undelivered(**message | {"at": datetime.fromisoformat(message["at"])})
+            for message in map(json.loads, facts["undelivered"])
+        ),
         cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),

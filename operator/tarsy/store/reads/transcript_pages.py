@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from tarsy.store.base import databases, visibility
 from tarsy.store.reads import log_entries
-from tarsy.transcript import entries, line_excerpts
+from tarsy.transcript import entries, entry_versions, line_excerpts
 
 EXECUTION_BOUNDS = ("ExecutionStarted", "FellBack", "ExecutionEnded")
 """The kinds of entries that describe an execution and its end."""
@@ -374,12 +374,12 @@ async def unknown_entries(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int
 ) -> list[tuple[int, entries.Unreadable]]:
     """Return the first entries whose kind or version this program does not know, with their numbers."""
-    decodable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
+    decodable = [f"{kind}/{version}" for kind, version in entry_versions.DECODERS]
     rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=decodable, rows=limit)
     unknown = []
     for row in rows:
-        stored = entries.Stored(kind=row.kind, version=row.version, body="{}")
-        entry = entries.decode(stored, run=0, stage="", execution="")
+        stored = entry_versions.Stored(kind=row.kind, version=row.version, body="{}")
+        entry = entry_versions.decode(stored, run=0, stage="", execution="")
         assert isinstance(entry, entries.Unreadable)  # noqa: S101 - it has no decoder
         unknown.append((row.seq, entry))
     return unknown

@@ -58,8 +58,8 @@ def counts_from_row(row: Any) -> Counts:
 def persons_from_row(row: Any) -> Sequence[Feedback]:
     """Return the feedback of each person, the latest change first."""
     return [
-        Feedback(**given | {name: datetime.fromisoformat(given[name]) for name in ("given_at", "changed_at")})
-        for given in json.loads(row.persons or "[]")
+        Feedback(**person | {name: datetime.fromisoformat(person[name]) for name in ("given_at", "changed_at")})
+        for person in json.loads(row.persons or "[]")
     ]
 
 

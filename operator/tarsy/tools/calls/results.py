@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import replace
@@ -30,8 +32,10 @@ MASKED_BEYOND = 64 * 1024
 """Further characters that are masked together with the beginning, so that the cut divides no secret."""
 COMPARED_MAX = 256 * 1024
 """Characters of text that are compared with structured content."""
-_NO_TIME = "[withheld: about {:,} more characters: there was no time to look through all of them; ask for less]"
+NO_TIME = "[withheld: about {:,} more characters: there was no time to look through all of them; ask for less]"
 _NO_WORDS = "the tool failed, and did not say why"
+
+_WORD = re.compile(r"\w+")
 
 _large_executor = futures.ThreadPoolExecutor(1, thread_name_prefix="masking")
 
@@ -68,7 +72,7 @@ def _mask_and_cut(output: ports.ToolOutput, mask: Callable[[str], str]) -> ports
         masked_beginning = masker.or_withheld(mask, beginning)
         if masked_beginning != masker.WITHHELD and not masker.is_withheld(masked_beginning, beginning):
             excerpt = masked_beginning[: max(0, len(masked_beginning) - MASKED_BEYOND)]
-            masked = f"{excerpt}\n{_NO_TIME.format(len(text) - BEGINNING)}"
+            masked = f"{excerpt}\n{NO_TIME.format(len(text) - BEGINNING)}"
     return replace(output, text=messages.storable(masked), length=len(text))
 
 
@@ -113,7 +117,37 @@ def _repeats(content: Sequence[types.ContentBlock], structured: Any) -> bool:
         return True
     wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
     values = list(_parsed(texts)) if texts else []
-    return any(value in values for value in (structured, wrapped) if value is not None)
+    return any(value in values for value in (structured, wrapped) if value is not None) or (
+        bool(texts) and _has_words_of(structured, "\n".join(texts))
+    )
+
+
+def _has_words_of(structured: Any, text: str) -> bool:
+    """Whether a text has all words of structured content: those of its values as often, those of its names once.
+
+    kubernetes-mcp-server sends objects as YAML, and lists as tables with the names as headings.
+    """
+    names: set[str] = set()
+    values: Counter[str] = Counter()
+    members = list(structured.values()) if isinstance(structured, dict) else []
+    left = members if len(members) == 1 and isinstance(members[0], list) else [structured]  # "items", "result"
+    while left:
+        match left.pop():
+            case dict() as inner:
+                names.update(word for name in inner for word in _words(name))
+                left.extend(inner.values())
+            case list() as inner:
+                left.extend(inner)
+            case str() as value:
+                values.update(_words(value))
+            case value:
+                values.update(_words(json.dumps(value)))
+    words = Counter(_words(text))
+    return bool(values) and values <= words and names <= words.keys()
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
 
 
 def _parsed(texts: Sequence[str]) -> Iterator[Any]:

@@ -305,20 +305,16 @@ def _number_faults(value: float, schema: Mapping[str, Any], location: Location) 
     low, high, above, below, step = (
         _bound(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
     )
+    is_exact = step is not None and 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
     wrong = [
         f"at least {excerpt(low)}" if low is not None and value < low else "",
         f"at most {excerpt(high)}" if high is not None and value > high else "",
         f"more than {excerpt(above)}" if above is not None and value <= above else "",
         f"less than {excerpt(below)}" if below is not None and value >= below else "",
-        f"a multiple of {int(step)}" if step is not None and _is_no_multiple(value, step) else "",
+        # of fractions the server's rounding is unknown
+        f"a multiple of {int(step)}" if step is not None and is_exact and value % step else "",
     ]
     return [Fault(location, f"expected {what}, not {excerpt(value)}") for what in wrong if what]
-
-
-def _is_no_multiple(value: float, step: float) -> bool:
-    """Whether `value` is certainly no multiple of `step`; for fractions the server's rounding is unknown."""
-    is_exact = 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
-    return is_exact and value % step != 0
 
 
 def _size_faults(

@@ -19,7 +19,7 @@ from mcp import types
 
 from tarsy import errors, slots
 from tarsy.config.load import secret_files
-from tarsy.config.model import platforms
+from tarsy.config.model import platforms, server_transports
 from tarsy.config.redact import view
 from tarsy.masking import known_secrets, masker
 from tarsy.telemetry import component_states
@@ -72,7 +72,7 @@ class Server:
         self.calls = health.Calls()
         self.mask: Callable[..., str] = settings.data_masking.masker(secrets).text
         """Masks a text, with the fingerprints of an `investigation` if they are enabled."""
-        self.is_child = isinstance(settings.transport, platforms.StdioTransport)
+        self.is_child = isinstance(settings.transport, server_transports.StdioTransport)
         """Whether the server is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
         """The usable tools of the last connection."""
@@ -86,7 +86,7 @@ class Server:
         """Connecting, connected or unreachable."""
         self.timeout = (
             settings.transport.timeout.total_seconds()
-            if isinstance(settings.transport, platforms.RemoteTransport)
+            if isinstance(settings.transport, server_transports.RemoteTransport)
             else None
         )
         """The server's own limit for one request, in seconds; None if it has none."""
@@ -362,7 +362,7 @@ class Server:
 
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:
-            case platforms.StdioTransport() as local:
+            case server_transports.StdioTransport() as local:
                 child = stdio.Stdio(
                     local.command,
                     local.args,
@@ -372,9 +372,9 @@ class Server:
                     ended=self._on_end,
                 )
                 return mcp.Client(child, cache=None, message_handler=self._on_message)
-            case platforms.HTTPTransport() as remote:
+            case server_transports.HTTPTransport() as remote:
                 http = streamable.client(remote, reports=self.reports)
                 return mcp.Client(http, cache=None, message_handler=self._on_message)
-            case platforms.SSETransport() as remote:
+            case server_transports.SSETransport() as remote:
                 events = sse.SSE(remote, reports=self.reports, ended=self._on_end)
                 return mcp.Client(events, mode="legacy", cache=None, message_handler=self._on_message)

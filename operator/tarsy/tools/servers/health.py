@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 import mcp
 
-from tarsy.config.model import platforms
+from tarsy.config.model import server_transports
 from tarsy.tools.transports import remote, stdio
 
 T = TypeVar("T")
@@ -30,9 +30,9 @@ Check: TypeAlias = Callable[[], Awaitable[bool | None]]
 
 
 @asynccontextmanager
-async def checker(transport: platforms.Transport, client: mcp.Client) -> AsyncIterator[Check]:
+async def checker(transport: server_transports.Transport, client: mcp.Client) -> AsyncIterator[Check]:
     """A check of the server behind `transport`, to which `client` is connected."""
-    if isinstance(transport, platforms.RemoteTransport):
+    if isinstance(transport, server_transports.RemoteTransport):
         async with remote.checker(transport) as check:
             yield check
     else:

@@ -18,6 +18,7 @@ import mcp
 from mcp import types
 
 from tarsy.config.model import platforms
+from tarsy.resources import investigations
 from tarsy.telemetry import metrics
 from tarsy.tools.calls import arguments, results
 from tarsy.tools.servers import connection, health, listing
@@ -125,6 +126,7 @@ class PoolToolbox:
         mask = functools.partial(server.mask, investigation=scope.investigation)
         show = functools.partial(scope.stream.tool, call.id)
         with server.reports.during_call(execution=scope.execution, mask=mask, show=show) as meta:
+            meta[investigations.DEPTH_META] = scope.depth + 1
             request = types.CallToolRequestParams(name=tool_name, arguments=tool_arguments, meta=meta)
             output = await self._call_in_slot(server, tool, request, scope)
         return await results.mask_and_cut(output, mask=mask)

@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from mcp import types
 from mcp.shared import message
@@ -64,12 +64,12 @@ class Reports:
     @contextmanager
     def during_call(
         self, *, execution: str, mask: Callable[[str], str], show: Callable[[str], None]
-    ) -> Iterator[types.RequestParamsMeta]:
+    ) -> Iterator[dict[str, Any]]:
         """Pass the lines about one call to `show` while the context is entered; yield the `_meta` of its request."""
         token = secrets.token_hex(16)
         call = self._calls[token] = _Call(self, execution, mask=mask, show=show)
         try:
-            yield cast("types.RequestParamsMeta", {"progress_token": token, LOG_LEVEL: "info"})
+            yield {"progress_token": token, LOG_LEVEL: "info"}
         finally:
             del self._calls[token]
             call.close()

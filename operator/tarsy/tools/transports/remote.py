@@ -20,7 +20,7 @@ import httpx2
 
 from tarsy import rawjson, transport
 from tarsy.config.load import secret_files
-from tarsy.config.model import platforms
+from tarsy.config.model import server_transports
 from tarsy.tools.transports import wire
 
 CONNECT_SECONDS = 30.0
@@ -38,7 +38,9 @@ _UNAVAILABLE = frozenset({502, 503, 504})
 
 
 @contextlib.asynccontextmanager
-async def client(settings: platforms.RemoteTransport, *, streams: bool = False) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(
+    settings: server_transports.RemoteTransport, *, streams: bool = False
+) -> AsyncIterator[httpx2.AsyncClient]:
     """A client for requests to a server. Raises UnusableError, with the setting, if a secret or a file is missing.
 
     With `streams`, the body of a GET is endless, and its reader limits it.
@@ -56,7 +58,7 @@ async def client(settings: platforms.RemoteTransport, *, streams: bool = False) 
 
 
 @contextlib.asynccontextmanager
-async def checker(settings: platforms.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
+async def checker(settings: server_transports.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
     """A function that checks whether a server answers, even with a refusal; None means that it is silent.
 
     It opens a new connection each time, so that it affects no call. A silent server may be busy.
@@ -78,7 +80,7 @@ async def checker(settings: platforms.RemoteTransport) -> AsyncIterator[Callable
 
 @contextlib.asynccontextmanager
 async def _client(
-    settings: platforms.RemoteTransport,
+    settings: server_transports.RemoteTransport,
     *,
     kind: type[transport.Transport],
     timeout: httpx2.Timeout,
@@ -102,7 +104,7 @@ async def _client(
         yield http
 
 
-def _credentials(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
+def _credentials(settings: server_transports.RemoteTransport) -> tuple[Mapping[str, str], ssl.SSLContext | None]:
     """The headers and certificates for a server, read anew for each connection."""
     token = secret_files.bearer_token(settings, os.environ)
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
@@ -110,7 +112,7 @@ def _credentials(settings: platforms.RemoteTransport) -> tuple[Mapping[str, str]
     return {**settings.headers, **bearer}, tls
 
 
-def _tls(settings: platforms.RemoteTransport) -> ssl.SSLContext:
+def _tls(settings: server_transports.RemoteTransport) -> ssl.SSLContext:
     context = httpx2.create_ssl_context(settings.verify)
     if settings.ca_file is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

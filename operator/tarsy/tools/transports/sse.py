@@ -20,7 +20,7 @@ from mcp import types
 from mcp.shared import message
 
 from tarsy import rawjson, transport
-from tarsy.config.model import platforms
+from tarsy.config.model import server_transports
 from tarsy.tools.transports import progress, remote, wire
 
 _SESSION_ENDED = (404, 410)
@@ -33,7 +33,7 @@ class SSE(wire.Wire):
     """A connection to one server."""
 
     def __init__(
-        self, settings: platforms.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
+        self, settings: server_transports.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
     ) -> None:
         super().__init__(reports=reports, ended=ended)
         self._settings = settings

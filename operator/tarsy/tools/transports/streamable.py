@@ -15,7 +15,7 @@ from mcp import types
 from mcp.client import streamable_http
 from mcp.shared import message
 
-from tarsy.config.model import platforms
+from tarsy.config.model import server_transports
 from tarsy.tools.transports import progress, remote, wire
 
 _REFUSED = ("Server returned an error response", "Not Found")
@@ -35,7 +35,7 @@ streamable_http.jsonrpc_message_adapter = _Parser()  # type: ignore[assignment,a
 
 
 @contextlib.asynccontextmanager
-async def client(settings: platforms.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
+async def client(settings: server_transports.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`."""
     refused: Statuses = {}
 

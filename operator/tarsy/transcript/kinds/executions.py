@@ -1,4 +1,4 @@
-"""The kinds of entries about an execution: its start, the servers that it could not reach, its end."""
+"""The kinds of entries about an execution: its start, servers it could not reach, alerts that joined, its end."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def _apply(execution: record.Execution, entry: entries.ServersAway | entries.Exe
         execution.unreached |= set(entry.calls)
 
 
+def _tell(execution: record.Execution, entry: entries.AlertJoined) -> None:
+    execution.log.extend(entry.messages)
+    execution.told = entry
+
+
 def _left_out_event(
     entry: entries.ExecutionStarted, context: timeline_events.Context
 ) -> Iterator[timeline_events.Event]:
@@ -35,6 +40,13 @@ def _left_out_event(
     content = f"requests to {provider} leave out {', '.join(tools)}: it takes either native tools or MCP servers' tools"
     metadata = {"provider": provider, "tools": list(tools)}
     yield context.event("start.native", "native_tools_left_out", "completed", content, metadata)
+
+
+def _joined_event(entry: entries.AlertJoined, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    noun = "alert" if entry.alerts == 1 else "alerts"
+    content = f"{entry.alerts:,} {noun} joined the investigation; the agent is told of them"
+    metadata = {"alerts": entry.alerts, "number": entry.number}
+    yield context.event(f"joined.{entry.number}", "alerts_joined", "completed", content, metadata)
 
 
 def _end_event(entry: entries.ExecutionEnded, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
@@ -63,6 +75,14 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.NO_EVENTS,
+    ),
+    entries.AlertJoined: kind.Kind(
+        order=kind.require_execution,
+        effect=_tell,
+        messages=lambda entry: entry.messages,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_joined_event),
     ),
     entries.ExecutionEnded: kind.Kind(
         order=lambda levels, entry: levels.end(nesting.execution(entry.execution)),

@@ -1,4 +1,4 @@
-"""The kinds of entries about a run: its question, its selection of tools, its runbook, its end."""
+"""The kinds of entries about a run: its question, its selection of tools, its runbook, its recheck, its end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def _read_once(levels: nesting.Nesting, entry: entries.RunbookRead) -> None:
     levels.end(nesting.runbook(entry.run))
 
 
-def _apply(
-    so_far: record.Record,
-    entry: entries.RunStarted | entries.ToolsSelected | entries.RunbookRead | entries.RunEnded,
-) -> None:
+def _recheck_once(levels: nesting.Nesting, entry: entries.Rechecked) -> None:
+    levels.begin(nesting.recheck(entry.run), within=nesting.run(entry.run))
+    levels.end(nesting.recheck(entry.run))
+
+
+def _apply(so_far: record.Record, entry: entries.OfRun) -> None:
     match entry:
         case entries.RunStarted():
             so_far.runs[entry.run] = record.Run(question=entry.question)
@@ -32,6 +34,8 @@ def _apply(
             so_far.mcp = entry.mcp
         case entries.RunbookRead():
             so_far.runs[entry.run].runbook = entry
+        case entries.Rechecked():
+            so_far.runs[entry.run].rechecked = entry
         case entries.RunEnded():
             so_far.runs[entry.run].ended = entry
 
@@ -62,6 +66,22 @@ def _runbook_event(entry: entries.RunbookRead, context: timeline_events.Context)
         yield context.event("runbook", "error", "failed", content, {"kind": "runbook"} | metadata)
     else:
         yield context.event("runbook", "runbook", "completed", f"The agents get {description}.", metadata)
+
+
+def _recheck_event(entry: entries.Rechecked, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
+    metadata = {"former": entry.former, "name": entry.name, "calls": list(entry.calls)}
+    if entry.problem:
+        content = f"Not compared with {entry.name}, which ended at {entry.ended}: {entry.problem}."
+        yield context.event("recheck", "recheck", "completed", content, metadata)
+        return
+    differences = len(entry.differences) + entry.more
+    content = f"{len(entry.calls)} calls of {entry.name} were made again, and "
+    content += f"{differences:,} differences were found:" if differences else "their results are alike."
+    if entry.more:
+        content += f" the first {len(entry.differences)} are"
+    yield context.event(
+        "recheck", "recheck", "completed", "\n".join([content, *(f"- {line}" for line in entry.differences)]), metadata
+    )
 
 
 def _failure_event(entry: entries.RunEnded, context: timeline_events.Context) -> Iterator[timeline_events.Event]:
@@ -109,6 +129,14 @@ KINDS: dict[type[Any], kind.Kind[Any]] = {
         model_calls=None,
         tool_calls=kind.nothing,
         timeline=kind.timeline_with(_runbook_event),
+    ),
+    entries.Rechecked: kind.Kind(
+        order=_recheck_once,
+        effect=_apply,
+        messages=kind.nothing,
+        model_calls=None,
+        tool_calls=kind.nothing,
+        timeline=kind.timeline_with(_recheck_event),
     ),
     entries.RunEnded: kind.Kind(
         order=lambda levels, entry: levels.end(nesting.run(entry.run)),

@@ -62,8 +62,8 @@ def _result_events(entry: entries.ToolsAnswered, context: timeline_events.Contex
         if deleted := full_results.deleted(context.logged, run):
             details |= {"full_result_deleted": deleted.message}
         if run.excerpt:
-            shown = [[span.first, span.last] for span in run.excerpt.spans]
-            of_whole = {"lines": run.excerpt.lines, "length": run.excerpt.length, "shown": shown}
+            spans = [[span.first, span.last] for span in run.excerpt.spans]
+            of_whole = {"lines": run.excerpt.lines, "length": run.excerpt.length, "shown": spans}
             details = details | {"excerpt": of_whole}
         yield context.event(f"{run.call.id}.result", "tool_result", status, run.result.text, details)
 

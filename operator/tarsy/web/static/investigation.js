@@ -302,17 +302,19 @@ document.addEventListener("click", (event) => {
   location.hash = name;
 });
 
-// A link to an event leads into a stage that is folded.
+// A link to an event leads into a stage that is folded, and no newer change scrolls away from it.
 function reveal() {
   const target = location.hash && byId(decodeURIComponent(location.hash.slice(1)));
-  if (!target) return;
+  if (!target) return false;
+  setFollowing(false);
   for (let element = target.closest("details"); element; element = element.parentElement?.closest("details")) {
     element.open = true;
   }
   target.scrollIntoView({ block: "nearest" });
+  return true;
 }
 addEventListener("hashchange", reveal);
-reveal();
+const isAtEvent = reveal();
 
 // More of a long timeline comes to this page.
 document.addEventListener("click", (event) => {
@@ -326,6 +328,6 @@ shown();
 const hasEnded = byId("head").dataset.ended === "true" && position().openQuestion !== "true";
 if (!hasEnded || position().more !== "true") open();
 if (!hasEnded) {
-  setFollowing(true);
+  setFollowing(!isAtEvent);
   if (position().more === "true") refresh();
 }

@@ -53,8 +53,11 @@ async function refresh() {
   last = performance.now();
   try {
     const response = await fetch(`/fragments/investigations${location.search}`);
-    if (response.ok) apply(await response.text());
-    else if (response.status === 401 || response.status === 403) end();
+    if (response.ok) {
+      const text = await response.text();
+      if (isPaused) isDue = true; // it was asked for before the pause
+      else apply(text);
+    } else if (response.status === 401 || response.status === 403) end();
     else isDue = true;
   } catch {
     isDue = connection === "connected"; // else a new connection fetches it

@@ -1,0 +1,1 @@
+"""Messages about investigations, in the form that each type of receiver takes."""

@@ -1,0 +1,1 @@
+"""TARSy as an MCP server, for other agents."""

@@ -1,0 +1,239 @@
+"""Messages about thresholds of budgets: real receivers on loopback, and a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from aiohttp import web
+from support import queue, receivers, slack, waiting
+from tarsy import failpoints
+from tarsy.config.model import budgets, platforms
+from tarsy.controller import budget_events, delivery_queues
+from tarsy.deliveries import slack as slack_receiver
+from tarsy.kube import client
+from tarsy.store.base import databases
+from tarsy.store.operations import budget_messages
+from tarsy.store.operations import deliveries as stored
+from tarsy.store.queue import ledgers
+
+LIMIT = 100
+BUDGET = budgets.Budget(scope="namespace", per="month", model_calls=LIMIT)
+STATES = "SELECT receiver, threshold, attempts, problem FROM budget_messages WHERE next_at IS NULL ORDER BY 1, 2"
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pauses be short: the tests wait for states."""
+    monkeypatch.setattr(delivery_queues, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(delivery_queues, "GIVE_UP_SECONDS", 0.02)
+    monkeypatch.setattr(delivery_queues, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(delivery_queues, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[receivers.Receiver]:
+    async with receivers.started() as receiver:
+        yield receiver
+
+
+class Controller:
+    """The duties of one process that are about budgets and messages."""
+
+    def __init__(self, cluster: client.Cluster, database: databases.Database, **named: dict[str, Any]) -> None:
+        made = {name: {"events": ["budget"], "allowed_namespaces": ["shop"], **given} for name, given in named.items()}
+        self.platform = platforms.Platform.model_validate({"budgets": {"team": BUDGET}, "deliveries": made})
+        self.database = database
+        self.events = budget_events.BudgetEvents(
+            cluster=cluster, database=database, deployment=None, platform=lambda: self.platform
+        )
+        self._cluster = cluster
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Send, as a process does that has just begun to lead."""
+        queues = delivery_queues.DeliveryQueues(
+            cluster=self._cluster,
+            database=self.database,
+            platform=lambda: self.platform,
+            leads_until=lambda: math.inf,
+            environment={"SLACK_TOKEN": slack.TOKEN},
+        )
+        async with asyncio.timeout(240), asyncio.TaskGroup() as group:
+            task = group.create_task(queues.run())
+            yield
+            task.cancel()
+
+    async def spend(self, amount: int, *, namespace: str = "shop") -> None:
+        """Spend of the budget for good, and look what is due; each replica that leads does that."""
+        charge = budgets.Charge(
+            budget="team",
+            unit="model_calls",
+            subject=namespace,
+            per="month",
+            amount=Decimal(amount),
+            most=Decimal(LIMIT),
+            at_limit="Conclude",
+        )
+        token = uuid.uuid4()
+        assert await ledgers.reserve(self.database, [charge], request=token, investigation=token, token=token) is None
+        await self.events.post()
+
+    async def settled(self, count: int = 1) -> list[tuple[Any, ...]]:
+        """Wait until `count` messages are neither due nor to be retried."""
+
+        async def are_settled() -> bool:
+            return len(await queue.rows(self.database, STATES)) >= count
+
+        await waiting.seen(are_settled)
+        return await queue.rows(self.database, STATES)
+
+
+def hook(url: str, **settings: Any) -> dict[str, Any]:
+    return {"type": "webhook", "url": url, **settings}
+
+
+async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    one, other = (Controller(cluster, database, hook=hook(receiver.url)) for _ in range(2))
+    await one.spend(49)
+    await one.spend(100, namespace="bank")
+    assert await queue.rows(database, "SELECT 1 FROM budget_messages") == [], "it may not hear of bank"
+    for number, (amount, process) in enumerate([(1, one), (30, other), (20, one)], 1):
+        await process.spend(amount)
+        await other.events.post()
+        async with process.sending():
+            assert len(await receiver.has(number)) == number
+            await process.settled()
+    assert await one.settled() == [("hook", 100, 0, "")]
+    bodies = [json.loads(request.body) for request in receiver.requests]
+    assert [body["budget"]["threshold"] for body in bodies] == [50, 80, 100]
+    ((period,),) = await queue.rows(database, "SELECT DISTINCT period FROM budget_ledgers")
+    renewal = budgets.renewal("month", period)
+    assert renewal is not None
+    assert bodies[1] == {
+        "version": "tarsy.dev/v1",
+        "kind": "budget",
+        "id": receiver.requests[1].headers["ce-id"],
+        "event": "budget",
+        "receiver": "hook",
+        "title": "Budget team of shop: 80 % of 100 model calls",
+        "text": f"80 % are spent or reserved in {period} (UTC). It renews at {renewal:%Y-%m-%d %H:%M} UTC. "
+        "At the limit, investigations conclude early.",
+        "budget": {
+            "name": "team",
+            "subject": "shop",
+            "unit": "model_calls",
+            "limit": 100.0,
+            "threshold": 80,
+            "per": "month",
+            "period": period,
+            "renews_at": f"{renewal:%Y-%m-%dT%H:%M:%SZ}",
+            "at_limit": "Conclude",
+        },
+    }
+    assert receiver.requests[1].headers["ce-type"] == "dev.tarsy.budget.threshold.v1"
+    assert len({body["id"] for body in bodies}) == 3
+    for table in ("budget_ledgers", "budget_messages"):
+        await queue.execute(database, f"UPDATE {table} SET period = '2001-01'")  # noqa: S608 - a table's name
+    await one.spend(50)
+    async with one.sending():
+        await receiver.has(4)
+        await one.settled(2)
+
+
+async def test_while_a_receiver_is_away_the_highest_threshold_replaces_those_before(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    receiver.answer = lambda _: web.Response(status=503)
+    process = Controller(cluster, database, hook=hook(receiver.url), deaf=hook(receiver.url, events=["ended"]))
+    await process.spend(50)
+    async with process.sending():
+        await receiver.has(3)
+        assert [failing.receiver for failing in await stored.failing(database, ["hook", "deaf"])] == ["hook"]
+        await process.spend(50)
+        told = len(receiver.requests)
+        receiver.answer = lambda _: web.Response()
+        await process.settled()
+    assert len(receiver.requests) > told
+    assert json.loads(receiver.requests[-1].body)["budget"]["threshold"] == 100
+    assert len({json.loads(request.body)["id"] for request in receiver.requests}) == 2
+
+
+async def test_message_is_given_up_after_a_day_and_forgotten_with_its_budget(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    receiver.answer = lambda _: web.Response(status=503)
+    process = Controller(cluster, database, hook=hook(receiver.url))
+    await process.spend(50)
+    async with process.sending():
+        async with asyncio.timeout(60):
+            while not await queue.rows(database, "SELECT 1 FROM budget_messages WHERE problem <> ''"):
+                pass
+        await queue.execute(database, "UPDATE budget_messages SET since = since - interval '25 hours', failures = 1")
+        ((name, threshold, _, problem),) = await process.settled()
+        assert (name, threshold, problem) == ("hook", 50, "it answers 503")
+    await process.spend(30)
+    process.platform = process.platform.model_copy(update={"budgets": {}})
+    async with process.sending(), asyncio.timeout(60):
+        while await queue.rows(database, "SELECT 1 FROM budget_messages"):
+            pass
+
+
+@pytest.mark.parametrize("point", ["deliveries.send.before", "deliveries.send.after"])
+async def test_message_that_was_sent_before_a_death_is_sent_again_with_the_same_id_and_found_in_slack(
+    cluster: client.Cluster,
+    database: databases.Database,
+    receiver: receivers.Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    workspace = slack.Slack()
+
+    def answer(request: receivers.Request) -> Any:
+        return workspace.answer(request) if request.path.startswith("/api") else web.Response()
+
+    receiver.answer = answer
+    channel = {"type": "slack", "channel": slack.CHANNEL, "token_env": "SLACK_TOKEN", "base_url": f"{receiver.url}/api"}
+    process = Controller(cluster, database, hook=hook(f"{receiver.url}/hook"), channel=channel)
+    await process.spend(80)
+    died: set[asyncio.Task[Any] | None] = set()
+    hit = failpoints.hit
+
+    def die_once(name: str) -> None:
+        sender = asyncio.current_task()
+        if name == point and sender not in died:
+            died.add(sender)
+            raise OSError("the process dies")
+        hit(name)
+
+    monkeypatch.setattr(failpoints, "hit", die_once)
+    async with process.sending():
+        await process.settled(2)
+    assert len(died) == 2
+    sent = [request for request in receiver.requests if request.path == "/hook"]
+    assert len({request.body for request in sent}) == 1
+    assert len(sent) == (2 if point == "deliveries.send.after" else 1)
+    (first,) = workspace.firsts
+    assert first["text"] == "Budget team of shop: 80 % of 100 model calls"
+    assert {block["text"]["type"] for block in first["blocks"]} == {"plain_text"}
+
+
+async def test_rows_of_periods_that_are_over_are_deleted(database: databases.Database) -> None:
+    def wanted(period: str) -> budget_messages.Wanted:
+        key = budget_messages.Key(budget="team", unit="tokens", subject="", period=period)
+        return budget_messages.Wanted(key=key, receiver="hook", threshold=50)
+
+    await budget_messages.queue(database, [wanted("2026-10")])
+    await queue.execute(database, "UPDATE budget_messages SET since = since - interval '41 days'")
+    await budget_messages.queue(database, [wanted("2026-11"), wanted("2026-11")])
+    assert await queue.rows(database, "SELECT period FROM budget_messages") == [("2026-11",)]

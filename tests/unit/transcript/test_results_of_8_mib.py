@@ -1,0 +1,72 @@
+"""Excerpts and searches of the longest results: so many steps and bytes for each of theirs, whatever is in them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+from support import steps
+from tarsy.transcript import line_excerpts, result_lookup
+
+from bench import hostile_texts
+
+LENGTH = 8 * 2**20
+STEPS_A_UNIT = 80
+"""Lines of Python for each unit of an excerpt; there are UNITS_MAX of short lines, and some of longer ones."""
+BYTES_A_CHARACTER = 12
+"""Bytes of memory beside the text itself."""
+
+
+def excerpt(text: str) -> str:
+    chosen = line_excerpts.choose(text, 20_000, alert_words=frozenset({"web-0", "shop"}))
+    return line_excerpts.render(text, chosen, header="")[0]
+
+
+def search(text: str) -> str:
+    rule = result_lookup.compile_pattern(hostile_texts.RESULT_PATTERN)
+    return result_lookup.search(text, rule, context=2, first=1, limit=16_000, clock=lambda: 0.0)
+
+
+def read(text: str) -> str:
+    return result_lookup.read(text, first=1, last=None, character=1, limit=16_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("piece", ["\n", "error web-0\n", "a1" * 40], ids=lambda piece: ascii(piece[:12]))
+def test_excerpt_of_8_mib_takes_a_bounded_number_of_steps_and_bytes(piece: str) -> None:
+    text = piece * (LENGTH // len(piece))
+    units = min(line_excerpts.UNITS_MAX, len(text) // len(piece)) + len(text) // line_excerpts.UNIT_MAX
+    assert steps.count(lambda: excerpt(text)) <= STEPS_A_UNIT * units
+    assert peak_bytes(lambda: excerpt(text)) <= BYTES_A_CHARACTER * len(text)
+    assert len(excerpt(text)) <= 20_001
+
+
+@pytest.mark.parametrize("look", [search, read])
+@pytest.mark.parametrize("piece", hostile_texts.RESULT_PIECES, ids=lambda piece: ascii(piece[:12]))
+def test_steps_of_looking_into_a_result_grow_with_it_and_its_answer_is_bounded(
+    piece: str, look: Callable[[str], str]
+) -> None:
+    single, double = (piece * (length // len(piece) + 1) for length in (8_000, 16_000))
+    assert steps.grow_linearly(look, single, double)
+    assert len(look(double)) <= 16_000
+
+
+def test_reading_the_beginning_of_8_mib_takes_no_more_steps_than_what_is_shown() -> None:
+    assert steps.count(lambda: read("\n" * LENGTH)) < 8 * 16_000
+
+
+def test_searching_8_mib_takes_a_bounded_number_of_bytes() -> None:
+    text = ("a1" * 4_000 + "\n") * (LENGTH // 8_001)
+    assert peak_bytes(lambda: search(text)) <= BYTES_A_CHARACTER * len(text)
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Return the largest number of bytes of memory that `work` takes at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
