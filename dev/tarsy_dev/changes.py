@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from tarsy_dev import patience
+
 T = TypeVar("T")
 
 
@@ -29,16 +31,15 @@ class Changes:
     async def until(self, condition: Callable[[], T | None], *, timeout: float, state: Callable[[], str]) -> T:
         """Wait until `condition()` is true (or anything truthy) and return what it returned.
 
-        After `timeout` seconds: TimeoutError, with `state()` in its message.
+        After `timeout` seconds: TooLong, with `state()` in its message.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with patience.limit("a condition", seconds=timeout):
                 while not (value := condition()):
                     await self._next()
                 return value
-        except TimeoutError:
-            message = f"the condition did not come true within {timeout} s; the state then: {state()}"
-            raise TimeoutError(message) from None
+        except patience.TooLong as error:
+            raise patience.TooLong(f"{error}; the state then: {state()}") from None
 
     async def _next(self) -> None:
         waiter = asyncio.get_running_loop().create_future()

@@ -25,7 +25,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from tarsy_dev import errors
+from tarsy_dev import errors, patience
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="children")
 
 
 class ChildError(errors.Error):
-    """A child ended, or did not do in time what it should."""
+    """A child ended that should not."""
 
 
 class Process(Protocol):
@@ -81,10 +81,10 @@ class Child:
         lines = self.log.read_text(errors="replace").splitlines()[-20:]
         return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])
 
-    def wait_until(self, ready: Callable[[], T | None], *, timeout: float, what: str) -> T:
-        """Poll `ready` until it returns something true, and return it; at most `timeout` seconds.
+    def wait_until(self, ready: Callable[[], T | None], *, what: str, timeout: float = patience.PATIENCE) -> T:
+        """Poll `ready` until it returns something true, and return it.
 
-        Raises ChildError when the child ends before, or when the time is over.
+        Raises ChildError when the child ends before, and TooLong after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -93,10 +93,10 @@ class Child:
             if answer:
                 return answer
             if time.monotonic() > deadline:
-                raise ChildError(f"{self.name}: {what} did not come true in {timeout:.0f} s; {self.story()}")
+                raise patience.TooLong(f"{self.name}: {what} did not come true in {timeout:.0f} s; {self.story()}")
             time.sleep(0.02)  # the pace of polling; what is waited for is `ready`
 
-    def end(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = 20) -> None:
+    def end(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = patience.PATIENCE) -> None:
         """Send the signal and wait for the end, which becomes a SIGKILL after `timeout` seconds."""
         self.process.send_signal(how)
         try:

@@ -230,7 +230,7 @@ class ControlPlane(Administrator):
     def start(self) -> None:
         """Start every component and return when the API, the CRDs and a simulated node are ready, 4 to 8 s later.
 
-        Raises children.ChildError, which names the log of a component that ended or is late, and KubectlError.
+        Raises children.ChildError and patience.TooLong, which name the log of a component, and KubectlError.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         if not self._pki.exists():
@@ -270,7 +270,7 @@ class ControlPlane(Administrator):
             "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
         }.get(name)
         if ready is not None:
-            self._wait(child, ready, timeout=120, what="readiness")
+            self._wait(child, ready, what="readiness")
         if name in ("etcd", "kube-apiserver"):
             self.wait_for_kinds()
             for watcher in [other for other in self._running if other in WATCHERS]:
@@ -290,14 +290,14 @@ class ControlPlane(Administrator):
         for child in self._running.values():
             child.check()
 
-    def _wait(self, child: children.Child, ready: Callable[[], bool], *, timeout: float, what: str) -> None:
+    def _wait(self, child: children.Child, ready: Callable[[], bool], *, what: str) -> None:
         """Wait for a component; the end of another, which it may be waiting for itself, is an error at once."""
 
         def all_alive_and_ready() -> bool:
             self.check()
             return ready()
 
-        child.wait_until(all_alive_and_ready, timeout=timeout, what=what)
+        child.wait_until(all_alive_and_ready, what=what)
 
     def wait_for_kinds(self) -> None:
         """Wait until the custom resources can be listed, as after their kinds changed: until then the answer is 429.
@@ -309,20 +309,20 @@ class ControlPlane(Administrator):
         child = self._running["kube-apiserver"]
         path = "/apis/{.spec.group}/{.spec.versions[0].name}/{.spec.names.plural}"
         paths = self.kubectl("get", "crds", "-o", f'jsonpath={{range .items[*]}}{path}{{"\\n"}}{{end}}').split()
-        self._wait(child, lambda: all(self._ask(path) == 200 for path in paths), timeout=120, what="custom resources")
+        self._wait(child, lambda: all(self._ask(path) == 200 for path in paths), what="custom resources")
 
     def _apply_crds(self) -> None:
         if not self._crds:
             return
         files = [arg for path in self._crds for arg in ("-f", str(path))]
         self.kubectl("apply", "--server-side", *files)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=240s", *files)
         self.wait_for_kinds()
 
     def _add_node(self) -> None:
         if self._ask(f"/api/v1/nodes/{NODE}") == 404:
             self.kubectl("create", "-f", str(assets.SOURCE / "node.yaml"))
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"node/{NODE}")
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=240s", f"node/{NODE}")
 
     def _spawn(self, name: str) -> children.Child:
         child = children.start(

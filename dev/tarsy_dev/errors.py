@@ -4,7 +4,8 @@ Error
 ├── tools.ToolError             a program is missing and cannot be installed
 ├── setup.SetupError            the dependencies cannot be installed
 ├── assets.AssetError           a program of the control plane cannot be had
-├── children.ChildError         a server ended, or is late
+├── children.ChildError         a server ended
+├── patience.TooLong            what was waited for did not come
 ├── controlplane.KubectlError   kubectl refused
 ├── postgres.PostgresError      Postgres refused
 ├── world.WorldError            the world cannot be put together

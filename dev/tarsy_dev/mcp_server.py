@@ -32,7 +32,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
-from tarsy_dev import loopback, oracle
+from tarsy_dev import loopback, oracle, patience
 
 T = TypeVar("T")
 
@@ -96,8 +96,10 @@ class Server:
         """The calls of a tool, of a key, or of both."""
         return [call for call in self.calls if tool in (None, call.tool) and key in (None, call.key)]
 
-    async def wait_for(self, condition: Callable[[Sequence[Call]], T | None], *, timeout: float = 60.0) -> T:
-        """Wait until a condition on the calls is true; return what it returned, or raise TimeoutError."""
+    async def wait_for(
+        self, condition: Callable[[Sequence[Call]], T | None], *, timeout: float = patience.PATIENCE
+    ) -> T:
+        """Wait until a condition on the calls is true; return what it returned, or raise TooLong."""
         return await self._log.wait_for(condition, timeout=timeout)
 
     async def lookup(self, name: str = "web-0", key: str = "") -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from tarsy_dev import changes
+from tarsy_dev import changes, patience
 
 End = Literal["completed", "client closed", "cut by us", "failed"]
 """`client closed` is also a cancelled call; `failed` is a defect of the script or the server, not of the client."""
@@ -81,8 +81,8 @@ class Log(Generic[E]):
         entry.ended, entry.end = time.time(), end
         self.update(entry)
 
-    async def wait_for(self, condition: Callable[[Sequence[E]], T | None], *, timeout: float) -> T:
-        """Wait for a condition on the entries, looked at after every change; TimeoutError says what there was."""
+    async def wait_for(self, condition: Callable[[Sequence[E]], T | None], *, timeout: float = patience.PATIENCE) -> T:
+        """Wait for a condition on the entries, looked at after every change; TooLong says what there was."""
         return await self._changes.until(lambda: condition(self.entries), timeout=timeout, state=self._state)
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class Server:
             group=installation.group,
             death=signal.SIGQUIT,  # an immediate shutdown; a SIGKILL would leave its shared memory behind
         )
-        child.wait_until(lambda: installation.is_ready(child.pid), timeout=60, what="readiness")
+        child.wait_until(lambda: installation.is_ready(child.pid), what="readiness")
 
     def stop(self, *, fast: bool = True) -> None:
         """Stop it: `fast` disconnects everybody and writes a checkpoint; else it recovers at its next start."""

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tarsy_dev import changes, children, loopback
+from tarsy_dev import changes, children, loopback, patience
 
 T = TypeVar("T")
 
@@ -118,8 +118,8 @@ class Proxy:
         """
         self._losses.append(_Loss(condition=condition, left=times))
 
-    async def wait_for(self, condition: Callable[[], T | None], *, timeout: float = 60.0) -> T:
-        """Wait until a condition, on this proxy's counters say, is true; TimeoutError says what they were."""
+    async def wait_for(self, condition: Callable[[], T | None], *, timeout: float = patience.PATIENCE) -> T:
+        """Wait until a condition, on this proxy's counters say, is true; TooLong says what they were."""
         return await self._changes.until(condition, timeout=timeout, state=self._state)
 
     async def close(self) -> None:

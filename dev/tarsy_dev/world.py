@@ -102,7 +102,6 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
         )
         model.wait_until(
             lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/log") == 200,
-            timeout=60,
             what="readiness",
         )
         env = {
@@ -193,7 +192,6 @@ def operating(world: World, *, logs: Path) -> Iterator[dict[str, str]]:
     try:
         operator.wait_until(
             lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/readyz") == 200,
-            timeout=60,
             what="readiness",
         )
         yield env

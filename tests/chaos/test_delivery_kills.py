@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from aiohttp import web
 from support import manifests, receivers, slack
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator
@@ -72,7 +72,7 @@ async def test_every_end_is_told_in_order_although_two_leaders_are_killed_and_on
             await process.ended()
         third = await operator.start(lease=lease, env=token)
         objects = await operator.finished(*names)
-        async with asyncio.timeout(120):
+        async with patience.limit():
             while not await database.fetchval(DONE, 2 * INVESTIGATIONS):
                 pass  # the statement itself gives way to the others
         hanging = await database.fetchval(UNSENT)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import manifests, repeats
 from tarsy.store.base import databases, schema
-from tarsy_dev import mcp_server, model, tools
+from tarsy_dev import mcp_server, model, patience, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -99,7 +99,7 @@ class Installation:
 
     async def status(self, name: str, *, waiting_for: str) -> dict[str, Any]:
         """Wait until the status of an investigation says what it waits for; return it."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 shown = json.loads(await self._operator.kubectl("get", "inv", name, "-o", "json"))
                 status: dict[str, Any] = shown.get("status", {})  # the one that was killed may not have written it
@@ -109,7 +109,7 @@ class Installation:
     async def asked(self, name: str) -> None:
         """Wait until a model was asked about an investigation."""
         wanted = f"{self._operator.namespace}/{name}"
-        await self._llm.wait_for(lambda requests: any(one.key.investigation == wanted for one in requests), timeout=60)
+        await self._llm.wait_for(lambda requests: any(one.key.investigation == wanted for one in requests))
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ async def test_rolling_upgrade_under_kills_loses_no_alert_and_runs_none_twice(
     await installation.stop("former")
     names = await installation.names()
     assert len(names) == KILLS + 1
-    objects = await operator.finished(*names, within=timedelta(seconds=180))
+    objects = await operator.finished(*names)
     assert set(objects) == set(names)
     await repeats.check(operator, llm, toolbox, names=names)
 

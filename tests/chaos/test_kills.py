@@ -83,12 +83,12 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     await operator.apply(chain)
     for name in names:
         await operator.apply(manifests.investigation(name))
-        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=60)
+        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"))
         await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
         victim = chance.randrange(2)
         await running[victim].kill()
         running[victim] = await operator.start(lease=LEASE)
-    await operator.finished(*names, within=timedelta(seconds=240))
+    await operator.finished(*names)
     await repeats.check(operator, llm, toolbox, names=names, agents=agents)
 
 
@@ -105,7 +105,7 @@ async def test_an_operator_that_was_stopped_for_three_leases_writes_and_sends_no
     llm.script = script
     first = await operator.start(lease=LEASE)
     await operator.apply(repeats.CHAIN, manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) >= 2, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 2)
     first.send(signal.SIGSTOP)
     await first.stopped()
     is_stopped.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import manifests
-from tarsy_dev import controlplane, model, tools
+from tarsy_dev import controlplane, model, patience, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -27,7 +26,7 @@ def plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.Co
 
 async def reads(process: Process, wanted: str) -> None:
     """Wait until readiness says this, "" for nothing; a watch without an answer is asked for anew after 70 s."""
-    async with asyncio.timeout(120):
+    async with patience.limit():
         while (await process.request("GET", "/readyz", token=""))[1].get("detail", "") != wanted:
             pass  # each is an answer of the process
 

@@ -75,7 +75,7 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
             return "is not server.tool" in str(error)
         return False
 
-    await waiting.until(is_refused, seconds=60)
+    await waiting.until(is_refused)
     plane.wait_for_kinds()
 
     platform = loader.platform_file(None)

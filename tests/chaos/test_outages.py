@@ -11,14 +11,14 @@ import contextlib
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import database, manifests
-from tarsy_dev import mcp_server, model, proxy
+from support import database, manifests, waiting
+from tarsy_dev import mcp_server, model, patience, proxy
 from tarsy_dev import postgres as launcher
 
 if TYPE_CHECKING:
@@ -64,15 +64,6 @@ async def without(plane: ControlPlane, component: str) -> AsyncIterator[None]:
         await asyncio.to_thread(plane.start_component, component)
 
 
-async def until(look: Callable[[], Awaitable[bool]], *, within: float = 60) -> None:
-    """Look again and again, at the pace of a probe; TimeoutError."""
-    async with asyncio.timeout(within):
-        while True:
-            if await look():
-                return
-            await asyncio.sleep(0.1)
-
-
 async def readiness(process: Process) -> str:
     """What is missing, "" for nothing."""
     status, answer = await process.request("GET", "/readyz", token="")
@@ -94,9 +85,9 @@ async def reads(process: Process, *missing: str, or_also: str = "") -> None:
         return found in (wanted, f"{wanted}; {or_also}")
 
     try:
-        await until(look, within=120)
-    except TimeoutError:
-        pytest.fail(f"/readyz says {found!r}, not {wanted!r}")
+        await waiting.seen(look)
+    except patience.TooLong as error:
+        raise patience.TooLong(f"{error}: /readyz says {found!r}, not {wanted!r}") from None
 
 
 async def alert(process: Process) -> tuple[int, str]:
@@ -128,7 +119,7 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
     process = await operator.start()
     await reads(process)
     await operator.apply(manifests.investigation("during"))
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
 
     async with without(plane, component):
         await reads(process, "the API server (api, controller)", or_also=WATCH)
@@ -144,11 +135,11 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
         assert status == 200 or (status, problem.endswith("; send it again")) == (503, True)
         return status == 200
 
-    await until(taken)
+    await waiting.seen(taken)
     await reads(process)
     await operator.apply(manifests.investigation("after"))
     after = f"{operator.namespace}/after"
-    await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests), timeout=60)
+    await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests))
     found = await operator.finished()
     assert len(found) == 3
     for one in found.values():
@@ -193,7 +184,7 @@ async def begun(operator: Operator, llm: model.Server, **options: Any) -> Proces
     process = await operator.start(**options)
     await reads(process)
     await operator.apply(manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     return process
 
 
@@ -262,7 +253,7 @@ async def test_a_crash_of_the_database_that_outlasts_the_lease_repeats_nothing_c
         assert sent == (len(llm.requests), len(toolbox.calls))
         return time.monotonic() > passed
 
-    await until(over)
+    await waiting.seen(over)
     await asyncio.to_thread(postgres.start)
     found = await check_afterwards(operator, process)
     check_calls(operator, llm, toolbox, names=found, again=1)

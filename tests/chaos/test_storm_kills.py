@@ -15,7 +15,7 @@ import aiohttp
 import asyncpg
 import pytest
 from support import manifests
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -161,7 +161,7 @@ async def test_storm_of_an_ha_pair_is_one_investigation_for_each_cause_although_
     assert await pair.storm(notifications("firing"), kills=4) <= {"created", "joined", "repeated"}
     assert await pair.storm(notifications("resolved"), kills=2) <= {"resolved", "repeated"}
     is_over.set()
-    objects = await operator.finished(within=timedelta(seconds=180))
+    objects = await operator.finished()
     database = await asyncpg.connect(operator.database_url)
     rows = await database.fetch("SELECT fingerprint, investigation FROM identities")
     await database.close()
@@ -194,16 +194,16 @@ async def test_no_more_runs_of_a_chain_than_its_limit_although_operators_are_kil
     names = [f"web-{number}" for number in range(RUNS)]
     async with watched(operator.database_url) as counts:
         await operator.apply(*map(manifests.investigation, names))
-        async with asyncio.timeout(120):
+        async with patience.limit():
             while LIMIT not in counts:  # noqa: ASYNC110 - the database tells nobody
                 await asyncio.sleep(0.05)
         is_full.set()
         for number in (3, 5, 8, 11):
-            await llm.wait_for(functools.partial(has_seen, number), timeout=120)
+            await llm.wait_for(functools.partial(has_seen, number))
             victim = chance.randrange(2)
             await operators[victim].kill()
             operators[victim] = await operator.start(lease=LEASE)
-        objects = await operator.finished(*names, within=timedelta(seconds=180))
+        objects = await operator.finished(*names)
     assert max(counts) == LIMIT
     assert {item["status"]["phase"] for item in objects.values()} == {"Completed"}
 

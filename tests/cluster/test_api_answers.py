@@ -22,6 +22,7 @@ from tarsy.resources import chains
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
+from tarsy_dev import patience
 
 PAGE = "<html>Sign in to the network.</html>"
 NAMESPACE = "/api/v1/namespaces/tarsy"
@@ -66,7 +67,7 @@ async def test_a_duty_that_is_refused_is_logged_once_and_tried_again(
     pages = Pages(expired=100)
     kube_system = {"metadata": {"name": "kube-system", "uid": "1"}}
     async with (
-        asyncio.timeout(60),
+        patience.limit(),
         answers.answering(
             lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
         ) as cluster,
@@ -165,7 +166,7 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
         return 200, found if f"/{kind.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
     index = functools.partial(chain_index.ChainIndex, platform=platforms.Platform(), unusable_providers={})
-    async with answers.answering(answer, folder=tmp_path) as cluster, asyncio.timeout(60):
+    async with answers.answering(answer, folder=tmp_path) as cluster, patience.limit():
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())
         reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))

@@ -23,6 +23,7 @@ from tarsy.store.base import databases
 from tarsy.store.operations import budget_messages
 from tarsy.store.operations import deliveries as stored
 from tarsy.store.queue import ledgers
+from tarsy_dev import patience
 
 LIMIT = 100
 BUDGET = budgets.Budget(scope="namespace", per="month", model_calls=LIMIT)
@@ -67,7 +68,7 @@ class Controller:
             leads_until=lambda: math.inf,
             environment={"SLACK_TOKEN": slack.TOKEN},
         )
-        async with asyncio.timeout(240), asyncio.TaskGroup() as group:
+        async with patience.limit(), asyncio.TaskGroup() as group:
             task = group.create_task(queues.run())
             yield
             task.cancel()
@@ -176,7 +177,7 @@ async def test_message_is_given_up_after_a_day_and_forgotten_with_its_budget(
     process = Controller(cluster, database, hook=hook(receiver.url))
     await process.spend(50)
     async with process.sending():
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while not await queue.rows(database, "SELECT 1 FROM budget_messages WHERE problem <> ''"):
                 pass
         await queue.execute(database, "UPDATE budget_messages SET since = since - interval '25 hours', failures = 1")
@@ -184,7 +185,7 @@ async def test_message_is_given_up_after_a_day_and_forgotten_with_its_budget(
         assert (name, threshold, problem) == ("hook", 50, "it answers 503")
     await process.spend(30)
     process.platform = process.platform.model_copy(update={"budgets": {}})
-    async with process.sending(), asyncio.timeout(60):
+    async with process.sending(), patience.limit():
         while await queue.rows(database, "SELECT 1 FROM budget_messages"):
             pass
 

@@ -20,6 +20,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import component_states
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
@@ -200,7 +201,7 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
 
     async def shown(reason: str) -> dict[str, str]:
         """The messages of Ready, once that of the chain by owner has a reason."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 read = json.loads(plane.kubectl("get", "chains", "-o", "json", namespace=cluster.served.own))
                 ready = {
@@ -256,7 +257,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         await queue.execute(database, "UPDATE catalogue SET seen_at = clock_timestamp() + interval '1 hour'")
 
     async def shown(name: str, status: str) -> dict[str, Any]:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 read: Any = await asyncio.to_thread(
                     plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.served.own

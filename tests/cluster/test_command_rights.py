@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tarsy.cli.client import failures
 from tarsy.config.model import budgets
 from tarsy.kube import client
 from tarsy.store.base import databases
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 BUDGET = budgets.Budget(scope="all", per="day", tokens=1000)
@@ -31,7 +31,7 @@ async def test_watch_ends_with_the_right_that_is_missing(
     kubeconfig = plane.kubeconfig(user="anna", token=token, namespace=admin.served.own)
     command = command_line.CommandLine(kubectl=programs["kubectl"], kubeconfig=kubeconfig, env={})
     text = f'cannot {missing} resource "alertinvestigations" in API group "tarsy.dev" in the namespace'
-    async with asyncio.timeout(170):
+    async with patience.limit():
         while text not in (ended := await command.run("watch", "web", "--timeout", "60s")).err:
             pass  # the API server has not heard of the rights yet
     assert ended.code == failures.Refused.exit_code

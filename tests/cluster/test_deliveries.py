@@ -30,6 +30,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.operations import deletion
 from tarsy.store.operations import deliveries as stored
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 KEY = base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
@@ -85,7 +86,7 @@ class Duty:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run until the block ends; changes after its beginning are read."""
-        async with asyncio.timeout(240), asyncio.TaskGroup() as group:
+        async with patience.limit(), asyncio.TaskGroup() as group:
             task = group.create_task(self.queues.run())
             if self.platform.deliveries:
                 await until(self._database, "SELECT 1 FROM delivery_positions")
@@ -353,7 +354,7 @@ async def test_what_is_deleted_is_not_sent_and_a_new_address_takes_what_waits(
         assert await deletion.delete(database, gone, by=queue.CALLER) is None
         duty.platform = duty.platform.model_copy(update={"deliveries": {"hook": webhook(receiver.url)}})
         await settled(database)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while await queue.rows(database, "SELECT count(*) FROM deliveries") != [(1,)]:
                 pass
     told = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
@@ -368,7 +369,7 @@ async def test_what_waits_is_not_sent_to_a_receiver_that_may_not_hear_of_it_any_
         await ended(database)
         await until(database, "SELECT 1 FROM deliveries")
         duty.platform = duty.platform.model_copy(update={"deliveries": {"hook": webhook(receiver.url, "shop")}})
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while await queue.rows(database, "SELECT 1 FROM deliveries"):
                 pass
     assert receiver.requests == []

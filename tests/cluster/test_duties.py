@@ -23,6 +23,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import leader
 from tarsy.store.queue import questions
 from tarsy.store.reads import summaries
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 
@@ -67,7 +68,7 @@ class World:
         return found.ending if found else "unknown"
 
     async def until(self, uid: str, ending: str | None) -> None:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while await self.ending(uid) != ending:
                 pass  # the read itself gives way to the others
 
@@ -108,7 +109,7 @@ async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
     world.delete("gone")
     await world.duties.resync()
     ended = "SELECT CAST(investigation AS text), reason FROM runs WHERE number = 1 AND ended_at IS NOT NULL"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not await queue.rows(database, ended):
             pass
     assert await queue.rows(database, ended) == [(uids[1], "ObjectDeleted")]
@@ -175,7 +176,7 @@ async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
     token = await accounts.create(admin, "operator")
     await accounts.empower(admin, "operator", rights.ALL)
     cluster = await client.connect(plane.kubeconfig(namespace=own, user="operator", token=token))
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while await rights.missing(cluster, rights.ALL):
             pass  # the API server has not heard of them yet
     names = (others[0], own, others[1])
@@ -215,7 +216,7 @@ async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
     with monkeypatch.context() as patch:
         patch.setattr(kind, "PLURAL", "notinstalled")
         running = asyncio.create_task(world.duties.run())
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while "duties_wait" not in [record.__dict__.get("action") for record in caplog.records]:
                 assert not running.done()
                 await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from tarsy.controller import duties, investigations
 from tarsy.kube import client, watch
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
-from tarsy_dev import proxy
+from tarsy_dev import patience, proxy
 from tarsy_dev.controlplane import ControlPlane
 
 UID_BYTES = 16
@@ -50,7 +50,7 @@ class Controller:
 
     async def watching(self) -> None:
         """Wait until its watch is open."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while self.watcher.cut_for() > 0:  # noqa: ASYNC110 - set in another thread
                 await asyncio.sleep(0.01)
 
@@ -86,12 +86,12 @@ async def running(*parts: Any) -> AsyncIterator[None]:
     yield
     for task in tasks:
         task.cancel()
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not await condition():
             pass  # the condition itself gives way to the others
 

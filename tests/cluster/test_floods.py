@@ -29,6 +29,7 @@ from tarsy.store.intake import episodes, groups
 from tarsy.store.queue import work
 from tarsy.telemetry import metrics
 from tarsy.transcript import admission
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 ALERT_MASKER = platforms.AlertMasking().masker(NO_SECRETS)
@@ -495,7 +496,7 @@ async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
     )
     stranger = manifests.investigation(name, startsAt="2026-11-21T20:26:18+24:00")
     await asyncio.to_thread(former.store, plane, stranger, namespace=cluster.served.own)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         status, receipt = await api.post(notification(alert(1)))
         while status == 503:  # the API server is not ready to read kinds that have just changed: sent again, as told
             status, receipt = await api.post(notification(alert(1)))

@@ -25,6 +25,7 @@ from tarsy.mcp_endpoint import endpoint
 from tarsy.serve import answers
 from tarsy.store.base import databases
 from tarsy.web import site
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -179,12 +180,12 @@ async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
     assert (status, "unknown or has expired" in text) == (401, True)
 
     waits = [asyncio.create_task(served.call(token, "wait", id=identity)) for token in (deleted, revoked)]
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while served.application.services.subscribing._connections != len(waits):  # noqa: ASYNC110
             await asyncio.sleep(0)
     await accounts.delete(admin, "deleted")
     await accounts.revoke(admin, "revoked")
-    async with asyncio.timeout(120):
+    async with patience.limit():
         while (await served.ask(LIST, **apis.bearer(deleted)))[0] != 401:
             clock.now += 61
         while "may not list" not in await served.call(revoked, "investigations_list"):
@@ -445,7 +446,7 @@ async def test_floods_meet_the_rate_of_their_caller_and_leave_nothing_behind(
     assert "too many requests from this caller: send the next one in 1 s" in refusal
     other = await account(admin, alertinvestigations=["list"])
     assert json.loads(await served.call(other, "investigations_list"))["items"] == []
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while len(asyncio.all_tasks()) > tasks or served.application.services.responder.held:  # noqa: ASYNC110
             await asyncio.sleep(0)
     gc.collect()
@@ -485,7 +486,7 @@ async def test_answers_that_are_not_read_are_held_within_the_limit_of_all_answer
     status, text = await served.ask(LIST, **apis.bearer(editor))
     assert (status, "bytes of answers to read already" in text) == (503, True)
     slow.close()
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while responder.held:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert (await served.ask(LIST, **apis.bearer(editor)))[0] == 200

@@ -15,7 +15,7 @@ from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
-from tarsy_dev import children, tools
+from tarsy_dev import children, patience, tools
 from tarsy_dev.controlplane import ControlPlane
 
 FLAGS = ("--read-only", "--toolsets", "core", "--disable-multi-cluster")
@@ -34,7 +34,7 @@ async def listening(kubeconfig: str) -> AsyncIterator[str]:
     child = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
     address = f"http://127.0.0.1:{port}"
     try:
-        async with asyncio.timeout(60), httpx2.AsyncClient() as http:
+        async with patience.limit(), httpx2.AsyncClient() as http:
             while True:
                 with contextlib.suppress(httpx2.TransportError):
                     await http.get(f"{address}/healthz")
@@ -74,7 +74,7 @@ async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, clust
             secrets=NO_SECRETS,
         )
         owners = asyncio.create_task(servers.run())
-        async with asyncio.timeout(240), connected(servers) as box:
+        async with patience.limit(), connected(servers) as box:
             assert {"k8s.resources_list", "k8s.pods_log", "k8s.events_list"} <= {spec.name for spec in box.specs}
             assert all(spec.idempotent for spec in box.specs)
             asked = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": cluster.served.own}

@@ -22,6 +22,7 @@ from tarsy.live import subscriptions
 from tarsy.mcp_endpoint import answers, api_calls, tools
 from tarsy.resources import investigations, links
 from tarsy.store.base import databases
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 LONG = "A line of an analysis. " * 1000
@@ -111,7 +112,7 @@ async def test_an_agent_starts_an_investigation_waits_for_it_and_asks(
             assert (state["id"], state["final_analysis"]) == (begun["id"], "root cause: a bad image")
 
         asked = asyncio.create_task(call(agent, "ask", id=begun["id"], question="Which image?"))
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while not await queue.rows(database, "SELECT 1 FROM work WHERE state = 'queued'"):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await finish(database, "shop/web:broken")

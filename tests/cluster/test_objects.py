@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from support import manifests
 from tarsy.kube import client, objects
 from tarsy.resources import base, chains, investigations
-from tarsy_dev import children, proxy
+from tarsy_dev import children, patience, proxy
 from tarsy_dev.controlplane import ControlPlane, KubectlError
 
 NOW = datetime(2026, 11, 22, 0, 14, 47, 535061, tzinfo=UTC)
@@ -263,7 +262,7 @@ async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
     async def read() -> object:
         return await objects.get_investigation(far, namespace=namespace, name="web-crash")
 
-    async with asyncio.timeout(120), proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
+    async with patience.limit(), proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
         config = a_kubeconfig(plane, namespace, port=between.port, path=tmp_path / "config")
         far = await client.connect(config)
         assert await read() is None

@@ -27,6 +27,7 @@ from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 LIMITS = platforms.API(requests_per_second=100_000, burst=1_000_000)
@@ -413,7 +414,7 @@ async def test_a_hostile_request_is_answered_with_a_short_problem(url: str, iden
     for request, status in HOSTILE:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request.replace(b"ID", ONE + identity.encode(), 1).replace(b"EDITOR", editor.encode()))
-        async with asyncio.timeout(60):
+        async with patience.limit():
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         told = (request[:200], head, body)

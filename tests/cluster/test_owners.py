@@ -20,6 +20,7 @@ from tarsy.config.model import webhooks
 from tarsy.kube import client
 from tarsy.kube import owners as cluster_owners
 from tarsy.store.base import databases
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 TYPE = "kubernetes"
@@ -40,7 +41,7 @@ async def owning(chart_accounts: installed.Installed) -> AsyncIterator[client.Cl
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer to look owners up than a notification may wait."""
     monkeypatch.setattr(alert_owners, "SECONDS", 60.0)
 
@@ -218,7 +219,7 @@ async def test_without_the_right_each_alert_of_a_pod_is_investigated_alone_and_s
     labels = {"namespace": owning.served.own}
     right = rights.Right(verb="get", group="apps", resource="replicasets")
     async with chart_accounts.without(right, part=installed.OWNERS):
-        async with asyncio.timeout(60):  # until the API server has heard of it
+        async with patience.limit():  # until the API server has heard of it
             for number in range(100, 10_000):
                 async with replica(owning, database, tmp_path) as api:
                     (told,) = await notify(api, alert(number, pod=pods[0], **labels))

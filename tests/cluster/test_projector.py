@@ -19,6 +19,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 CHAIN = queue.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
@@ -46,7 +47,7 @@ async def create(cluster: client.Cluster, name: str = "web-crash") -> investigat
 
 async def projected(database: databases.Database) -> None:
     """Wait until the cluster shows what the store knows."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while await work.stale(database, limit=1):
             pass
 
@@ -251,7 +252,7 @@ async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
     await accounts.empower(admin, "operator", without)
     own = admin.served.own
     cluster = await client.connect(plane.kubeconfig(namespace=own, user="operator", token=token))
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while await rights.missing(cluster, without):
             pass
     subjects = [await create(cluster, name) for name in ("one", "two")]
@@ -269,7 +270,7 @@ async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
             assert shown(plane, subject)["phase"] == "Completed"
         assert refusals() == [own], "of four events"
         await accounts.empower(admin, "operator", rights.ALL)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while await rights.missing(cluster, rights.ALL):
                 pass
         third = await create(cluster, "three")

@@ -19,7 +19,7 @@ from tarsy.controller import duties, investigations, projector
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy_dev import controlplane, tools
+from tarsy_dev import controlplane, patience, tools
 from tarsy_dev import postgres as launcher
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ class World:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(120):
+    async with patience.limit():
         while not await condition():
             pass  # the condition itself gives way to the others
 

@@ -24,7 +24,7 @@ from tarsy.live import hubs, live_events, subscriptions
 from tarsy.resources import namespaces
 from tarsy.serve import problems
 from tarsy.store.base import databases
-from tarsy_dev import changes
+from tarsy_dev import changes, patience
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
 JANES = "jane's"
@@ -85,11 +85,11 @@ class Reviewer:
     async def has_heard(self, enough: Callable[[], bool]) -> None:
         """Wait until it has been asked so much."""
         heard = (self.tokens, self.accesses, self.namespaces)
-        await self._changes.until(lambda: enough() or None, timeout=60, state=lambda: str(heard))
+        await self._changes.until(lambda: enough() or None, timeout=patience.PATIENCE, state=lambda: str(heard))
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer to ask about a hundred namespaces than a caller may wait."""
     monkeypatch.setattr(reviews, "SECONDS", 60.0)
 
@@ -363,7 +363,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
         assert await answered(may.list_in(asked(), ["tarsy"])) == 200
         reviewer.hangs = hangs
         monkeypatch.setattr(reviews, "SECONDS", 0.2)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             assert await refusal(may.list_in(asked("another"), ["shop"])) == 503
     await database.close()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from support import installed
 from tarsy.config.load import settings
 from tarsy.kube import client
 from tarsy.kube import rights as needed
 from tarsy.probes import checks
+from tarsy_dev import patience
 
 ROLES: dict[str, list[settings.Role]] = {
     "api": ["api"],
@@ -48,8 +47,8 @@ async def until(cluster: client.Cluster, part: str, expected: list[str]) -> None
     """Wait until that is what is missing: the API server learns of a changed role a moment later."""
     found = ["nothing was asked"]
     try:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while found != expected:
                 found = await missing(cluster, part)
-    except TimeoutError:
-        assert found == expected
+    except patience.TooLong as error:
+        raise patience.TooLong(f"{error}: {found}, not {expected}") from None

@@ -17,6 +17,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases, schema
 from tarsy.store.intake import queueing
 from tarsy.store.reads import listing
+from tarsy_dev import patience
 
 MANY = 30
 LIST = "/api/v1/investigations"
@@ -79,7 +80,7 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
 ) -> None:
     monkeypatch.setattr(lists, "WAIT_SECONDS", 1.5)
     monkeypatch.setattr(listing, "SEARCH_SECONDS", 60.0)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         searches = [asyncio.create_task(ask(api, **SEARCH)) for _ in range(MANY)]
         while await held.fetchval(UNDER_WAY) < lists.SEARCHES:
             await asyncio.wait(searches, timeout=0.01)
@@ -109,7 +110,7 @@ async def test_a_search_that_takes_too_long_is_told_to_be_narrower_and_the_next_
 ) -> None:
     monkeypatch.setattr(lists, "WAIT_SECONDS", 60.0)
     monkeypatch.setattr(listing, "SEARCH_SECONDS", 0.2)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         for status, problem, _ in await asyncio.gather(*(ask(api, **SEARCH) for _ in range(2 * lists.SEARCHES))):
             assert (status, [fault["place"] for fault in problem["errors"]]) == (422, ["query.q"])
             assert problem["detail"].startswith("query.q: the search takes more than 0.2 s: give rarer words")

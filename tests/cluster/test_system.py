@@ -20,8 +20,8 @@ from tarsy.store.base import databases, schema
 from tarsy.store.fleet import reporter
 from tarsy.store.queue import work
 from tarsy.telemetry import component_states
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -32,7 +32,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine takes longer to answer than a probe waits."""
     for module in (discovery, schema):
         monkeypatch.setattr(module, "PING_SECONDS", 60.0)
@@ -46,7 +46,7 @@ def serving(
 
 
 async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> Any:
-    async with asyncio.timeout(60), session.get(path) as response:
+    async with patience.limit(), session.get(path) as response:
         answer = await response.json(content_type=None)
         assert (path, response.status) == (path, status), answer
         return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import re
@@ -26,6 +25,7 @@ from tarsy.resources import namespaces
 from tarsy.store.base import databases
 from tarsy.store.queue import ledgers
 from tarsy.web import site
+from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
 LEFT_OUT = ("/static/{digest}/{name}", "/sign-in", "/api/v1/events", "/inv/{namespace}/{name}")
@@ -141,7 +141,7 @@ async def team(
     await accounts.grant(admin, user.name, may={"agentchains": ["list"]})
     for plural, where in (("alertinvestigations", namespace), ("agentchains", admin.served.own)):
         action = reviews.Action(verb="list", plural=plural, namespace=where)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while not await reviews.may(admin, user, action):
                 pass  # the API server's own cache does not know it yet
     return Team(namespace=namespace, uid=uid, word=word, token=token, running=running, ended=ended)
@@ -310,7 +310,7 @@ async def test_budgets_show_the_ledgers_of_what_the_caller_may_read(
     both = {name: sorted([*subjects, *own(beta)[name]]) for name, subjects in own(alpha).items()}
     assert await shown(editor) == {**common, **both, **of_beta}
     token = await accounts.create(admin, "viewer", namespace=alpha.namespace, may={"agentchains": ["list"]})
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await api.ask("GET", "/api/v1/budgets", token))[0] == 403:
             pass  # the API server's own cache does not know it yet
     assert await shown(token) == {**own(alpha), "investigations": [], "calls": []}

@@ -85,7 +85,7 @@ async def running(
         return children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), path) == 200
 
     try:
-        await asyncio.to_thread(child.wait_until, is_ready, timeout=60, what="readiness")
+        await asyncio.to_thread(child.wait_until, is_ready, what="readiness")
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         await asyncio.to_thread(child.end)

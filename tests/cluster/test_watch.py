@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from support import accounts, manifests
 from tarsy.kube import client, watch
-from tarsy_dev import proxy
+from tarsy_dev import patience, proxy
 from tarsy_dev.controlplane import ControlPlane
 
 
@@ -46,7 +46,7 @@ class Seen:
 
     async def open(self, *, now: bool) -> None:
         """Wait until the watch is open, or until it is not."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 if (self.watcher.cut_for() == 0) == now:
                     return
@@ -54,7 +54,7 @@ class Seen:
 
     async def of(self, uid: str) -> watch.Seen:
         """The next that is seen of this object."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while (seen := await self._queue.get()).uid != uid:
                 pass
             return seen
@@ -74,7 +74,7 @@ async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
         yield seen
     finally:
         task.cancel()
-        async with asyncio.timeout(60):
+        async with patience.limit():
             with pytest.raises(asyncio.CancelledError):
                 await task
         # kopf leaves its TLS connections to the end of its loop; what they would complain of is collected here.
@@ -180,7 +180,7 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
         await accounts.grant(elsewhere, f"system:serviceaccount:{own}:watcher", may=may)
         assert (await seen.of(there["metadata"]["uid"])).namespace == other, "served once the right is there"
         await seen.open(now=True)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while [fact.state for fact in seen.watcher.facts()] != ["open"]:  # noqa: ASYNC110 - set in another thread
                 await asyncio.sleep(0.01)
         await elsewhere.close()
@@ -217,7 +217,7 @@ async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
             between.cut()
             await seen.open(now=False)
             assert 0 < seen.watcher.cut_for() < 20
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 while log.dropped < 3 * 2 * 6:  # noqa: ASYNC110 - counted in another thread
                     await asyncio.sleep(0.01)
             during = await asyncio.to_thread(create, plane, namespace, "during")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import time
@@ -14,7 +13,7 @@ import aiohttp
 import asyncpg
 import pytest
 from support import audits, manifests, pace
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -36,7 +35,7 @@ async def act(process: Process, identity: str, action: str = "/cancel", **body: 
 
 async def phase(process: Process, identity: str, *wanted: str) -> dict[str, Any]:
     """The investigation, as soon as the phase is one of those."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             status, read = await process.request("GET", f"/api/v1/investigations/{identity}")
             if status == 200 and read["phase"] in wanted:
@@ -45,7 +44,7 @@ async def phase(process: Process, identity: str, *wanted: str) -> dict[str, Any]
 
 async def hanging(llm: model.Server, count: int = 1) -> Sequence[model.Request]:
     """The requests that were left without an answer, once there are so many."""
-    return await llm.wait_for(lambda requests: requests if len(requests) == count else None, timeout=60)
+    return await llm.wait_for(lambda requests: requests if len(requests) == count else None)
 
 
 @pytest.mark.slow
@@ -69,7 +68,7 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
         assert await act(process, uids[name]) == (202, named | {"phase": "Cancelled"})
     cancelled = time.time()
     assert (await act(process, uids[running]))[1]["phase"] == "Cancelling"
-    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None, timeout=60)
+    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None)
     assert request.end == "client closed"
     assert request.ended is not None
     assert request.ended - cancelled < STOP_SECONDS
@@ -83,7 +82,7 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     assert (await act(process, uids[running], "/chat", question="Why?"))[0] == 202
     await hanging(llm, 2)
     assert (await act(process, uids[running], "/chat/cancel"))[0] == 202
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (status := (await process.request("DELETE", _purge(uids[running])))[0]) == 409:
             pass  # until the question has ended
     assert status == 204
@@ -165,7 +164,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
         pass  # the read itself gives way to the others
     assert (await act(process, made["alert_id"]))[1]["phase"] == "Cancelled"
     worker.send(signal.SIGCONT)
-    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None, timeout=60)
+    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None)
     assert request.end == "client closed"
     await worker.logged("action=lease_lost")
     _, read = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}")
@@ -208,7 +207,7 @@ async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
     else:
         await operator.start(role="controller")
     await operator.kubectl("wait", "--for=delete", "inv/web-crash", "--timeout=60s")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (status := (await process.request("DELETE", _purge(identity)))[0]) == 204:
             pass  # until the controller has noted that it is gone
     assert status == 404

@@ -21,7 +21,7 @@ from aiohttp import test_utils, web
 from support import manifests, operators
 from support import receivers as recorded
 from tarsy.ingest import grouping
-from tarsy_dev import children, model, tools
+from tarsy_dev import children, model, patience, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator
@@ -141,7 +141,7 @@ class Receivers:
 
     async def all_of(self, expected: set[tuple[str, str]]) -> None:
         """Wait until these have come."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while not expected <= self.got:
                 self._came.clear()
                 await self._came.wait()

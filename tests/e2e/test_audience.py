@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import manifests, pace
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -51,7 +51,7 @@ async def begun(operator: Operator, process: Process, batch: str) -> list[str]:
 async def iteration(process: Process, uids: Sequence[str]) -> float:
     """Wait until all have ended: the seconds that a turn took, in the middle of them."""
     seconds = []
-    async with asyncio.timeout(120):
+    async with patience.limit():
         for uid in uids:
             while True:
                 status, found = await process.request("GET", f"/api/v1/investigations/{uid}")

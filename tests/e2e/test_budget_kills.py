@@ -54,9 +54,9 @@ async def test_fifty_runs_in_one_budget_never_overshoot_it_although_operators_ar
         await process.logged("action=mcp_connected")
     await operator.apply(*(manifests.investigation(name=f"web-{number}") for number in range(INVESTIGATIONS)))
     for process, number in zip(processes[1:], KILLED_AT, strict=True):
-        await llm.wait_for(functools.partial(has_seen, number), timeout=120)
+        await llm.wait_for(functools.partial(has_seen, number))
         await process.kill()
-    await operator.finished(within=timedelta(seconds=180))
+    await operator.finished()
     database = await asyncpg.connect(operator.database_url)
     used, settled = await database.fetchrow("SELECT used, settled FROM budget_ledgers")
     answered = await database.fetchval(REQUESTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -35,7 +34,7 @@ async def ask(process: Process, uid: str) -> tuple[int, Any]:
 
 async def ended(process: Process, uid: str, *, run: int) -> dict[str, Any]:
     """The run, as soon as it has ended."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
             if read["runs"][run]["ending"]:
@@ -50,7 +49,7 @@ async def hanging(operator: Operator, llm: model.Server, process: Process, *, na
     llm.script = lambda _turn: model.Hang()
     before = len(llm.requests)
     assert (await ask(process, uid))[0] == 202
-    await llm.wait_for(lambda requests: len(requests) > before, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) > before)
     return uid
 
 
@@ -109,7 +108,7 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
     cancelled = time.time()
     status, stopped = await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel")
     assert (status, stopped["id"], stopped["run"], stopped["phase"]) == (202, uid, 1, "Cancelling")
-    request = await llm.wait_for(is_over, timeout=60)
+    request = await llm.wait_for(is_over)
     assert request.end == "client closed"
     assert request.ended is not None
     assert request.ended - cancelled < STOP_SECONDS
@@ -118,11 +117,11 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
 
     before = len(llm.requests)
     assert (await ask(process, uid))[0] == 202
-    await llm.wait_for(lambda requests: len(requests) > before, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) > before)
     await operator.kubectl("delete", "inv", "web-crash")
     gone = await ended(process, uid, run=2)
     assert (gone["ending"], gone["reason"]) == ("Cancelled", "ObjectDeleted")
-    assert (await llm.wait_for(is_over, timeout=60)).end == "client closed"
+    assert (await llm.wait_for(is_over)).end == "client closed"
     assert (await ask(process, uid))[0] == 410
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
     assert (read["phase"], read["final_analysis"]) == ("Completed", "root cause")

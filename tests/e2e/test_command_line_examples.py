@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import accounts, command_line, manifests
 from tarsy.kube import client
-from tarsy_dev import commands, controlplane, model, tools
+from tarsy_dev import commands, controlplane, model, patience, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -48,7 +48,7 @@ async def told_away(run: command_line.CommandLine, names: set[str]) -> dict[str,
     passed: set[str] = set()
     failed: set[str] = set()
     found: dict[str, dict[str, Any]] = {}
-    async with asyncio.timeout(180):
+    async with patience.limit():
         while not (names <= passed and AWAY in failed):
             checked = await run.run("check", "-o", "json")
             found = {item["name"]: item for item in json.loads(checked.out)["items"]}

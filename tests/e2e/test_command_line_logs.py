@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import accounts, command_line, manifests
-from tarsy_dev import controlplane, model
+from tarsy_dev import controlplane, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -190,7 +190,7 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
     assert (await run.run("chain", "get", "brocken")).code == 2
     assert (await run.run("chain", "get", "broken", "-o", "jsonpath={.spec.alertTypes[0]}")).out == "Broken"
     listed: list[list[str]] = []
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while ["tools", "lookup", "Offered"] not in listed:  # a process tells of its tools once a second
             listed = [line.split()[:3] for line in (await run.run("tools", "list", "tools")).out.splitlines()]
     assert (await run.run("tools", "list", "nothing")).code == 2
@@ -213,7 +213,7 @@ async def test_why_names_the_server_that_was_away(
 
     now = "    MCP server kubernetes-server now: cannot be reached"
     why = await run.run("why", "web")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while now not in why.out:  # a process tells of its servers once a second, also of those not tried yet
             why = await run.run("why", "web")
 

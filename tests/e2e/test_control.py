@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator
@@ -23,7 +23,7 @@ async def patch(operator: Operator, name: str, **spec: Any) -> None:
 
 async def status(operator: Operator, name: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The object's status, as soon as it is as `wanted`."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             found = json.loads(await operator.kubectl("get", "inv", name, "-o", "json")).get("status", {})
             if wanted(found):
@@ -35,7 +35,7 @@ async def heartbeats(operator: Operator, count: int) -> None:
     connection = await asyncpg.connect(operator.database_url)
     try:
         leases = set[Any]()
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while len(leases) <= count:
                 leases.add(await connection.fetchval("SELECT lease_until FROM work"))
     finally:
@@ -57,7 +57,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
     llm.script = script
     process = await operator.start(lease=timedelta(seconds=10))
     await operator.apply(manifests.chain(), manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     await patch(operator, "web-crash", suspend=True)
     await status(operator, "web-crash", lambda found: found.get("observedGeneration") == 2)
     await heartbeats(operator, 2)
@@ -132,7 +132,7 @@ async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: O
     process = await operator.start()
     await operator.apply(manifests.chain(onResolved="Cancel"))
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("firing"))
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("resolved"))
     ((_, found),) = (await operator.finished()).items()
     assert (found["status"]["phase"], found["status"]["alertStatus"]) == ("Cancelled", "resolved")

@@ -196,7 +196,7 @@ async def test_a_killed_evaluation_leaves_nothing_running_and_goes_on_without_a_
         command += ["--provider", "scripted", "--jobs", "1", "--mcp-command", str(tools.kubernetes_mcp_server())]
         model.script = lambda turn: model_script.Hang() if '"parcels"' in str(turn.messages) else solve(turn)
         killed = await asyncio.create_subprocess_exec(*command, env=environment)
-        await waiting.until(lambda: first.exists() and '"parcels"' in str(model.requests[-1].body), seconds=300)
+        await waiting.until(lambda: first.exists() and '"parcels"' in str(model.requests[-1].body))
         running = started_in(temporary)
         for program in ("--role=worker", "kubernetes-mcp-server", "postgres -D"):
             assert any(program in line for line in running), (program, running)

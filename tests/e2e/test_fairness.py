@@ -159,7 +159,7 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
         seen = Seen(api=api, database=database, cluster=cluster)
         await seen.ask("POST", WEBHOOK, notification(*range(INVESTIGATIONS)))
         watching = [asyncio.create_task(one()) for one in (seen.keep_asking, seen.watch_store, seen.watch_statuses)]
-        found = await operator.finished(within=timedelta(seconds=150))
+        found = await operator.finished()
         for task in watching:
             assert not task.done(), task.exception()
             task.cancel()

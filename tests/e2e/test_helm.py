@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support import kubelet, manifests
 from tarsy.kube import client
-from tarsy_dev import chart, controlplane, mcp_server, model
+from tarsy_dev import chart, controlplane, mcp_server, model, patience
 from tarsy_dev import postgres as launcher
 
 pytestmark = pytest.mark.slow
@@ -160,7 +160,7 @@ async def test_an_installation_waits_for_its_secrets_and_holds_up_nobody(
     await release.restrict()
     assert "It needs these Secrets" in await release.helm("install", "tarsy")
     waits = "Waiting: DATABASE_URL_FILE: the file that it names: No such file or directory"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not any(waits in node.log(name[4:]) for name in await release.objects("pods", component="migrate")):
             pass  # each is an answer of the API server
     await release.bring_secrets(database_url)
@@ -214,7 +214,7 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
     llm.script = looks_and_hangs
     asked = len(llm.requests)
     await release.investigate("meanwhile")
-    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=120)
+    await llm.wait_for(lambda requests: len(requests) >= asked + 2)
     kept, pods = await release.objects("inv,chain"), await release.objects("pods", component="operator")
 
     await release.helm("upgrade", "tarsy")
@@ -223,14 +223,14 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
 
     await release.helm("upgrade", "tarsy", values={"logLevel": "DEBUG"})
     await release.rolled_out()
-    await llm.wait_for(lambda requests: len(requests) == asked + 3, timeout=120)
+    await llm.wait_for(lambda requests: len(requests) >= asked + 3)
     # As a newer version would have left it that has only added something.
     newer = "UPDATE alembic_version SET version_num = 'newer', serves = '{newer}' || serves"
     postgres.execute(newer, database=database_url.rpartition("/")[2])
     await release.helm("rollback", "tarsy", "1")
     await release.rolled_out()
     await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=60s")
-    await llm.wait_for(lambda requests: len(requests) == asked + 4, timeout=120)
+    await llm.wait_for(lambda requests: len(requests) >= asked + 4)
     assert await release.objects("inv,chain") == kept
 
     llm.script = lambda _turn: model.Answer(text="root cause")

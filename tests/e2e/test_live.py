@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import apis, manifests, watching
-from tarsy_dev import model
+from tarsy_dev import model, patience
 from websockets import exceptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def admitted(operator: Operator, process: Process, name: str = "web-crash"
     await operator.apply(manifests.investigation(name))
     found = json.loads(await operator.kubectl("get", "inv", name, "-o", "json"))
     uid = str(found["metadata"]["uid"])
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await process.request("GET", f"/api/v1/investigations/{uid}"))[0] != 200:
             pass  # the look itself gives way to the others
     return uid

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import apis, manifests, watching
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -119,7 +118,7 @@ async def act(operator: Operator, process: Process, uid: str) -> None:
         return answer
 
     await send("POST", f"{path}/chat", {"question": PAYLOADS["question"]}, status=202)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not (await send("GET", path, status=200))["runs"][-1]["ending"]:
             pass  # the look itself gives way to the others
     await send("POST", f"{path}/hold", {"reason": PAYLOADS["reason of a hold"]}, status=200)

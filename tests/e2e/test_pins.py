@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import audits, manifests
 from tarsy.store.base import databases
-from tarsy_dev import hostile_mcp, model
+from tarsy_dev import hostile_mcp, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -51,7 +51,7 @@ async def stopped(process: Process) -> list[Any]:
 
 
 async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not (found := await ready()):  # noqa: ASYNC110 - what is waited for is told by the API
             await asyncio.sleep(0.1)
         return found

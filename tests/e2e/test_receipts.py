@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from support import audits, manifests
 from tarsy.resources import naming
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -63,7 +63,7 @@ async def test_an_object_of_a_stranger_swallows_no_alert(
         stranger("guessed", receipt="0" * 32, suspend=suspend),
         stranger("without", suspend=suspend),
     )
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not all(one.get("status", {}).get("phase") for one in (await objects(operator)).values()):
             pass  # until all three have been admitted
     outcome, name = await notify(process)
@@ -83,7 +83,7 @@ async def test_a_copy_of_what_intake_made_stands_for_no_alert(operator: Operator
     await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     assert await notify(process) == ("created", NAME)
     made = (await objects(operator))[NAME]
-    await llm.wait_for(lambda requests: requests or None, timeout=60)
+    await llm.wait_for(lambda requests: requests or None)
     await operator.kubectl("delete", "inv", NAME)
     await process.logged("ending=Cancelled")
     await operator.apply(manifests.investigation(NAME, **{**made["spec"], "suspend": True}))

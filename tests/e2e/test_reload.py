@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import manifests
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -21,14 +21,14 @@ async def told(process: Process, path: str, wanted: str, *, there: bool = True) 
     """What the API answers at `path` once `wanted` is part of it, or no longer."""
     found: Any = None
     try:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 status, found = await process.request("GET", path)
                 if status == 200 and (wanted in json.dumps(found)) is there:
                     return found
                 await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{path}: {found}") from None
+    except patience.TooLong as error:
+        raise patience.TooLong(f"{error}: {path}: {found}") from None
 
 
 def mount(file: Path, version: str, content: dict[str, Any]) -> None:

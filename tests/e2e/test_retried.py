@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 from support import manifests
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -40,7 +39,7 @@ async def read(process: Process, path: str) -> str:
 
 async def answered(process: Process, url: str) -> None:
     """Wait until the first question has been answered."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             _, found = await process.request("GET", url)
             if found["runs"][1]["ending"]:

@@ -6,7 +6,6 @@ test as well, because they all run under these accounts; one that is granted and
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 import json
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import installed, manifests, rights, waiting
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -38,7 +37,7 @@ async def follow_an_alert(process: Process, operator: Operator) -> None:
     name = alert["name"]
     uid = (await operator.finished(name))[name]["metadata"]["uid"]
     await ask(process, "POST", f"/investigations/{uid}/chat", body={"question": "Which image was it?"}, status=202)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not (await ask(process, "GET", f"/investigations/{uid}"))["runs"][1]["ending"]:
             pass  # each is an answer of the process
     await operator.event(name, "Completed")
@@ -57,7 +56,7 @@ async def be_told_of_an_alert_that_no_chain_takes(process: Process, operator: Op
     nobodys = manifests.notification(labels={"alertname": "NobodyTakesThis"}, fingerprint="1" * 16)
     _, receipt = await process.request("POST", WEBHOOK, body=nobodys)
     assert receipt["counts"]["ignored"] == 1
-    async with asyncio.timeout(60):
+    async with patience.limit():
         about = f"--field-selector=involvedObject.kind=Deployment,involvedObject.name={deployment}"
         while f"NobodyTakesThis in {operator.namespace} (1)" not in await operator.kubectl("get", "events", about):
             pass  # whoever has the duties tells
@@ -74,7 +73,7 @@ async def work(process: Process, operator: Operator, *, deployment: str) -> None
     await ask(process, "GET", "/system/warnings")
     await ask(process, "GET", "/system/chains")
     assert (await ask(process, "GET", "/investigations?namespace=default"))["items"] == []
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await process.request("GET", "/readyz"))[0] != 200:
             pass  # the watch opens
 
@@ -117,7 +116,7 @@ async def test_chain_says_that_the_right_to_get_owners_is_missing_until_it_is_th
 
     async def notified_until(reason: str) -> None:
         """Send alerts about other pods until one is investigated alone for a reason, and the chain is checked."""
-        async with asyncio.timeout(120):
+        async with patience.limit():
             told = ""
             while reason not in told:
                 number = next(numbers)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from support import apis, manifests, queue, watching
-from tarsy_dev import mcp_server, model, tools
+from tarsy_dev import mcp_server, model, patience, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -199,7 +199,7 @@ async def begun(operator: Operator, process: Process) -> str:
     """The uid of the investigation, once it can be read."""
     found = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))
     uid = str(found["metadata"]["uid"])
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await process.request("GET", f"/api/v1/investigations/{uid}"))[0] != 200:
             pass  # the look itself gives way to the others
     return uid
@@ -221,7 +221,7 @@ async def asked(process: Process, uid: str) -> None:
     path = f"/api/v1/investigations/{uid}"
     status, _ = await process.request("POST", f"{path}/chat", body=json.dumps({"question": CORPUS[:8000]}).encode())
     assert status == 202
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not (await process.request("GET", path))[1]["runs"][-1]["ending"]:
             pass  # the look itself gives way to the others
 

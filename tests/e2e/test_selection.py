@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -33,7 +33,7 @@ def obey(turn: model.Turn) -> model.Answer:
 
 async def until_known(process: Process) -> None:
     """Wait until all processes can know what the servers have."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             _, found = await process.request("GET", "/api/v1/system/mcp-servers")
             if [bool(one["tools"]) for one in found["items"] if one["name"] in ("tools", "helper")] == [True, True]:

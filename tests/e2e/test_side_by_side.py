@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -66,7 +66,7 @@ async def test_a_timeline_read_in_steps_of_five_during_a_run_is_the_one_read_at_
     await operator.apply(CHAIN)
     applied = await operator.kubectl("apply", "-f", "-", "-o", "json", input=json.dumps(manifests.investigation()))
     uid = json.loads(applied)["metadata"]["uid"]
-    await llm.wait_for(lambda requests: requests or None, timeout=60)
+    await llm.wait_for(lambda requests: requests or None)
 
     merged: dict[str, dict[str, Any]] = {}
     last, ended = 0, False
@@ -110,7 +110,7 @@ async def test_agents_side_by_side_are_told_apart_in_status_prompts_and_result(
 
     async def script(turn: model.Turn) -> model.Answer:
         if turn.key.stage == "collect" and turn.kind == "agent" and turn.iteration == 0:
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 await together.wait()  # none is answered before all three have asked
         return investigate(turn)
 
@@ -163,7 +163,7 @@ async def test_suspended_with_two_of_three_agents_in_a_call_it_goes_on_later_and
     def in_the_middle(requests: Any) -> bool:
         return {(request.key.agent, request.iteration) for request in requests} >= {(NAMES[1], 1), (NAMES[2], 1)}
 
-    await llm.wait_for(in_the_middle, timeout=60)
+    await llm.wait_for(in_the_middle)
     await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "--patch", '{"spec":{"suspend":true}}')
     await operator.kubectl("wait", "inv/web-crash", "--for=jsonpath={.status.observedGeneration}=2", "--timeout=60s")
     answer.set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -28,7 +28,7 @@ async def objects(operator: Operator) -> dict[str, Any]:
 async def closed(llm: model.Server) -> float:
     """Seconds until the model's first request was closed by its client, from now."""
     started = time.time()
-    request = await llm.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=60)
+    request = await llm.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
     assert request.ended is not None
     return request.ended - started
@@ -66,7 +66,7 @@ async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operato
     await process.request("POST", WEBHOOK, body=manifests.notification())
     status, receipt = await process.request("POST", WEBHOOK, body=manifests.notification("resolved"))
     assert (status, receipt["alerts"][0]["outcome"]) == (200, "resolved")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             (found,) = (await objects(operator)).values()
             shown = found.get("status", {})
@@ -82,7 +82,7 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     llm.script = lambda _turn: model.Hang()
     process = await operator.start(env={"TARSY_LOG_FORMAT": "json"})
     await operator.apply(manifests.chain(), manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     (found,) = (await objects(operator)).values()
     if how == "cancel":
         await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "--patch", '{"spec":{"cancel":true}}')
@@ -114,7 +114,7 @@ async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_stat
     llm.script = lambda turn: model.Hang() if "first" in str(turn.messages) else model.Answer(text="second's")
     await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation(alertData="first"))
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     await operator.kubectl("delete", "inv", "web-crash")
     await operator.apply(manifests.investigation(alertData="second"))
     ((_, found),) = (await operator.finished()).items()
@@ -149,7 +149,7 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
     llm.script = script
     await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
+    await llm.wait_for(lambda requests: len(requests) >= 1)
     await operator.apply(manifests.chain(stages=[manifests.stage("other")]))
     edited.set()
     ((_, found),) = (await operator.finished()).items()
@@ -170,7 +170,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["name"]))
     wanted = {older["name"]: ("True", "Ready"), younger["name"]: ("False", "AlertTypeConflict")}
     wanted["broken"] = ("False", "ReferenceNotFound")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
             ready = {

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from support import manifests, queue
 from tarsy.store.base import databases
-from tarsy_dev import mcp_server, model
+from tarsy_dev import mcp_server, model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -20,18 +20,18 @@ SYSTEM = "/api/v1/system/"
 CANARY = "canary-7f3a9b2c41"
 
 
-async def told(process: Process, path: str, ready: Callable[[Any], bool], *, within: float = 60) -> Any:
+async def told(process: Process, path: str, ready: Callable[[Any], bool]) -> Any:
     """What the API answers at `path` once it is as wanted."""
     answer: Any = None
     try:
-        async with asyncio.timeout(within):
+        async with patience.limit():
             while True:
                 status, answer = await process.request("GET", path)
                 if status == 200 and ready(answer):
                     return answer
                 await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise AssertionError(f"{path}: {json.dumps(answer)[:2000]}") from None
+    except patience.TooLong as error:
+        raise patience.TooLong(f"{error}: {path}: {json.dumps(answer)[:2000]}") from None
 
 
 def reached(chains: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import charts, manifests
 from support.operators import Operator, Process
-from tarsy_dev import model
+from tarsy_dev import model, patience
 from tarsy_dev.controlplane import ControlPlane
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
@@ -65,11 +65,11 @@ async def test_each_team_has_its_alerts_investigated_in_its_namespace_by_its_cha
     assert await operator.kubectl("get", "inv", "-o", "name") == ""
 
     (tmp_path / a).write_text("another token")  # no token, as it has a space
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await send(process, a, token=f"token-of-{a}"))[0] != 401:
             pass  # each is an answer of the process
     (tmp_path / a).write_text("another-token")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await send(process, a, token="another-token"))[0] != 200:
             pass
     assert (await send(process, b, token=f"token-of-{b}"))[0] == 200, "the other team's is in force as before"

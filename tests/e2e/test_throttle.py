@@ -34,7 +34,7 @@ async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operator
 ) -> None:
     async def script(turn: model.Turn) -> model.Answer:
         """Until all investigations have asked, each operator has as many as it has slots, so both of them have some."""
-        await llm.wait_for(lambda seen: len({request.key for request in seen}) == INVESTIGATIONS or None, timeout=120)
+        await llm.wait_for(lambda seen: len({request.key for request in seen}) == INVESTIGATIONS or None)
         return answer(turn)
 
     llm.script = script
@@ -50,7 +50,7 @@ async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operator
         )
         await process.logged("action=mcp_connected")
     await operator.apply(*(manifests.investigation(name=name) for name in names))
-    await llm.wait_for(lambda seen: len(seen) == INVESTIGATIONS * CALLS or None, timeout=120)
+    await llm.wait_for(lambda seen: len(seen) == INVESTIGATIONS * CALLS or None)
     found = await operator.finished()
     assert Counter(one["status"]["phase"] for one in found.values()) == {"Completed": INVESTIGATIONS}
     database = await asyncpg.connect(operator.database_url)

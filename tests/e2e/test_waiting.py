@@ -15,7 +15,7 @@ from support import accounts, manifests, waiting
 from support.operators import TOKEN
 from tarsy.kube import client, discovery, objects, rights
 from tarsy.store.base import databases, schema, tables
-from tarsy_dev import model, proxy, tools
+from tarsy_dev import model, patience, proxy, tools
 from tarsy_dev import postgres as launcher
 from tarsy_dev.controlplane import ControlPlane
 
@@ -48,14 +48,14 @@ async def says(process: Process, wanted: str) -> None:
     """Wait until `/readyz` names exactly this, "" for nothing; a watch without an answer is asked for after 70 s."""
     found = None
     try:
-        async with asyncio.timeout(120):
+        async with patience.limit():
             while found != wanted:
                 status, answer = await process.request("GET", "/readyz", token="")
                 assert (status, answer["status"]) in ((200, "ready"), (503, 503))
                 found = str(answer.get("detail", "")).removeprefix("not ready: ")
                 await asyncio.sleep(0.1)
-    except TimeoutError:
-        pytest.fail(f"/readyz says {found!r}, not {wanted!r}")
+    except patience.TooLong as error:
+        raise patience.TooLong(f"{error}: /readyz says {found!r}, not {wanted!r}") from None
 
 
 class World:

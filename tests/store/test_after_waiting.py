@@ -6,7 +6,6 @@ stop at a row that the test holds, and a second one wait for the lock: then both
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import episodes, groups, receipts, splits
 from tarsy.store.queue import work
 from tarsy.transcript import admission
+from tarsy_dev import patience
 
 GROUP = f"{grouping.KEY}one"
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
@@ -248,7 +248,7 @@ async def test_rest_of_a_group_is_resolved_if_its_last_alert_resolves_while_anot
             moving = await lock_waits.begin(
                 database, splits.complete(database, begun, split_from=identity, fingerprint=SECOND), number=2
             )
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await resolving
     await moving
     assert await statuses(database, identity) == {FIRST: "resolved"}

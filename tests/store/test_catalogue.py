@@ -13,8 +13,8 @@ from support import apis, queue
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import component_states
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -214,7 +214,7 @@ class Counter:
 
 
 async def until(ready: Any) -> None:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.005)
 

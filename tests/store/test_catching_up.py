@@ -13,11 +13,11 @@ from tarsy.live import backlogs, hubs, investigation_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.live import payloads
 from tarsy.store.reads import log_entries
+from tarsy_dev import patience
 
 CHUNK = 200 * 1024
 LOGGED = 7
 """Entries of its log."""
-PATIENCE = 60.0  # seconds
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def test_connection_that_reads_nothing_holds_one_page_for_all_its_subscrip
             assert not through
             assert own._size < 2 * CHUNK
             reading = asyncio.create_task(drain(own))
-            async with asyncio.timeout(PATIENCE):
+            async with patience.limit():
                 while len(hub._feeds[identity].subscribers) < 20:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             reading.cancel()
@@ -137,7 +137,7 @@ async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
             await stack.enter_async_context(database.begin())
         boxes = [watching.box(hub.memory) for _ in range(30)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
-        async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
+        async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
             while len(through) < len(boxes):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         for task in reading:
@@ -152,7 +152,7 @@ async def test_page_is_read_once_for_all_waiting_catch_ups(
     async with serving(database.url) as hub:
         boxes = [watching.box(hub.memory) for _ in range(200)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
-        async with subscribing(hub, identity, boxes) as through, asyncio.timeout(PATIENCE):
+        async with subscribing(hub, identity, boxes) as through, patience.limit():
             while len(through) < len(boxes):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         for task in reading:
@@ -179,7 +179,7 @@ async def test_catch_up_continues_when_the_backlog_is_low_again(
     )
     async with serving(database.url) as hub:
         own = watching.box(hub.memory)
-        async with subscribing(hub, identity, [own]) as through, asyncio.timeout(PATIENCE):
+        async with subscribing(hub, identity, [own]) as through, patience.limit():
             while own._size <= backlogs.BACKLOG_MAX:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             hub._add_text(written)
@@ -198,7 +198,7 @@ async def test_catch_up_reads_nothing_while_backlogs_are_full(
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
         boxes = [watching.box(hub.memory) for _ in range(10)]
-        async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
+        async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
             while not hub.memory.is_full:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             await quiet(pages)
@@ -237,7 +237,7 @@ async def test_subscriptions_end_if_the_log_is_shorter_than_what_was_sent(
     database: databases.Database, identity: UUID
 ) -> None:
     """The database was restored: nothing would be told until the log was as long again."""
-    async with serving(database.url) as hub, asyncio.timeout(PATIENCE):
+    async with serving(database.url) as hub, patience.limit():
         async with subscribed(hub, identity, after=LOGGED) as listener:
             await queue.execute(database, "DELETE FROM entries WHERE investigation = :id AND seq > 3", id=identity)
             await queue.execute(database, "UPDATE work SET log_seq = 3 WHERE investigation = :id", id=identity)

@@ -14,6 +14,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import changes, listing
 from tarsy.transcript import entries
+from tarsy_dev import patience
 
 pytestmark = pytest.mark.usefixtures("no_autovacuum")
 
@@ -121,7 +122,7 @@ async def test_reader_that_continues_from_the_horizon_misses_no_latest_state(
     while not all(task.done() for task in writing):
         await look()
     await asyncio.gather(*writing)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while await look():
             pass
     assert seen == {identity: (await queue.summary(database, identity)).revision for identity in identities}

@@ -12,6 +12,7 @@ from tarsy.api.compat import live_updates
 from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
+from tarsy_dev import patience
 
 pytestmark = pytest.mark.usefixtures("no_autovacuum")
 
@@ -152,7 +153,7 @@ async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
             await asyncio.Event().wait()
 
     catching_up = asyncio.create_task(catch_up())
-    async with asyncio.timeout(watching.PATIENCE):
+    async with patience.limit():
         while listens.backlog._size < ANALYSIS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert listens.backlog._size < 3 * ANALYSIS

@@ -24,6 +24,7 @@ from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, line_excerpts, memory, messages, ports, timeline
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
+from tarsy_dev import patience
 
 build = functools.partial(investigation_statuses.build, secrets=NO_SECRETS)
 
@@ -158,7 +159,7 @@ async def test_questions_and_answers_at_once_make_runs_one_after_the_other(datab
                     await worker.run()
                     break
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with patience.limit(), asyncio.TaskGroup() as group:
         insisting = [group.create_task(insist()) for _ in range(8)]
         group.create_task(answer())
     assert sorted(one.result() for one in insisting) == list(range(1, 9))

@@ -19,6 +19,7 @@ from support import apis, kubeconfigs
 from tarsy.kube import client
 from tarsy.serve import bodies, connections, problems
 from tarsy.store.base import databases
+from tarsy_dev import patience
 
 SECONDS = 1.0
 """How long a request may take where that is tested; elsewhere a busy machine has its time."""
@@ -114,7 +115,7 @@ async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connec
     then: bytes,
 ) -> None:
     monkeypatch.setattr(connections, "REQUEST_SECONDS", SECONDS)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         began = time.monotonic()
         reader, writer = await connect()
         writer.write(first)
@@ -133,7 +134,7 @@ async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connec
 
 async def test_client_that_still_sends_can_read_why_its_request_was_refused(connect: Connect) -> None:
     refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         for _ in range(20):
             reader, writer = await connect()
             writer.write(refused + b"x" * 1_000_000)
@@ -161,7 +162,7 @@ BEHIND = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
 )
 async def test_request_that_opens_no_socket_is_refused_and_its_connection_closed(connect: Connect, head: bytes) -> None:
     """Nobody waits for its frames: it would keep its place for as long as it likes."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         reader, writer = await connect()
         writer.write(head + BEHIND)
         said = await reader.read()
@@ -175,7 +176,7 @@ async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 3 * SECONDS)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         reader, writer = await connect()
         started = time.monotonic()
         while time.monotonic() < started + 5 * SECONDS:
@@ -189,7 +190,7 @@ async def test_connections_beyond_the_limit_are_refused_with_a_reason(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         held = [await connect() for _ in range(3)]
         for reader, writer in held:
             writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -211,7 +212,7 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "HELD_MAX", 2000)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         slow_reader, slow = await connect()
         slow.write(post(b"x" * 1500, length=1600))
         status = 200
@@ -229,7 +230,7 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
 
 
 async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(connect: Connect) -> None:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         reader, writer = await connect()
         writer.write(post(b"x" * 1000, length=connections.DISCARDED_MAX // 2, path="/refused"))
         assert (await answer(reader))[0] == 401
@@ -257,7 +258,7 @@ async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(con
 async def test_ambiguous_request_is_refused_and_its_smuggled_request_is_not_served(
     connect: Connect, before: bytes, head: bytes, problem: str
 ) -> None:
-    async with asyncio.timeout(20):
+    async with patience.limit():
         reader, writer = await connect()
         smuggled = post(b"", length=0, path="/refused")
         writer.write(before + b"POST / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n0\r\n\r\n" + smuggled)

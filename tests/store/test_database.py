@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy
 from tarsy.store.base import databases, schema
 from tarsy.store.queue import heartbeats
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 
 SECRET = "pod web-0 in namespace shop"
 ECHO = sqlalchemy.text("SELECT CAST(:text AS text)")
@@ -53,7 +53,7 @@ async def test_silent_database_counts_as_unavailable_within_seconds(postgres: la
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
         await schema.missing(database)
         between.blackhole()
-        async with asyncio.timeout(20):  # a statement has 30 s
+        async with patience.limit():  # a statement has 30 s
             with pytest.raises(databases.StoreDownError, match="the database cannot be reached: TimeoutError"):
                 await schema.missing(database)
         between.heal()
@@ -82,7 +82,7 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
         between.blackhole()
         waiting = asyncio.create_task(commit())
         for each in (commit, look, run, run):
-            async with asyncio.timeout(20):  # a statement has 30 s
+            async with patience.limit():  # a statement has 30 s
                 with databases.time_limit(0.2), pytest.raises(databases.StoreDownError, match="cannot be reached"):
                     await each()
         assert not waiting.done()
@@ -161,7 +161,7 @@ async def test_cut_off_client_leaves_no_database_connection(database: databases.
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await asyncio.gather(*(database.run(slow) for _ in range(20)))
-    async with asyncio.timeout(20):  # the slow statement takes 30 s
+    async with patience.limit():  # the slow statement takes 30 s
         assert len(await asyncio.gather(*(database.run(ECHO, text="a") for _ in range(40)))) == 40
 
 
@@ -211,7 +211,7 @@ async def test_abandoned_statement_is_stopped_by_the_database_at_its_limit(
     database: databases.Database,
 ) -> None:
     waiting = asyncio.gather(*(database.run_within(3, SLEEP) for _ in range(3)))
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await database.run(ASLEEP))[0].count < 3:
             pass
         waiting.cancel()

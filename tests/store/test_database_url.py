@@ -20,7 +20,7 @@ from tarsy.config.load import settings
 from tarsy.process import migration
 from tarsy.store.base import databases, hints, notify, schema
 from tarsy.store.queue import heartbeats
-from tarsy_dev import loopback
+from tarsy_dev import loopback, patience
 from tarsy_dev import postgres as launcher
 
 WRONG: list[tuple[Callable[[str], str], str]] = [
@@ -69,7 +69,7 @@ async def beat(url: str) -> None:
 async def listen(url: str) -> None:
     heard = asyncio.Event()
     listening = asyncio.create_task(notify.Listener(url, hints.Channels({notify.WORK: lambda _: heard.set()})).run())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await heard.wait()
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -109,7 +109,7 @@ async def test_refused_listener_logs_the_reason_and_tries_again(
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.0)
     listening = asyncio.create_task(notify.Listener(f"{database_url}nowhere", hints.Channels()).run())
     with caplog.at_level(logging.WARNING):
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while len(caplog.messages) < 2:
                 assert not listening.done()
                 await asyncio.sleep(0)

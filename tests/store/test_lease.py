@@ -16,8 +16,8 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import ports
 from tarsy.worker import leases
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 
 LEASE = timedelta(seconds=2)
 HEARTBEAT = timedelta(seconds=0.2)
@@ -85,7 +85,7 @@ async def doubting(held: leases.Lease) -> asyncio.Task[None]:
 
 @pytest.mark.slow
 async def test_lease_is_renewed_while_it_is_held(database: databases.Database) -> None:
-    async with asyncio.timeout(60), keeping(database.url, lease=PATIENT) as lease_manager:
+    async with patience.limit(), keeping(database.url, lease=PATIENT) as lease_manager:
         held = await claimed(database, lease_manager, lease=PATIENT)
         until = time.monotonic() + 1.5 * PATIENT.total_seconds()
         while time.monotonic() < until:
@@ -96,7 +96,7 @@ async def test_lease_is_renewed_while_it_is_held(database: databases.Database) -
 
 @pytest.mark.slow
 async def test_removed_lease_is_not_renewed(database: databases.Database) -> None:
-    async with asyncio.timeout(60), keeping(database.url) as lease_manager:
+    async with patience.limit(), keeping(database.url) as lease_manager:
         lease_manager.remove(await claimed(database, lease_manager))
         while (second := await try_to_claim(database)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
@@ -104,7 +104,7 @@ async def test_removed_lease_is_not_renewed(database: databases.Database) -> Non
 
 
 async def test_lease_is_lost_after_another_claim(database: databases.Database) -> None:
-    async with asyncio.timeout(60), keeping(database.url) as lease_manager:
+    async with patience.limit(), keeping(database.url) as lease_manager:
         held = await claimed(database, lease_manager)
         told = asyncio.Event()
         held.on_stop(told.set)
@@ -134,7 +134,7 @@ async def behind_proxy(url: str) -> AsyncIterator[tuple[leases.LeaseManager, pro
 async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards(
     database: databases.Database, silent: bool
 ) -> None:
-    async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
+    async with patience.limit(), behind_proxy(database.url) as (lease_manager, between):
         held = await claimed(database, lease_manager)
         await held.ensure_lease()
         if silent:
@@ -153,7 +153,7 @@ async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards
 async def test_disconnected_worker_is_uncertain_before_another_can_take_its_lease(
     database: databases.Database,
 ) -> None:
-    async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
+    async with patience.limit(), behind_proxy(database.url) as (lease_manager, between):
         held = await claimed(database, lease_manager)
         between.blackhole()
         while await try_to_claim(database, owner=UUID(int=2)) is None:
@@ -170,7 +170,7 @@ async def test_disconnected_worker_is_uncertain_before_another_can_take_its_leas
 async def test_run_loses_its_lease_if_its_own_process_claims_the_investigation_again(
     database: databases.Database,
 ) -> None:
-    async with asyncio.timeout(60), behind_proxy(database.url) as (lease_manager, between):
+    async with patience.limit(), behind_proxy(database.url) as (lease_manager, between):
         first = await claimed(database, lease_manager)
         told = asyncio.Event()
         first.on_stop(told.set)
@@ -191,7 +191,7 @@ async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
     database: databases.Database,
 ) -> None:
     long = timedelta(minutes=10)  # no heartbeat comes by itself
-    async with asyncio.timeout(60), keeping(database.url, lease=long, heartbeat=long / 5) as lease_manager:
+    async with patience.limit(), keeping(database.url, lease=long, heartbeat=long / 5) as lease_manager:
         for told_at_once in (False, True):
             if told_at_once:
                 await queue.admit(database)
@@ -214,7 +214,7 @@ async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(
     database: databases.Database, postgres: launcher.Server
 ) -> None:
-    async with asyncio.timeout(60), keeping(database.url, lease=PATIENT) as lease_manager:
+    async with patience.limit(), keeping(database.url, lease=PATIENT) as lease_manager:
         held = await claimed(database, lease_manager, lease=PATIENT)
         name = str(sqlalchemy.make_url(database.url).database)
         until = time.monotonic() + 1.5 * PATIENT.total_seconds()

@@ -20,10 +20,10 @@ from tarsy.store.base import databases, hints, notify
 from tarsy.store.live import payloads, text_streams
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import leases, run
+from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 ID, OTHER = UUID(int=14), UUID(int=15)
-PATIENCE = 60.0  # seconds
 
 
 def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.StreamedCall:
@@ -67,7 +67,7 @@ class Watching:
         self.changed.set()
 
     async def until(self, is_so: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with patience.limit():
             while not is_so():
                 self.changed.clear()
                 await self.changed.wait()
@@ -172,7 +172,7 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
 
     async def so_far() -> list[str]:
         await notify.post(database, (channel, "until now"))
-        async with asyncio.timeout(PATIENCE):
+        async with patience.limit():
             said = [await heard.get()]
             while said[-1] != "until now":
                 said.append(await heard.get())
@@ -229,7 +229,7 @@ async def test_watched_investigations_are_announced_repeatedly_without_resending
                 watching.audience.watch(ID)
                 await watching.sees(text="It is ")
                 heard: list[str] = []
-                async with asyncio.timeout(PATIENCE):
+                async with patience.limit():
                     while len(heard) < 4:
                         heard += await says()
                 stream.text("memory")
@@ -383,7 +383,7 @@ async def test_texts_during_an_outage_are_lost_with_one_log_line(
                 stream.text("It is ")
                 await watching.sees(text="It is ")
                 await asyncio.to_thread(server.stop)
-                async with asyncio.timeout(PATIENCE):
+                async with patience.limit():
                     for number in itertools.count():
                         stream.text("not ")
                         await asyncio.sleep(0.02)

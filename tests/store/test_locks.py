@@ -19,6 +19,7 @@ from tarsy.store.intake import episodes
 from tarsy.store.queue import heartbeats, ledgers, work
 from tarsy.transcript import memory, ports
 from tarsy.worker import claimer, leases, run
+from tarsy_dev import patience
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -165,9 +166,9 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
     await queue.admit(database, SUBJECT)
     async with holding(database, "work"):
         claiming = asyncio.create_task(claims.run())
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await passed_over.wait()
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while (await queue.summary(database, IDENTITY)).attempts == 0:
             pass  # the read itself gives way to the others
     claiming.cancel()

@@ -17,6 +17,7 @@ from tarsy.store.operations import measures, storage
 from tarsy.store.queue import work
 from tarsy.telemetry import metrics
 from tarsy.transcript import admission
+from tarsy_dev import patience
 
 NOT_FOUND = admission.Refusal(reason="ChainNotFound", message="no chain")
 
@@ -97,12 +98,12 @@ async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(data
         await asyncio.sleep(0)
         assert scrapes.total(exported(), "tarsy_queue_length") is None
         until = time.monotonic() + 3600
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while scrapes.total(exported(), "tarsy_queue_length") is None:  # noqa: ASYNC110 - a scrape is a look
                 await asyncio.sleep(0.05)
         assert scrapes.total(exported(), "tarsy_investigations", phase="Queued", chain="pod-crash") == 1
         until = 0.0
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while scrapes.total(exported(), "tarsy_queue_length") is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     finally:

@@ -16,6 +16,7 @@ import sqlalchemy
 from alembic import autogenerate, command, config, script
 from alembic.runtime import migration
 from tarsy.store.base import databases, schema, tables
+from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 # What alembic's comparison does not look at: checks, predicates of indexes, actions of foreign keys.
@@ -399,7 +400,7 @@ async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> N
         for _ in range(2)
     ]
     try:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             waiting = "SELECT count(*) FROM pg_locks, pg_sleep(0.05) WHERE locktype = 'advisory' AND NOT granted"
             while await holder.fetchval(waiting) < len(processes):
                 pass

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tarsy.store.base import databases, hints, notify
+from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 
@@ -34,7 +35,7 @@ async def listening(url: str) -> AsyncIterator[asyncio.Queue[str]]:
 
 
 async def hear(heard: asyncio.Queue[str], count: int) -> list[str]:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         return [await heard.get() for _ in range(count)]
 
 

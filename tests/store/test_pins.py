@@ -9,8 +9,8 @@ from support import queue
 from tarsy import errors
 from tarsy.store.base import audit, databases, hints, notify
 from tarsy.store.fleet import pins
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 ALICE = audit.Caller(who="alice", address="192.0.2.1")
@@ -83,7 +83,7 @@ async def test_processes_hear_that_something_was_confirmed(database: databases.D
     listener = asyncio.create_task(
         notify.Listener(database.url, hints.Channels({pins.CHANGED: heard.put_nowait})).run()
     )
-    async with asyncio.timeout(60):
+    async with patience.limit():
         assert await heard.get() == ""
         await confirm(database, get=A)
         assert await heard.get() == "k8s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 import uuid
@@ -15,8 +14,8 @@ from support import apis, kubeconfigs
 from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store.base import databases
+from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev import proxy
 
 WEBHOOK = {"Authorization": "Bearer the token"}
 JSON = {"Content-Type": "application/json"}
@@ -62,7 +61,7 @@ ERRORS: list[tuple[str, str, dict[str, str], int, str, dict[str, str]]] = [
 async def test_an_error_is_a_problem(api: aiohttp.ClientSession) -> None:
     for method, path, headers, status, detail, answered in ERRORS:
         body = b'{"alert_type": "kubernetes", "data": "x"}' if method == "POST" else None
-        async with asyncio.timeout(60), api.request(method, path, data=body, headers=headers) as response:
+        async with patience.limit(), api.request(method, path, data=body, headers=headers) as response:
             problem = await response.json(content_type=None)
             assert (response.status, response.content_type) == (status, "application/problem+json"), problem
             assert problem["status"] == status
@@ -131,7 +130,7 @@ async def test_hanging_database_is_reported_before_the_probe_times_out(
             between.blackhole()
             with monkeypatch.context() as patched:
                 patched.setattr(app, "STATEMENT_SECONDS", 0.3)
-                async with asyncio.timeout(20), api.get(path) as response:  # a statement of a worker has 30 s
+                async with patience.limit(), api.get(path) as response:  # a statement of a worker has 30 s
                     assert response.status == 503
                     problem = await response.json(content_type=None)
                     assert problem["detail"].startswith("the database cannot be reached")

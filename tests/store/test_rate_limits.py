@@ -21,7 +21,7 @@ from tarsy.config.model import providers
 from tarsy.store.base import databases
 from tarsy.store.fleet import rate_limits
 from tarsy.transcript import memory, ports
-from tarsy_dev import proxy
+from tarsy_dev import patience, proxy
 
 WINDOW = 0.6
 """Seconds; what a minute is in production, where that is too long to wait for."""
@@ -115,7 +115,7 @@ async def hammered(
             granted.append(await taker.take(name, tokens))
 
     began = time.monotonic()
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with patience.limit(), asyncio.TaskGroup() as group:
         for taker in takers:
             for _ in range(8):
                 group.create_task(keep_taking(taker))
@@ -167,7 +167,7 @@ async def told() -> AsyncIterator[Told]:
 async def refused(taker: rate_limits.RateLimits, told: Told, tokens: int = 0) -> float:
     """Take, what has to wait; how many seconds it was told to. It is cancelled then."""
     waiting = asyncio.create_task(taker.take("google", tokens))
-    async with asyncio.timeout(60):
+    async with patience.limit():
         line = await told.lines.get()
     assert not waiting.done()
     waiting.cancel()
@@ -209,7 +209,7 @@ async def test_waiting_request_is_counted_when_it_is_granted(database: databases
     await taker.take("google", 0)
     waits = "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE wait_event_type = 'Lock'"
     clock = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision)")
-    async with asyncio.timeout(60):
+    async with patience.limit():
         async with database.begin() as holder:
             await holder.execute(sqlalchemy.text("SELECT 1 FROM throttles FOR UPDATE"))
             waiting = asyncio.create_task(taker.take("google", 0))
@@ -227,7 +227,7 @@ async def test_requests_within_a_process_are_served_in_order(database: databases
         await taker.take("google", tokens)
         order.append(number)
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with patience.limit(), asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(number, tokens)) for number, tokens in enumerate([10, 10, 1, 9, 1, 1])]
         await asyncio.sleep(0)
         tasks[4].cancel()
@@ -329,7 +329,7 @@ async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(
         between.cut()
         taker.correct(taken, 0)
         cancelled, waiting = (asyncio.create_task(taker.take("google", 60)) for _ in range(2))
-        async with asyncio.timeout(60):
+        async with patience.limit():
             assert [(await told.lines.get())["action"] for _ in range(3)] == ["throttle_waits"] * 3
             cancelled.cancel()
             await asyncio.gather(cancelled, return_exceptions=True)

@@ -19,6 +19,7 @@ from tarsy.store.queue import work
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import leases, run
+from tarsy_dev import patience
 
 STAGE = "look"
 SIDE_BY_SIDE = queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent", "replicas": 2}])
@@ -155,7 +156,7 @@ async def test_heartbeat_that_finds_the_lease_of_an_ended_run_over_interrupts_no
     monkeypatch.setattr(database, "channels", channels)
     await worker.run_claimed(held)
     assert held.stopped == "lost"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         assert [await hinted.get(), await hinted.get()] == hints_sent, "of its start and of its end"
     assert since("tarsy_iteration_seconds_count") == 1
     await listening.close()

@@ -19,6 +19,7 @@ from tarsy.store.queue import work
 from tarsy.store.reads import log_entries, snapshots, summaries
 from tarsy.transcript import entries, entry_versions, memory, ports, record
 from tarsy.worker import claimer, leases, run
+from tarsy_dev import patience
 
 NEWER = "a program that can read it"
 NEWEST = entry_versions.VERSIONS["ToolsAnswered"]
@@ -323,7 +324,7 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
 
 
 async def until(database: databases.Database, identity: UUID, ready: Callable[[summaries.Summary], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not ready(await queue.summary(database, identity)):
             pass  # the read itself gives way to the others
 

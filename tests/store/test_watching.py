@@ -27,6 +27,7 @@ from tarsy.store.base import databases, hints, notify
 from tarsy.store.live import payloads, text_streams
 from tarsy.store.queue import journal
 from tarsy.transcript import entries, ports
+from tarsy_dev import patience
 from websockets import client as client_protocol
 from websockets import exceptions, frames, uri
 
@@ -203,7 +204,7 @@ async def test_client_that_reconnects_repeatedly_receives_the_whole_timeline(wor
                     if message["type"] == "investigation.completed":
                         return seen
 
-    async with aiohttp.ClientSession() as session, asyncio.timeout(100):
+    async with aiohttp.ClientSession() as session, patience.limit():
         _, one, other = await asyncio.gather(write(), by_socket(), by_stream(session))
         whole = await world.timeline(session)
     assert one.events == whole
@@ -394,7 +395,7 @@ async def test_frames_of_every_kind_are_counted_and_none_is_parsed_beyond_the_li
     monkeypatch.setattr(web_socket_protocol._CountingParser, "recv_frame", count_frame)
     with contextlib.closing(await slow_reader(world)) as flooding:
         data = first + frame * (256 * 1024 // len(frame))
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             with contextlib.suppress(ConnectionError):
                 for _ in range(64):
                     await loop.sock_sendall(flooding, data)
@@ -444,7 +445,7 @@ async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
         assert pinged == [False] * 5
         await world.commit((stories.answers("behind it", turn=1),))
         found = b""
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             while b"behind it" not in found or said[-1] not in found:
                 found += await loop.sock_recv(slow, 1 << 16)
     assert [one for one in said if one in found] == said[-1:]
@@ -483,7 +484,7 @@ async def test_live_connections_leave_connections_for_other_requests(
                     if response.status == 200:
                         return
 
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             await again()
 
 
@@ -598,7 +599,7 @@ async def is_cut_off(connection: socket.socket) -> bool:
     """Whether the other side ends it within some seconds of being read."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             while await loop.sock_recv(connection, 1 << 20):
                 pass
     except OSError as error:
@@ -613,7 +614,7 @@ def listening(world: World) -> int:
 
 
 async def eventually(look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(watching.PATIENCE):
+    async with patience.limit():
         while not look():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -660,7 +661,7 @@ async def test_client_that_reads_slowly_receives_everything(
     tail = b""
     got = 0
     with contextlib.closing(await connect(world, holds=64 * 1024)) as slow:
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             while got < 3 * 512 * 1024:
                 data = await loop.sock_recv(slow, 32 * 1024)
                 assert data, f"cut off after {got} bytes"
@@ -678,7 +679,7 @@ async def test_slow_reader_receives_the_last_event_of_a_stream(world: World) -> 
         await world.commit(large(1))
         world.parts.hub._feeds[world.identity].end("it is over")
         found = b""
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             while data := await loop.sock_recv(slow, 1 << 16):
                 found += data
     assert b'"reason":"it is over"' in found[-1000:]
@@ -751,7 +752,7 @@ async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_he
             )
             assert await loop.sock_recv(slow, 12) == b"HTTP/1.1 200"
             assert await statuses() == dict.fromkeys(paths, (503, "1"))
-        async with asyncio.timeout(watching.PATIENCE):
+        async with patience.limit():
             while (await statuses())[paths[2]] != (200, None):
                 pass
 
@@ -775,7 +776,7 @@ async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_
             await loop.sock_connect(slow, (host, int(port)))
             await loop.sock_sendall(slow, asked)
             connections.append(slow)
-        async with asyncio.timeout(2 * watching.PATIENCE):
+        async with patience.limit():
             said = [await loop.sock_recv(slow, 12) for slow in connections]
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     print(f"{said.count(b'HTTP/1.1 200')} were answered, with {grown} MiB more")

@@ -19,7 +19,7 @@ from tarsy.store.intake import queueing
 from tarsy.store.operations import open_investigations
 from tarsy.store.queue import heartbeats, journal, work
 from tarsy.transcript import admission, entries, ports
-from tarsy_dev import children, proxy
+from tarsy_dev import children, patience, proxy
 from tarsy_dev import postgres as launcher
 
 STARTED = stories.stage_started()
@@ -96,7 +96,7 @@ async def test_claims_at_once_get_an_investigation_each(database: databases.Data
 
 async def test_claim_does_not_wait_for_a_locked_row(database: databases.Database) -> None:
     held, free = [await queue.admit(database) for _ in range(2)]
-    async with asyncio.timeout(60), database.begin() as connection:
+    async with patience.limit(), database.begin() as connection:
         locked = sqlalchemy.select(tables.work).where(tables.work.c.investigation == held).with_for_update()
         await connection.execute(locked)
         assert (await queue.claimed(database)).investigation == free
@@ -230,7 +230,7 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
     async with behind_proxy(postgres, migrated_url) as (far, between):
         writing = await queue.opened(far, held)
         between.lose_reply(lambda sent: lost in sent)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await writing.commit(STARTED)
             assert between.lost_replies == 1
             between.lose_reply(lambda sent: b"StagesFailed" in sent)
@@ -247,7 +247,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
     await queue.admit(database)
     first = await queue.claimed(database)
-    async with behind_proxy(postgres, migrated_url) as (far, between), asyncio.timeout(60):
+    async with behind_proxy(postgres, migrated_url) as (far, between), patience.limit():
         late = await queue.opened(far, first)
 
         def is_commit(sent: bytes) -> bool:
@@ -356,7 +356,7 @@ async def test_columns_that_each_commit_changes_are_in_no_index(own: databases.D
         await limited.take("google", 100)
     await database.close()  # whoever leaves says what he has counted
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :table"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         for table in ("work", "executions", "throttles"):
             updates, hot = 0, 0
             while updates < COMMITS:

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tarsy_dev import patience
+
 START = "from tarsy.cli.main import main; main()"
 IN_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
 """Makes the terminal the session's own, so that Ctrl-C in it reaches the program."""
@@ -51,7 +53,8 @@ class CommandLine:
     async def run(self, *arguments: str, stdin: str = "") -> Ended:
         """Run a command in pipes to its end."""
         async with self.started(*arguments, stdin=bool(stdin)) as child:
-            out, err = await asyncio.wait_for(child.communicate(stdin.encode() if stdin else None), 180)
+            async with patience.limit():
+                out, err = await child.communicate(stdin.encode() if stdin else None)
             return Ended(code=child.returncode or 0, out=out.decode(), err=err.decode())
 
     @contextlib.asynccontextmanager
@@ -110,14 +113,15 @@ class Terminal:
 
     async def until(self, text: str) -> None:
         """Wait until the program has written `text`."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while text not in self.text:
                 self._changed.clear()
                 await self._changed.wait()
 
     async def ended(self) -> int:
         """Wait until the program has ended; its exit code."""
-        code = await asyncio.wait_for(self._child.wait(), 60)
+        async with patience.limit():
+            code = await self._child.wait()
         await asyncio.sleep(0)
         with contextlib.suppress(OSError, BlockingIOError):
             os.set_blocking(self._leader, False)

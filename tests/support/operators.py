@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 from support import installed, scrapes
 from tarsy.kube import calls, client
-from tarsy_dev import children, mcp_server, model, nursery, tools
+from tarsy_dev import children, mcp_server, model, nursery, patience, tools
 from tarsy_dev.controlplane import ControlPlane
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Process:
 
     async def ended(self) -> None:
         """Wait until it has ended by itself."""
-        await asyncio.to_thread(self._child.process.wait, 120)
+        await asyncio.to_thread(self._child.process.wait, patience.PATIENCE)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -87,7 +87,7 @@ class Process:
 
     async def stop(self) -> None:
         """End it as Kubernetes would; it has to end by itself, and well."""
-        await asyncio.to_thread(self._child.end, timeout=60)
+        await asyncio.to_thread(self._child.end)
         assert self._child.process.returncode == 0, self._child.story()
 
     async def request(
@@ -103,7 +103,7 @@ class Process:
         token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self.editor
         given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=patience.PATIENCE)) as session,
             session.request(
                 method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=given
             ) as response,
@@ -129,7 +129,7 @@ class Process:
         return f"http://127.0.0.1:{port[1]}"
 
     async def _until(self, ready: Callable[[], T | None], *, what: str) -> T:
-        return await asyncio.to_thread(self._child.wait_until, ready, timeout=120, what=what)
+        return await asyncio.to_thread(self._child.wait_until, ready, what=what)
 
 
 def _status(port: int, path: str) -> int | None:
@@ -274,11 +274,11 @@ class Operator:
             kind = "application/apply-patch+yaml"
             await self._ask("PATCH", path, query=query, body=manifest, content_type=kind)
 
-    async def finished(self, *names: str, within: timedelta = timedelta(seconds=120)) -> dict[str, Any]:
+    async def finished(self, *names: str) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         found: dict[str, Any] = {}
         try:
-            async with asyncio.timeout(within.total_seconds()):
+            async with patience.limit():
                 while True:
                     items = (await self._ask("GET", self._path("AlertInvestigation")))["items"]
                     found = {item["metadata"]["name"]: item for item in items}
@@ -288,13 +288,13 @@ class Operator:
                             del item["metadata"]["managedFields"]  # as kubectl shows it
                         return found
                     await asyncio.sleep(0.1 + 0.02 * len(found))  # to look is work, too
-        except TimeoutError:
+        except patience.TooLong as error:
             phases = {name: item.get("status", {}).get("phase") for name, item in found.items()}
-            raise AssertionError(f"not finished within {within}: {phases}") from None
+            raise patience.TooLong(f"{error}: the end of investigations, whose phases are {phases}") from None
 
     async def _ask(self, method: str, path: str, **given: Any) -> Any:
         """Ask the API server as the administrator."""
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 try:
                     async with calls.errors():
@@ -310,7 +310,7 @@ class Operator:
     async def event(self, name: str, reason: str, *, telling: str = "") -> dict[str, Any]:
         """Wait until Kubernetes has an Event of that reason about an investigation; it. A status comes before it."""
         about = f"--field-selector=involvedObject.name={name},reason={reason}"
-        async with asyncio.timeout(60):
+        async with patience.limit():
             while True:
                 items = json.loads(await self.kubectl("get", "events", about, "-o", "json"))["items"]
                 if found := [item for item in items if telling in item["message"]]:

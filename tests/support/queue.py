@@ -24,6 +24,7 @@ from tarsy.store.reads import log_entries, summaries
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 from tarsy.worker import eligibility
+from tarsy_dev import patience
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
@@ -225,6 +226,6 @@ async def let_leases_pass(database: databases.Database) -> None:
 async def blocked(database: databases.Database, statements: int = 1) -> None:
     """Return once so many statements wait for a lock."""
     waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while len(await rows(database, waits)) < statements:  # noqa: ASYNC110 - it is in the database
             await asyncio.sleep(0.01)

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.metrics_core import Metric
 from tarsy.telemetry import metrics
+from tarsy_dev import patience
 
 PROMTOOL = shutil.which("promtool")
 WITH_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on PATH (Debian's package prometheus)")
@@ -19,7 +20,7 @@ WITH_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on 
 async def text(url: str, *, accept: str = "") -> str:
     """The text that a listener of metrics serves."""
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=patience.PATIENCE)) as session,
         session.get(f"{url}/metrics", headers={"Accept": accept} if accept else {}) as response,
     ):
         assert response.status == 200
@@ -75,7 +76,7 @@ class Since:
 
 async def until(scrape: Callable[[], Awaitable[str]], wanted: Callable[[str], bool]) -> str:
     """The first scrape that is as `wanted`."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while True:
             if wanted(found := await scrape()):
                 return found

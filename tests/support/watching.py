@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,10 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tarsy.live import backlogs
+from tarsy_dev import patience
 from websockets import exceptions
 from websockets.asyncio import client
-
-PATIENCE = 60.0  # seconds
 
 
 def box(memory: backlogs.Memory | None = None) -> backlogs.Backlog:
@@ -46,13 +44,13 @@ class Watcher:
 
     async def closed(self) -> tuple[int | None, str | None]:
         """Wait until it is closed by the API; why."""
-        async with asyncio.timeout(PATIENCE):
+        async with patience.limit():
             await self.socket.wait_closed()
         return self.socket.close_code, self.socket.close_reason
 
     async def next(self) -> dict[str, Any]:
         """What is told next."""
-        async with asyncio.timeout(PATIENCE):
+        async with patience.limit():
             found: dict[str, Any] = json.loads(await self.socket.recv())
         self.told.append(found)
         return found
@@ -109,7 +107,7 @@ class Reader:
     async def next(self) -> dict[str, Any]:
         """What is told next."""
         name, data = "", []
-        async with asyncio.timeout(PATIENCE):
+        async with patience.limit():
             while line := (await self.response.content.readline()).decode():
                 field_, _, value = line.rstrip("\n").partition(": ")
                 match field_:

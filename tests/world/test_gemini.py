@@ -19,7 +19,7 @@ from tarsy.config.model import platforms, providers
 from tarsy.llm import gemini, limited_model, provider, registry, vertexai
 from tarsy.resources import chains
 from tarsy.transcript import entries, entry_versions, messages, ports
-from tarsy_dev import loopback, model
+from tarsy_dev import loopback, model, patience
 from tarsy_dev.model import tokens
 
 TASK = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
@@ -105,7 +105,7 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
             await asked.ask(REQUEST, leases.SCOPE)
         left = time.time()
         assert error.value.failure.kind == kind
-        request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=60)
+        request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
     assert request.ended is not None
     assert request.ended - left < 30, "of 120"
@@ -135,7 +135,7 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -
             await asked.ask(REQUEST, ONCE)
         (attempt,) = error.value.call.attempts
         assert "the stream is not the API's" in attempt.error
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await closed.wait()
 
 

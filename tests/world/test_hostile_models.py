@@ -28,7 +28,7 @@ from tarsy import transport
 from tarsy.config.model import platforms
 from tarsy.llm import http, limited_model, provider
 from tarsy.transcript import ports
-from tarsy_dev import loopback, model
+from tarsy_dev import loopback, model, patience
 from tarsy_dev.model import tokens
 
 MEGABYTE = b"x" * 2**20
@@ -228,7 +228,7 @@ async def problem(row: Row, source: provider.Provider) -> str:
     forget_peak()
     before = memory("VmRSS")
     try:
-        async with asyncio.timeout(60):
+        async with patience.limit():
             error = await kinds.refusal(source)
     except Exception as escaped:  # noqa: BLE001 - whatever it is, it is told with its row
         return f"{type(escaped).__name__} escapes: {str(escaped)[:200]}"
@@ -347,7 +347,7 @@ TRICKLES = {
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_path: Path) -> None:
     limits = platforms.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})
-    async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source, asyncio.timeout(60):
+    async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source, patience.limit():
         server.pause = 0.01
         for answer in TRICKLES.values():
             server.answer = answer

@@ -25,7 +25,7 @@ from tarsy.tools.servers import connection, health, listing, toolbox
 from tarsy.tools.transports import progress, stderr, wire
 from tarsy.tools.transports import remote as remotes
 from tarsy.transcript import messages, ports
-from tarsy_dev import hostile_mcp
+from tarsy_dev import hostile_mcp, patience
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 WIRES: list[hostile_mcp.Wire] = ["json", "events"]
@@ -38,7 +38,7 @@ async def owned(
     settings = platforms.MCPServer(transport=transport, write_tools=["*"])
     server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS)
     owner = asyncio.create_task(server.keep_connected())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await server.tried.wait()
     try:
         box = toolbox.PoolToolbox(
@@ -133,7 +133,7 @@ async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_
 ) -> None:
     """The call beside it is older: an answer that is taken for another call's would end that one."""
     caplog.set_level(logging.DEBUG)
-    async with reached(protocol) as (server, box), asyncio.timeout(60):
+    async with reached(protocol) as (server, box), patience.limit():
         first = await server.client()
         hanging = asyncio.create_task(say(box, "hang"))
         await waiting.until(lambda: bool(server.calls.in_flight))
@@ -232,7 +232,7 @@ async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(pr
             outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
             assert time.monotonic() - started < 20
             assert all(output.failed and len(output.text) < 1000 for output in outputs)
-            async with asyncio.timeout(60):  # behind half an answer even a good one is none over one wire
+            async with patience.limit():  # behind half an answer even a good one is none over one wire
                 while (output := await say(box, "fine")).failed:
                     assert len(output.text) < 1000
             assert output.text == "fine"
@@ -469,7 +469,7 @@ async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_hold
 ) -> None:
     """Four times 2 MB: more than any pipe holds."""
     caplog.set_level(logging.INFO)
-    async with owned(child("--stderr-lines", "50000")) as (_, box), asyncio.timeout(60):
+    async with owned(child("--stderr-lines", "50000")) as (_, box), patience.limit():
         assert (await say(box, "fine")).text == "fine"
     told = [record for record in caplog.records if vars(record).get("action") == "mcp_stderr"]
     assert {vars(record)["server"] for record in told} == {"odd"}
@@ -491,7 +491,7 @@ async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: py
 async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
     async with hostile_mcp.serve(stream=True) as there:
         transport = server_transports.HTTPTransport(type="http", url=there.url)
-        async with owned(transport) as (_, box), asyncio.timeout(60):
+        async with owned(transport) as (_, box), patience.limit():
             await there.cut.wait()
             assert wire.MESSAGE_MAX < there.sent < 3 * wire.MESSAGE_MAX
             assert (await say(box, "fine")).text == "fine"
@@ -510,7 +510,7 @@ async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) 
             with pytest.raises(BlockingIOError):  # somebody has it open
                 os.read(held, 1)
         os.set_blocking(held, True)
-        async with asyncio.timeout(60):
+        async with patience.limit():
             assert await asyncio.to_thread(os.read, held, 1) == b""
     finally:
         os.close(held)

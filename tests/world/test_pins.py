@@ -19,7 +19,7 @@ from tarsy.telemetry import component_states
 from tarsy.tools import pins
 from tarsy.tools.servers import connection, listing, pool, toolbox
 from tarsy.transcript import messages, ports
-from tarsy_dev import hostile_mcp
+from tarsy_dev import hostile_mcp, patience
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 CHANGED = '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
@@ -51,7 +51,7 @@ async def owned(
     settings = platforms.MCPServer(transport=transport, tool_hashes=dict(hashes or {}), write_tools=["*"])
     server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS, pin_store=keep)
     owner = asyncio.create_task(server.keep_connected())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await server.tried.wait()
     try:
         yield (
@@ -69,7 +69,7 @@ async def owned(
 
 
 async def until(ready: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.01)
 
@@ -226,7 +226,7 @@ async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
         settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True, "write_tools": ["*"]}}}
         servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS, pin_store=keep)
         running = asyncio.create_task(servers.run())
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await servers.tools.wait_tried()
         async with servers.tools.toolbox(["odd"], lambda _: True) as box:
             await until(lambda: box.specs)

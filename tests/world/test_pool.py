@@ -21,13 +21,13 @@ from tarsy.tools.servers import connection, health, listing, pool, toolbox
 from tarsy.tools.transports import remote
 from tarsy.tools.transports import stdio as child
 from tarsy.transcript import messages, ports
-from tarsy_dev import mcp_server, proxy, tools
+from tarsy_dev import mcp_server, patience, proxy, tools
 
 
 @contextlib.asynccontextmanager
 async def owned(server: connection.Server) -> AsyncIterator[None]:
     owner = asyncio.create_task(server.keep_connected())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await server.tried.wait()
     try:
         yield
@@ -46,7 +46,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
             limit=slots.Slots(1),
             secrets=NO_SECRETS,
         )
-        async with owned(server), asyncio.timeout(60):
+        async with owned(server), patience.limit():
             broken = await server.client()
             server.report_broken(broken)
             assert server.problem == "lost its connection"
@@ -273,7 +273,7 @@ def of(**urls: str) -> platforms.Platform:
 @contextlib.asynccontextmanager
 async def running(servers: pool.Pool) -> AsyncIterator[None]:
     tasks = asyncio.create_task(servers.run())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await servers.tools.wait_tried()
     try:
         yield
@@ -285,7 +285,7 @@ async def running(servers: pool.Pool) -> AsyncIterator[None]:
 
 async def renew(servers: pool.Pool, settings: platforms.Platform) -> list[connection.Server]:
     tools = servers.prepare(settings)
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await tools.wait_tried()
     former = [server for server in servers.tools.servers.values() if server not in tools.servers.values()]
     servers.exchange(tools)
@@ -308,7 +308,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await close(await renew(servers, of(one=mended.url)))
-        async with asyncio.timeout(60):
+        async with patience.limit():
             await waiting
         tasks.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,6 @@ A row of `kinds.KINDS` is a provider; what is one provider's own has a file of i
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from support import kinds
 from tarsy.llm import provider
 from tarsy.transcript import messages, ports
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 
 @pytest.fixture(params=kinds.KINDS)
@@ -171,7 +170,7 @@ async def test_arguments_that_are_no_object_come_through_and_do_not_spoil_the_ne
         kinds.asked(kind, server.url) as source,
     ):
         found: list[provider.StreamEvent] = []
-        async with asyncio.timeout(60):  # nobody tries to guess what it will be
+        async with patience.limit():  # nobody tries to guess what it will be
             found = await kinds.events(source)
         answer = kinds.answered(found)
         assert [call.name for call in answer.calls] == [tool.name for tool in kinds.TOOLS]

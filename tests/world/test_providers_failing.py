@@ -18,7 +18,7 @@ from aiohttp import test_utils, web
 from support import kinds
 from tarsy.llm import provider
 from tarsy.transcript import messages
-from tarsy_dev import model
+from tarsy_dev import model, patience
 
 
 @pytest.fixture(params=kinds.KINDS)
@@ -136,14 +136,14 @@ async def test_a_stream_that_is_left_closes_its_socket_at_once(
             await server.wait_for(lambda requests: requests[0].answered if requests else None)
             await asyncio.sleep(0.02)
         else:
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 await seen.wait()
         if hangs or how == "cancelled":
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         left = time.time()
-        request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=60)
+        request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
     assert request.ended is not None
     assert request.ended - left < 30, "of 120"

@@ -22,7 +22,7 @@ from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file
 from tarsy.tools.servers import connection, listing, pool, toolbox
 from tarsy.transcript import messages, ports
-from tarsy_dev import mcp_server, proxy
+from tarsy_dev import mcp_server, patience, proxy
 
 TOKEN = "c4nary-Qw7x-token"
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -44,7 +44,7 @@ async def owned(
     there = platforms.MCPServer(transport=settings, write_tools=["*"])
     server = connection.Server("tools", there, limit=slots.Slots(8), secrets=secrets)
     owner = asyncio.create_task(server.keep_connected())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await server.tried.wait()
     try:
         yield (

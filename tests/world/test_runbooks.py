@@ -24,7 +24,7 @@ from tarsy.config.model import runbooks as settings
 from tarsy.masking import masker
 from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
-from tarsy_dev import loopback
+from tarsy_dev import loopback, patience
 
 RAW = "raw.githubusercontent.com"
 OTHER = "runbooks.example.com"
@@ -207,7 +207,7 @@ async def reading(
 
 async def problem(found: client.Runbooks, url: str = PAGE) -> str:
     """Why there is no runbook."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         with pytest.raises(ports.RunbookError) as caught:
             await found.read(url)
     return str(caught.value)
@@ -571,13 +571,13 @@ def held(site: Site) -> Iterator[asyncio.Event]:
 
 async def asked_of(site: Site) -> None:
     """Wait until it was asked."""
-    async with asyncio.timeout(60):
+    async with patience.limit():
         while not site.asked:  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.01)
 
 
 async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asyncio.Event) -> None:
-    async with reading(site) as found, asyncio.timeout(60):
+    async with reading(site) as found, patience.limit():
         readers = [asyncio.create_task(found.read(PAGE)) for _ in range(20)]
         await asked_of(site)
         for reader in readers[:10]:
@@ -592,7 +592,7 @@ async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asynci
 async def test_when_nobody_waits_any_more_the_request_ends_and_the_next_one_begins_anew(
     site: Site, held: asyncio.Event
 ) -> None:
-    async with reading(site) as found, asyncio.timeout(60):
+    async with reading(site) as found, patience.limit():
         readers = [asyncio.create_task(found.read(PAGE)) for _ in range(3)]
         await asked_of(site)
         for reader in readers:

@@ -375,7 +375,7 @@ async def test_an_answer_can_be_held_back_until_the_test_says_so() -> None:
 
     async with talking(script) as (server, sdk):
         task = asyncio.create_task(sdk.stream(user()))
-        await server.wait_for(lambda requests: len(requests) == 1)
+        await server.wait_for(lambda requests: len(requests) >= 1)
         assert not task.done()
         go.set()
         assert parts(await task)[0].text == "for tarsy/web-crash"
@@ -417,7 +417,7 @@ async def test_waiting_in_vain_says_what_there_was() -> None:
     async with talking(model.answers("a")) as (server, sdk):
         await sdk.stream(user())
         with pytest.raises(TimeoutError, match=r"1 entries.*tarsy/web-crash"):
-            await server.wait_for(lambda requests: len(requests) == 2, timeout=0.05)
+            await server.wait_for(lambda requests: len(requests) >= 2, timeout=0.05)
 
 
 async def test_calls_can_carry_a_key_that_tells_them_apart() -> None:
@@ -484,7 +484,7 @@ def test_it_serves_those_without_a_loop_from_a_thread() -> None:
         sdk = Sdk(running.server.url)
         assert sdk.client.models.generate_content(**sdk.request([user()])).text == "a"
         sdk.client.close()
-        assert running.call(running.server.wait_for(lambda requests: len(requests) == 1))
+        assert running.call(running.server.wait_for(lambda requests: len(requests) >= 1))
 
 
 async def test_as_a_process_it_investigates_and_ends_at_sigterm(tmp_path: Path) -> None:

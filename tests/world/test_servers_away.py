@@ -18,7 +18,7 @@ from support.masking import NO_SECRETS
 from tarsy.config.model import platforms
 from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.transcript import messages, ports
-from tarsy_dev import mcp_server, proxy
+from tarsy_dev import mcp_server, patience, proxy
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
@@ -214,7 +214,7 @@ async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
                 await asyncio.Event().wait()
 
         working = asyncio.create_task(execution())
-        async with asyncio.timeout(30):
+        async with patience.limit():
             await inside.wait()
         await waiting.until(lambda: len((tmp_path / "pids").read_text().split()) == 2)
         pids = (tmp_path / "pids").read_text().split()

@@ -19,6 +19,7 @@ from tarsy.config.model import platforms, server_transports
 from tarsy.tools.servers import connection, health, pool, toolbox
 from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
+from tarsy_dev import patience
 
 AWAY = "cannot be reached: it no longer answers"
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -39,7 +40,7 @@ async def running(transport: Any, limits: Any = None, **more: Any) -> AsyncItera
     settings = {"limits": limits or {}, "mcp_servers": {"one": {"transport": transport, **more}}}
     servers = pool.Pool(platforms.Platform.model_validate(settings), secrets=NO_SECRETS)
     owners = asyncio.create_task(servers.run())
-    async with asyncio.timeout(60):
+    async with patience.limit():
         await servers.tools.wait_tried()
     try:
         yield servers
@@ -81,7 +82,7 @@ async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_t
             assert await call(box) == "fine"
             (pid,) = pids(tmp_path)
             os.kill(pid, signal.SIGSTOP)
-            async with asyncio.timeout(60):
+            async with patience.limit():
                 told = await asyncio.gather(*(until_it_is_away(box) for _ in range(5)))
             assert sorted(told)[2:] == [f"'one.say' was not called: MCP server 'one' {AWAY}"] * 3, "who waited"
             assert (server.slots.locked(), server.calls.in_flight) == (False, 0)
@@ -250,8 +251,7 @@ async def trickling() -> AsyncIterator[tuple[Trickling, str]]:
 
 async def test_a_look_whose_answer_has_no_end_is_silence() -> None:
     async with trickling() as (_, url), remote.checker(server_transports.HTTPTransport(type="http", url=url)) as look:
-        async with asyncio.timeout(60):
-            assert await look() is None
+        assert await look() is None
 
 
 async def test_a_look_whose_answer_has_no_end_keeps_nobody_from_connecting_anew(
@@ -261,6 +261,6 @@ async def test_a_look_whose_answer_has_no_end_keeps_nobody_from_connecting_anew(
     async with trickling() as (there, url), running({"type": "http", "url": url}) as servers:
         await waiting.until(lambda: there.looks == 1)
         there.forgets = True
-        async with servers.tools.toolbox(["one"], lambda _: True) as box, asyncio.timeout(60):
+        async with servers.tools.toolbox(["one"], lambda _: True) as box, patience.limit():
             assert await call(box) == "found"
         assert there.sessions == 2

@@ -206,12 +206,12 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.Hang()
         ask = asyncio.create_task(asked.ask(REQUEST, leases.SCOPE))
-        await server.tokens.log.wait_for(lambda entries: entries or None, timeout=60)
+        await server.tokens.log.wait_for(lambda entries: entries or None)
         left = time.time()
         ask.cancel()
         with pytest.raises(asyncio.CancelledError):
             await ask
-        entry = await server.tokens.log.wait_for(lambda found: next((e for e in found if e.ended), None), timeout=60)
+        entry = await server.tokens.log.wait_for(lambda found: next((e for e in found if e.ended), None))
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 60)
     assert entry.end == "client closed"
     assert entry.ended is not None

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tarsy.kube import client, watch
 from tarsy.resources import base, chains, investigations
+from tarsy_dev import patience
 
 PATH = f"/apis/{base.API_VERSION}"
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -170,7 +171,7 @@ async def test_watch_that_fails_ends_the_process_also_while_another_watch_of_kop
             sys.executable, "-c", WATCH, str(kubeconfig), stderr=asyncio.subprocess.PIPE
         )
         try:
-            async with asyncio.timeout(120):
+            async with patience.limit():
                 _, errors = await process.communicate()
         finally:
             with contextlib.suppress(ProcessLookupError):

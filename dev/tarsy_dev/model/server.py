@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
 
-from tarsy_dev import keys, loopback, oracle
+from tarsy_dev import keys, loopback, oracle, patience
 from tarsy_dev.model import anthropic, gemini, investigator, openai_chat, openai_responses, script, tokens, wire
 
 T = TypeVar("T")
@@ -121,8 +121,10 @@ class Server:
             )
         ]
 
-    async def wait_for(self, condition: Callable[[Sequence[Request]], T | None], *, timeout: float = 60.0) -> T:
-        """Wait until a condition on the requests is true; return what it returned, or raise TimeoutError."""
+    async def wait_for(
+        self, condition: Callable[[Sequence[Request]], T | None], *, timeout: float = patience.PATIENCE
+    ) -> T:
+        """Wait until a condition on the requests is true; return what it returned, or raise TooLong."""
         return await self._log.wait_for(condition, timeout=timeout)
 
     def application(self) -> web.Application:

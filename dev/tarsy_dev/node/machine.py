@@ -61,7 +61,7 @@ class Machine(controlplane.Administrator):
             inherited=[self._listener.fileno()],
         )
         try:
-            self._child.wait_until((self.folder / "ready").exists, timeout=180, what="readiness")
+            self._child.wait_until((self.folder / "ready").exists, what="readiness")
         except BaseException:
             self.stop()
             raise

@@ -61,7 +61,7 @@ def start(*, log: Path) -> children.Child:
     config.write_text(_CONFIG)
     command = [*networks.INSIDE, "containerd", "--config", str(config)]
     child = children.start(command, name="containerd", log=log, cwd=Path("/"))
-    child.wait_until(lambda: _ctr("version").returncode == 0, timeout=30, what="an answer")
+    child.wait_until(lambda: _ctr("version").returncode == 0, what="an answer")
     return child
 
 

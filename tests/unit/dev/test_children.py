@@ -48,7 +48,7 @@ def test_an_early_end_is_an_error_with_the_last_lines_of_the_log(tmp_path: Path)
     with pytest.raises(
         children.ChildError, match=r"server ended with status 3; the end of .*:\n  address already in use"
     ):
-        child.wait_until(lambda: False, timeout=60, what="readiness")
+        child.wait_until(lambda: False, what="readiness")
 
 
 def test_a_server_that_is_not_ready_in_time_is_an_error_that_says_what_was_waited_for(tmp_path: Path) -> None:
@@ -60,6 +60,6 @@ def test_a_server_that_is_not_ready_in_time_is_an_error_that_says_what_was_waite
 
 def test_a_child_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
     child = start(tmp_path, "trap '' TERM; echo deaf; while :; do sleep 1; done")
-    child.wait_until(child.log.read_text, timeout=60, what="the trap")
+    child.wait_until(child.log.read_text, what="the trap")
     child.end(timeout=0.1)
     assert child.process.returncode == -signal.SIGKILL
