@@ -8,10 +8,15 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
 
 import hypothesis
 import pytest
 import uvloop
+from hypothesis.internal.conjecture import providers
+from support import inherited
+
+inherited.settle()
 
 # Without bytecode each worker, and each program that a test starts, would compile all sources of this checkout anew:
 # half of what it costs to collect the tests.
@@ -24,8 +29,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tarsy")
 
+# Hypothesis draws some of its values from the constants of all modules of ours that a worker has imported by then, so
+# that an edit elsewhere, or another order of files, would change the examples. It is private, and has to be there.
+assert callable(providers._get_local_constants)
+providers._get_local_constants = lambda: providers._local_constants
+
 pytest_plugins = [
     "support.accounts",
+    "support.applied_charts",
     "support.browser",
     "support.cluster",
     "support.database",
@@ -34,7 +45,22 @@ pytest_plugins = [
     "support.leaping",
     "support.loglines",
     "support.operators",
+    "support.retries",
+    "support.command_worlds",
+    "support.signed_in_pages",
+    "support.watched_api",
 ]
+
+UNIT = Path(__file__).parent / "unit"
+UNIT_SECONDS = 120
+"""What a test without servers may take; those with servers may take more (`pyproject.toml`)."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of `unit` a limit of their own."""
+    for item in items:
+        if UNIT in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,6 +12,7 @@ COMMANDS = {
     "demo": "investigate one recorded alert and print the analysis",
     "generate": "write what is generated from the code, or check it",
     "local": "start and end a local cluster, database and model to run the operator against",
+    "nightly": "run the tests that no change waits for",
     "node": "start and end a control plane and one real node to look at",
     "setup": "install the hash-locked dependencies",
 }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support import manifests
 from tarsy.kube import calls, client, objects
 from tarsy.resources import chains, investigations, schema
+from tarsy_dev import patience
 
 TIMES = [
     *("2026-11-21T20:26:18Z", "2026-11-21T20:26:18.5+02:00", "2026-11-21T20:26:18-23:59", "2026-11-21T20:26:18,5Z"),
@@ -92,8 +93,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("plural", KINDS)
-@pytest.mark.parametrize("examples", [80, pytest.param(800, marks=pytest.mark.slow)])
-async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster, plural: str, examples: int) -> None:
+async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster, plural: str) -> None:
     manifest, specs = KINDS[plural]
     loop = asyncio.get_running_loop()
     path = objects.path(plural, admin.served.own)
@@ -103,11 +103,11 @@ async def test_object_that_the_api_server_accepts_is_read(admin: client.Cluster,
         async with calls.errors():
             return await calls.request(admin, "POST", path, query={"dryRun": "All"}, body={**manifest, "spec": spec})
 
-    @hypothesis.settings(max_examples=examples, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(max_examples=80, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(specs)
     def read(spec: Mapping[str, Any]) -> None:
         try:
-            made = asyncio.run_coroutine_threadsafe(create(spec), loop).result(60)
+            made = asyncio.run_coroutine_threadsafe(create(spec), loop).result(patience.PATIENCE)
         except objects.RefusedError:
             outcomes["refused"] += 1
             return

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import math
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +17,7 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue, waiting
-from tarsy.auth import identities, permissions
+from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.resources import investigations
@@ -31,21 +28,25 @@ from tarsy.store.queue import work
 from tarsy_dev import controlplane, proxy
 from tarsy_dev.controlplane import ControlPlane
 
+pytestmark = pytest.mark.once
+
 WEBHOOK = "the token"
+
 OPEN = {"/healthz", "/readyz", "/health"}
 """For everybody."""
+
 FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/webhooks/grafana", "/api/v1/alerts", "/alerts"}
+
 FOR_THE_WEBHOOK |= {f"{path}/{{namespace}}" for path in FOR_THE_WEBHOOK if "webhooks" in path}
+
 FOR_EVERY_USER = {"/api/v1/session-codes"}
 """A session has the rights of its token, which are checked then."""
+
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) "
     r"(alertinvestigations(/feedback)?|agentchains|mcpservers|auditevents) in namespace"
 )
-SOON_SECONDS = 6.0
-"""Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
-BUSY = 5
-"""So often what a call takes alone: 2,000 requests take turns with it, in this process too."""
+
 PROXIED = platforms.API(trusted_proxies=["127.0.0.1"])
 
 
@@ -463,60 +464,6 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
             assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200
         finally:
             await through.close()
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_honestly(
-    cluster: client.Cluster,
-    database: databases.Database,
-    plane: ControlPlane,
-    admitted: Callable[..., Awaitable[UUID]],
-    editor: str,
-    tmp_path: Path,
-) -> None:
-    """One who is known, at the address of the guesses, and one who calls for the first time, from another."""
-    path = f"/api/v1/investigations/{await admitted()}"
-    host, port = plane.url.removeprefix("https://").split(":")
-    async with contextlib.AsyncExitStack() as stack:
-        between = await stack.enter_async_context(proxy.serve(host, int(port)))
-        kubeconfig = tmp_path / "through"
-        given = plane.kubeconfig(namespace=cluster.served.own).read_text()
-        kubeconfig.write_text(given.replace(plane.url, f"https://127.0.0.1:{between.port}"))
-        through = await client.connect(kubeconfig)
-        stack.push_async_callback(through.close)
-        parts = apis.parts(cluster=through, database=database, token=WEBHOOK)
-        url = await stack.enter_async_context(apis.listening(parts))
-
-        async def calling(address: str) -> aiohttp.ClientSession:
-            connector = aiohttp.TCPConnector(local_addr=(address, 0), limit=200)
-            return await stack.enter_async_context(aiohttp.ClientSession(url, connector=connector))
-
-        async def ask(session: aiohttp.ClientSession, token: str) -> tuple[int, float]:
-            began = time.monotonic()
-            async with session.get(path, headers=apis.bearer(token)) as response:
-                await response.read()
-            return response.status, time.monotonic() - began
-
-        guesser, known, elsewhere = await calling("127.0.0.1"), await calling("127.0.0.1"), await calling("127.0.0.2")
-        assert (await ask(known, editor))[0] == 200
-        between.delay_down = 0.2
-        tokens = [plane.kubectl("create", "token", "tarsy-test-editor", namespace="default").strip() for _ in range(2)]
-        alone = await ask(elsewhere, tokens[0])
-        began = time.monotonic()
-        guessing = asyncio.gather(*(ask(guesser, f"guess{number}") for number in range(2000)))
-        await between.wait_for(lambda: between.open_connections > 2)
-        first = await ask(elsewhere, tokens[1])
-        told = [await ask(known, editor) for _ in range(5)]
-        assert not guessing.done()
-        answers = Counter(status for status, _ in await guessing)
-        took = time.monotonic() - began
-    longest = max(seconds for _, seconds in told)
-    print(f"alone {alone[1]:.2f} s; the first call {first[1]:.2f} s, the known one's {longest:.2f} s; {answers}")
-    assert [status for status, _ in (first, *told)] == [200] * 6
-    assert max(first[1], longest) < SOON_SECONDS + BUSY * alone[1]
-    assert set(answers) == {401, 429}
-    assert identities.GUESSES <= answers[401] <= identities.GUESSES + math.ceil(took), "and one a second"
 
 
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(

@@ -351,7 +351,6 @@ async def test_an_object_that_somebody_keeps_is_not_admitted_again(
     assert await world.uid() is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_left", [True, False], ids=["with its object", "without"])
 @pytest.mark.parametrize("finishes", ["a repeat", "retention"])
 async def test_a_purge_that_was_cut_off_is_finished_by_a_repeat_and_by_who_has_the_duties(

@@ -224,7 +224,6 @@ def seen(found: Any) -> watch.Seen:
     )
 
 
-@pytest.mark.slow
 async def test_unreadable_object_ends_failed_once_for_its_generation(
     plane: ControlPlane,
     cluster: client.Cluster,
@@ -264,7 +263,6 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
     assert shown(kubectl, "unreadable")["status"]["observedGeneration"] == 2
 
 
-@pytest.mark.slow
 async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_cancelled(
     plane: ControlPlane,
     cluster: client.Cluster,

@@ -142,7 +142,6 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     assert narrow.splitlines()[0].split() == ["NAME", "ALERT", "TYPES", "READY", "REASON", "AGE"]
 
 
-@pytest.mark.slow
 async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_unusable(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -174,7 +173,6 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
     assert await shown() == silent
 
 
-@pytest.mark.slow
 async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group_by_them(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +286,6 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         await running
 
 
-@pytest.mark.slow
 async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:

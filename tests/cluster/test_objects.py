@@ -255,7 +255,6 @@ def a_kubeconfig(plane: ControlPlane, namespace: str, *, port: int, path: Path) 
     return path
 
 
-@pytest.mark.slow
 async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
     plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:

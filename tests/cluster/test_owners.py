@@ -119,7 +119,6 @@ def chain(plane: ControlPlane, cluster: client.Cluster, **spec: Any) -> None:
     plane.create(manifests.chain(TYPE, grouping={"by": "Owner"}, **spec), namespace=cluster.served.own)
 
 
-@pytest.mark.slow
 async def test_alerts_about_one_thing_are_one_investigation_and_those_about_two_are_two(
     plane: ControlPlane, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
@@ -253,7 +252,6 @@ async def test_a_defect_of_a_look_up_leaves_alerts_ungrouped_and_loses_none(
     assert "alert_defect" in {record.__dict__.get("action") for record in caplog.records}
 
 
-@pytest.mark.slow
 async def test_storm_of_twenty_workloads_from_a_pair_is_twenty_investigations(
     plane: ControlPlane, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:

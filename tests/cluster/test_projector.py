@@ -101,7 +101,6 @@ def story() -> list[entries.Entry]:
     ]
 
 
-@pytest.mark.slow
 async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
@@ -228,7 +227,6 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
     assert "sequence" not in shown(plane, replacement)
 
 
-@pytest.mark.slow
 async def test_replicas_that_project_at_once_leave_the_newest_status(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:

@@ -1,4 +1,4 @@
-"""What `/readyz` asks for, one thing after the other taken away. Outages of a whole process: tests/chaos."""
+"""What `/readyz` asks for, one thing after the other taken away. Outages of a whole process: e2e/test_outages."""
 
 from __future__ import annotations
 

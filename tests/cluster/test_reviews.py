@@ -26,6 +26,8 @@ from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy_dev import changes, patience
 
+pytestmark = pytest.mark.once
+
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
 JANES = "jane's"
 NOBODYS_TOKEN = (201, {"status": {"authenticated": False}})
@@ -351,7 +353,6 @@ async def test_names_of_namespaces_are_checked_before_anything_is_asked(
     assert reviewer.accesses == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("hangs", ["tokenreviews", "subjectaccessreviews", "namespaces"])
 async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some_seconds(
     reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str

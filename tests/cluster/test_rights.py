@@ -10,6 +10,8 @@ from tarsy.kube import rights as needed
 from tarsy.probes import checks
 from tarsy_dev import patience
 
+pytestmark = pytest.mark.once
+
 ROLES: dict[str, list[settings.Role]] = {
     "api": ["api"],
     "controller": ["controller"],
@@ -23,7 +25,7 @@ async def missing(cluster: client.Cluster, part: str) -> list[str]:
     return [one.name for one in await checks.Cluster(cluster, wanted)()]
 
 
-@pytest.mark.parametrize("part", ["api", "controller", pytest.param(installed.ALL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", ["api", "controller", installed.ALL])
 async def test_whatever_verb_is_taken_from_a_role_is_missed_by_name(
     chart_accounts: installed.Installed, part: str
 ) -> None:

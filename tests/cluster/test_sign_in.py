@@ -19,6 +19,8 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site
 
+pytestmark = pytest.mark.once
+
 WEBHOOK = "the webhook's token"
 JSON = {"Content-Type": "application/json"}
 

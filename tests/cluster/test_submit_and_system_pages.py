@@ -90,7 +90,6 @@ async def test_an_unknown_path_is_a_page_for_browsers_and_json_for_programs(
     assert "there is no page /nowhere/&lt;b&gt;" in answers[0][2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "missing"),
     [
@@ -159,7 +158,6 @@ async def test_a_hostile_analysis_is_text_on_the_page_of_its_result(
     assert 'href="javascript' not in page
 
 
-@pytest.mark.slow
 async def test_rights_decide_what_each_account_sees(
     cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:

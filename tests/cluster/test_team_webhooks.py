@@ -19,6 +19,8 @@ from tarsy.resources import namespaces
 from tarsy.store.base import databases
 from tarsy_dev.controlplane import ControlPlane
 
+pytestmark = pytest.mark.once
+
 WEBHOOK = "the token"
 CHAIN = manifests.chain("KubePodCrashLooping")
 

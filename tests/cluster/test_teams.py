@@ -28,6 +28,8 @@ from tarsy.web import site
 from tarsy_dev import patience
 from tarsy_dev.controlplane import ControlPlane
 
+pytestmark = pytest.mark.once
+
 LEFT_OUT = ("/static/{digest}/{name}", "/sign-in", "/api/v1/events", "/inv/{namespace}/{name}")
 """The pages that need no caller; the live list and the link by name, which are tested by themselves."""
 LISTS = {

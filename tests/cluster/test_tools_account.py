@@ -26,6 +26,8 @@ from tarsy.process import server_check
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
+pytestmark = pytest.mark.once
+
 HIDDEN = f"hidden-{secrets.token_hex(8)}"
 POD: Object = {
     "apiVersion": "v1",

@@ -177,7 +177,6 @@ async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve
     assert (await watching.refused(url, headers=token | {"Origin": "https://evil.example"}))[0] == 403
 
 
-@pytest.mark.slow
 async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
     serve: Serve,
     cluster: client.Cluster,

@@ -5,49 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import aiohttp
 import asyncpg
 import pytest
-from support import audits, manifests, pace
+from support import audits, manifests
+from support.actions import act, hanging, phase, uid
 from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
-    from support.operators import Operator, Process
+    from support.operators import Operator
 
 STOP_SECONDS = 20.0
-LEASE = timedelta(seconds=6)
 """Two cancels after the death of a worker come before it has passed, also on a machine that pauses meanwhile."""
-AFTER_LEASE = timedelta(seconds=5)
 
 
-async def uid(operator: Operator, name: str) -> str:
-    return str(json.loads(await operator.kubectl("get", "inv", name, "-o", "json"))["metadata"]["uid"])
-
-
-async def act(process: Process, identity: str, action: str = "/cancel", **body: str) -> tuple[int, Any]:
-    given = json.dumps(body).encode() if body else None
-    return await process.request("POST", f"/api/v1/investigations/{identity}{action}", body=given)
-
-
-async def phase(process: Process, identity: str, *wanted: str) -> dict[str, Any]:
-    """The investigation, as soon as the phase is one of those."""
-    async with patience.limit():
-        while True:
-            status, read = await process.request("GET", f"/api/v1/investigations/{identity}")
-            if status == 200 and read["phase"] in wanted:
-                return dict(read)
-
-
-async def hanging(llm: model.Server, count: int = 1) -> Sequence[model.Request]:
-    """The requests that were left without an answer, once there are so many."""
-    return await llm.wait_for(lambda requests: requests if len(requests) == count else None)
-
-
-@pytest.mark.slow
 async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Hang()
     process = await operator.start(queue={"slots": 1})
@@ -107,47 +81,6 @@ def _purge(identity: str) -> str:
     return f"/api/v1/investigations/{identity}?purge=true"
 
 
-async def ended_in_time(process: Process, identity: str, *, since: float) -> None:
-    """It ends within the lease that began before `since`, and 5 s of an idle machine, by the clock of this one."""
-    summary = await phase(process, identity, "Cancelled")
-    ended = datetime.fromisoformat(summary["ended_at"]).timestamp()
-    assert ended - since < (LEASE + AFTER_LEASE * max(1.0, pace.slowness())).total_seconds()
-    assert (summary["cancel"], summary["message"]) == ("user", "cancelled by request")
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-@pytest.mark.parametrize("beside", ["another operator that has no slot free", "a worker, and no controller"])
-async def test_one_whose_worker_was_killed_a_moment_before_ends_soon_after_its_lease(
-    operator: Operator, llm: model.Server, beside: str
-) -> None:
-    """The one that is killed leads, too: nobody does its duties before its own lease has passed."""
-    llm.script = lambda _turn: model.Hang()
-    await operator.apply(manifests.chain())
-    queue = {"slots": 1}
-    killed = await operator.start(lease=LEASE, queue=queue)
-    await operator.apply(manifests.investigation("cancelled"))
-    await hanging(llm)
-    identity = await uid(operator, "cancelled")
-    if beside == "a worker, and no controller":
-        process = await operator.start(role="api")
-        worker = await operator.start(lease=LEASE, role="worker", queue=queue)
-        await worker.logged("action=")
-    else:
-        process = await operator.start(lease=LEASE, queue=queue)
-        await operator.apply(manifests.investigation("busy"))
-        await hanging(llm, 2)
-    await killed.kill()
-    since = time.time()
-    for _ in range(2):
-        assert (await act(process, identity))[1]["phase"] == "Cancelling"
-    await ended_in_time(process, identity, since=since)
-    assert (await act(process, identity))[0] == 409
-    assert await audits.told(operator.database_url) == [audits.row("cancel", "cancelled")]
-    assert len([one for one in llm.requests if "/cancelled" in one.key.investigation]) == 1, "it is not asked again"
-
-
-@pytest.mark.slow
 async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_that_wakes_writes_nothing(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -155,13 +88,12 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     llm.script = lambda _turn: model.Hang()
     await operator.apply(manifests.chain())
     process = await operator.start(role="api")
-    worker = await operator.start(lease=LEASE, role="worker")
+    worker = await operator.start(lease=timedelta(seconds=20), role="worker")  # it beats every 4 s once it wakes
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
     _, made = await process.request("POST", "/api/v1/alerts", body=body)
     await hanging(llm)
     worker.send(signal.SIGSTOP)
-    while not await passed(operator):
-        pass  # the read itself gives way to the others
+    await operator.let_leases_pass()
     assert (await act(process, made["alert_id"]))[1]["phase"] == "Cancelled"
     worker.send(signal.SIGCONT)
     (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None)
@@ -181,8 +113,9 @@ CUT_OFF = ("purge.commit.before", "purge.commit.after", "purge.delete.after")
 @pytest.mark.parametrize(
     ("failpoint", "finishes"),
     [
-        *(pytest.param(failpoint, "a repeat", marks=pytest.mark.slow) for failpoint in CUT_OFF),
-        *(pytest.param(failpoint, "a controller", marks=pytest.mark.slow) for failpoint in CUT_OFF[1:]),
+        ("purge.commit.before", "a repeat"),
+        ("purge.commit.after", "a repeat"),
+        ("purge.delete.after", "a controller"),
     ],
 )
 async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
@@ -225,14 +158,5 @@ async def said(operator: Operator, what: str) -> int:
             + (SELECT count(*) FROM runs WHERE CAST(runs AS text) LIKE $1)
         """
         return int(await connection.fetchval(query, f"%{what}%"))
-    finally:
-        await connection.close()
-
-
-async def passed(operator: Operator) -> bool:
-    """Whether the lease of the only one has passed."""
-    connection = await asyncpg.connect(operator.database_url)
-    try:
-        return bool(await connection.fetchval("SELECT lease_until < clock_timestamp() FROM work"))
     finally:
         await connection.close()

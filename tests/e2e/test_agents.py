@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
@@ -200,7 +199,6 @@ async def test_what_a_result_stands_on_is_told_with_it(operator: Operator, llm: 
     await process.stop()
 
 
-@pytest.mark.slow
 async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Operator, llm: model.Server) -> None:
     def script(turn: model.Turn) -> model.Reply:
         if turn.kind == "summary":
@@ -234,7 +232,6 @@ async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Op
     await process.stop()
 
 
-@pytest.mark.slow
 async def test_a_react_model_that_makes_every_mistake_completes(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
-LEASE = timedelta(seconds=3)
 AT_ONCE, IN_ALL = 2, 8
 ASKED = 5
 """Calls of each answer."""
@@ -27,17 +24,17 @@ def insatiable(turn: model.Turn) -> model.Answer:
     return model.Answer(calls=tuple(model.Call(name="tools__lookup", args={"name": name}) for name in names))
 
 
-@pytest.mark.slow  # it waits for a lease to end
 async def test_a_budget_is_kept_by_whoever_goes_on_with_an_execution(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     """The first operator dies with the second calls of the first answer in its hands."""
     llm.script = insatiable
     limits = {"execution_calls": AT_ONCE, "tool_calls": IN_ALL}
-    first = await operator.start(lease=LEASE, limits=limits, env={"TARSY_FAILPOINTS": "tool.call.after=exit@3"})
+    first = await operator.start(limits=limits, env={"TARSY_FAILPOINTS": "tool.call.after=exit@3"})
     await operator.apply(manifests.chain(stages=[manifests.stage("analysis")]), manifests.investigation())
     await first.ended()
-    successor = await operator.start(lease=LEASE, limits=limits)
+    await operator.let_leases_pass()
+    successor = await operator.start(limits=limits)
     found = (await operator.finished("web-crash"))["web-crash"]
     assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "It is out of memory.")
     made = [call.args["name"] for call in toolbox.calls]

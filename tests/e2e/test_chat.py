@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
-from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import pytest
 from support import manifests
-from tarsy_dev import mcp_server, model, patience
+from support.chats import QUESTION, ask, ended
+from tarsy_dev import model
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
-LEASE = timedelta(seconds=3)
+
 STOP_SECONDS = 20.0
-QUESTION = "Which image was it?"
 
 
 async def found(operator: Operator, name: str) -> dict[str, Any]:
     return dict(json.loads(await operator.kubectl("get", "inv", name, "-o", "json")))
-
-
-async def ask(process: Process, uid: str) -> tuple[int, Any]:
-    body = json.dumps({"question": QUESTION}).encode()
-    return await process.request("POST", f"/api/v1/investigations/{uid}/chat", body=body)
-
-
-async def ended(process: Process, uid: str, *, run: int) -> dict[str, Any]:
-    """The run, as soon as it has ended."""
-    async with patience.limit():
-        while True:
-            _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
-            if read["runs"][run]["ending"]:
-                return dict(read["runs"][run])
 
 
 async def hanging(operator: Operator, llm: model.Server, process: Process, *, name: str = "web-crash") -> str:
@@ -72,7 +54,6 @@ def answering(llm: model.Server) -> None:
 
 
 @pytest.mark.usefixtures("answering")
-@pytest.mark.slow
 async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_is(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -128,60 +109,18 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
     await process.stop()
 
 
-@pytest.mark.slow
 async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_killed_one(
     operator: Operator, llm: model.Server
 ) -> None:
-    killed = await operator.start(lease=LEASE)
+    killed = await operator.start()
     await operator.apply(manifests.chain())
     uid = await hanging(operator, llm, killed)
     await killed.kill()
+    await operator.let_leases_pass()
     llm.script = lambda _turn: model.Answer(text="shop/web:broken")
-    process = await operator.start(lease=LEASE)
+    process = await operator.start()
     answer = await ended(process, uid, run=1)
     assert (answer["ending"], answer["attempts"], answer["final_analysis"]) == ("Completed", 2, "shop/web:broken")
     status = (await found(operator, "web-crash"))["status"]
     assert (status["phase"], status["attempts"], status["finalAnalysis"]) == ("Completed", 1, "root cause")
-    await process.stop()
-
-
-DEATHS = [
-    *(("model.ask.before", hit) for hit in (1, 2)),
-    *((failpoint, 1) for failpoint in ("tool.call.before", "tool.call.after")),
-    *((f"journal.commit.{when}", hit) for when in ("before", "after") for hit in (1, 2, 3, 4)),
-]
-"""Everywhere in a question's run: its start, two answers with the call between them, and its end are four commits."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("failpoint", "hit"), DEATHS)
-async def test_a_question_whose_operator_dies_at_a_failpoint_is_answered_and_nothing_committed_is_sent_again(
-    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, failpoint: str, hit: int
-) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        if turn.kind != "chat":
-            return model.Answer(text="root cause")
-        calls = [] if turn.iteration else [model.Call(name="tools__lookup", args={"name": "web-0"})]
-        return model.Answer(text="" if calls else "shop/web:broken", calls=tuple(calls))
-
-    llm.script = script
-    first = await operator.start(lease=LEASE)
-    await operator.apply(manifests.chain(), manifests.investigation())
-    uid = str((await operator.finished("web-crash"))["web-crash"]["metadata"]["uid"])
-    await first.stop()
-    doomed = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": f"{failpoint}=exit@{hit}"})
-    with contextlib.suppress(aiohttp.ClientError):  # it may die before it has answered
-        assert (await ask(doomed, uid))[0] == 202
-    await doomed.ended()
-    process = await operator.start(lease=LEASE)
-    answer = await ended(process, uid, run=1)
-    assert (answer["ending"], answer["final_analysis"]) == ("Completed", "shop/web:broken")
-    asked = Counter(request.iteration for request in llm.of(kind="chat"))
-    assert asked.keys() == {0, 1}
-    assert asked.total() <= 3, "one call in flight is made once more"
-    assert 1 <= len(toolbox.calls) <= 2
-    assert asked.total() + len(toolbox.calls) <= 4
-    _, read = await process.request("GET", f"/api/v1/investigations/{uid}/timeline")
-    types = Counter(event["type"] for event in read["events"])
-    assert (types["user_question"], types["tool_result"]) == (1, 1)
     await process.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -16,7 +15,6 @@ WEBHOOK = "/api/v1/webhooks/alertmanager"
 LABELS = {"alertname": "KubePodCrashLooping", "namespace": "shop", "pod": "web-0", "severity": "critical"}
 
 
-@pytest.mark.slow
 async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -64,7 +62,6 @@ async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
     await process.stop()
 
 
-@pytest.mark.slow
 async def test_retry_is_seen_by_kubectl_and_in_the_timeline_while_it_is_waited_for(
     operator: Operator, llm: model.Server
 ) -> None:

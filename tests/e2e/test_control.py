@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model, patience
 
@@ -42,7 +41,6 @@ async def heartbeats(operator: Operator, count: int) -> None:
         await connection.close()
 
 
-@pytest.mark.slow
 async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_conversation(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -73,7 +71,6 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
     assert "broke" not in process.log
 
 
-@pytest.mark.slow
 async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -86,7 +83,6 @@ async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled
     assert llm.requests == []
 
 
-@pytest.mark.slow
 async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     await operator.start()
@@ -100,7 +96,6 @@ async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Serv
     }
 
 
-@pytest.mark.slow
 async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_transcript_stays(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -126,7 +121,6 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
     assert read["messages"][-1]["text"] == "root cause"
 
 
-@pytest.mark.slow
 async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Hang()
     process = await operator.start()

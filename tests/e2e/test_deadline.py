@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -24,7 +23,6 @@ def hang_in_the_second_stage(turn: model.Turn) -> model.Reply:
     return LOOK if turn.iteration == 0 else model.Answer(text="collected")
 
 
-@pytest.mark.slow
 async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so(
     operator: Operator, llm: model.Server
 ) -> None:

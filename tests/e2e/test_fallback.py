@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
-LEASE = timedelta(seconds=4)
 
 
 @pytest.fixture
@@ -72,7 +70,6 @@ async def test_another_provider_goes_on_with_the_conversation_and_without_the_st
     await process.stop()
 
 
-@pytest.mark.slow
 async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
     operator: Operator, llm: model.Server, first: model.Server
 ) -> None:
@@ -85,10 +82,11 @@ async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
 
     llm.script = hangs_once
     providers = {"first": {"base_url": first.url}}
-    process = await operator.start(lease=LEASE, providers=providers)
+    process = await operator.start(providers=providers)
     await operator.apply(chain(), manifests.investigation())
     await llm.wait_for(lambda _: llm.of(iteration=1))
     await process.kill()
+    await operator.let_leases_pass()
     assert len(first.requests) == 4, "three times again, since another one was left"
     successor = await operator.start(providers=providers)
     found = (await operator.finished("web-crash"))["web-crash"]
@@ -102,7 +100,6 @@ async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
     await successor.stop()
 
 
-@pytest.mark.slow
 async def test_to_cancel_cuts_the_wait_before_another_attempt(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _: model.HttpError(status=503, retry_after=100)
     process = await operator.start()

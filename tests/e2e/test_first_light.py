@@ -8,7 +8,6 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -311,10 +310,11 @@ async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
 
     llm.script = script
     await operator.apply(CHAIN)
-    process = await operator.start(lease=timedelta(seconds=4))
+    process = await operator.start()
     await operator.apply(manifests.investigation())
     await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
     await process.kill()
+    await operator.let_leases_pass()
     await operator.start()
     found = (await operator.finished("web-crash"))["web-crash"]
 
@@ -331,7 +331,7 @@ async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
     ("tool", "sent"),
     [
         pytest.param("restart", 1, id="that writes"),
-        pytest.param("lookup", 2, id="that reads", marks=pytest.mark.slow),
+        pytest.param("lookup", 2, id="that reads"),
     ],
 )
 async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if_it_may_be(
@@ -349,11 +349,12 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     llm.script = investigate
     toolbox.hold = hold
     await operator.apply(CHAIN)
-    process = await operator.start(lease=timedelta(seconds=4))
+    process = await operator.start()
     await operator.apply(manifests.investigation())
     await toolbox.wait_for(lambda _: of_analysis())
     held = of_analysis()[0].key
     await process.kill()
+    await operator.let_leases_pass()
     successor = await operator.start()
     found = (await operator.finished("web-crash"))["web-crash"]
     released.set()
@@ -366,26 +367,23 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     assert doubted == (["restart"] if tool == "restart" else [])
 
 
-@pytest.mark.slow
 async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it_at_once(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    lease = timedelta(minutes=10)  # nobody waits for it to pass
-
     def script(turn: model.Turn) -> model.Reply:
         first = (turn.key.stage, turn.iteration, turn.repeats) == ("analysis", 1, 0)
         return model.Hang(after=2) if first else investigate(turn)
 
     llm.script = script
     await operator.apply(CHAIN)
-    process = await operator.start(lease=lease)
+    process = await operator.start()
     await operator.apply(manifests.investigation())
     await llm.wait_for(lambda _: [request for request in llm.of(stage="analysis", iteration=1) if request.pieces == 2])
     await process.stop()
     assert "action=released" in process.log
     (asked,) = llm.of(stage="analysis", iteration=1)
     assert await llm.wait_for(lambda _: asked.end) == "client closed"
-    await operator.start(lease=lease)
+    await operator.start()
     found = (await operator.finished("web-crash"))["web-crash"]
 
     assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 1)

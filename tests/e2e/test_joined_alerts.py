@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
-pytestmark = pytest.mark.slow
-
-LEASE = timedelta(seconds=4)
 TYPE = "KubePodCrashLooping"
 TOLD = "more alerts joined this investigation"
 SECRET = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -63,7 +58,7 @@ async def test_agent_is_told_of_alerts_that_join_and_its_successor_after_a_kill_
             TYPE, stages=[manifests.stage("analysis")], grouping=grouping, executiveSummary={"enabled": True}
         )
     )
-    process = await operator.start(lease=LEASE)
+    process = await operator.start()
     assert await notify(process, alert(0)) == ["created"]
     await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=0))
     joining = [alert(number, pod=f"web-{number} {HOSTILE}") for number in range(1, 31)]
@@ -71,6 +66,7 @@ async def test_agent_is_told_of_alerts_that_join_and_its_successor_after_a_kill_
     have_joined.set()
     await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
     await process.kill()
+    await operator.let_leases_pass()
     await operator.start()
     (found,) = (await operator.finished()).values()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 CHAIN = manifests.chain(stages=[manifests.stage("look")])
-LEASE = timedelta(seconds=3)
 WRITTEN = "It is memory: the container was killed by the kernel, again and again."
 
 
@@ -62,7 +60,6 @@ async def test_who_watches_sees_an_answer_grow_and_the_end_and_is_told_of_a_stop
         await stopping
 
 
-@pytest.mark.slow
 async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_third_makes_of_it_when_that_is_killed(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -70,7 +67,7 @@ async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_th
     llm.script = lambda _turn: model.Hang(after=5, answer=model.Answer(text=WRITTEN, chunk=4))
     api = await operator.start(role="api")
     await operator.start(role="controller")
-    first = await operator.start(role="worker", lease=LEASE)
+    first = await operator.start(role="worker")
     uid = await admitted(operator, api)
     headers = apis.bearer(api.editor)
     async with (
@@ -89,6 +86,7 @@ async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_th
         await late.until(lambda message: taking(message, later) == WRITTEN[:20])
         (begun,) = seen.events
         await first.kill()
+        await operator.let_leases_pass()
         llm.script = lambda _turn: model.Answer(text="It is the disk.", chunk=4, delay=0.1)
         await operator.start(role="worker")
         for watcher, own in ((early, seen), (late, later)):

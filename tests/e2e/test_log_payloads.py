@@ -13,6 +13,8 @@ from tarsy_dev import mcp_server, model, patience
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
+pytestmark = pytest.mark.once
+
 EVERY_LOGGER = """
 import logging
 logging.Logger.isEnabledFor = lambda self, level: True
@@ -65,7 +67,6 @@ def fail() -> str:
     raise RuntimeError(PAYLOADS["error of a tool"])
 
 
-@pytest.mark.slow
 async def test_no_line_of_any_logger_has_a_payload(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
 ) -> None:

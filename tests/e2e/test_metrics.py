@@ -42,7 +42,6 @@ async def test_metrics_are_there_before_the_database_is(operator: Operator) -> N
     assert scrapes.total(text, "tarsy_investigations") is None
 
 
-@pytest.mark.slow
 async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alerts_names(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -147,7 +146,6 @@ async def test_a_listener_of_metrics_serves_nothing_else(operator: Operator) -> 
     assert (await scrapes.text(url, accept="application/openmetrics-text")).endswith("# EOF\n")
 
 
-@pytest.mark.slow
 async def test_an_address_of_metrics_that_is_taken_is_named_and_the_default_one_is_done_without(
     operator: Operator,
 ) -> None:

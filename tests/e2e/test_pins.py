@@ -6,10 +6,8 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from support import audits, manifests
 from tarsy.store.base import databases
 from tarsy_dev import hostile_mcp, model, patience
@@ -57,7 +55,6 @@ async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
         return found
 
 
-@pytest.mark.slow
 async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
     operator: Operator, llm: model.Server, database: databases.Database
 ) -> None:
@@ -83,12 +80,14 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
             mcp_servers={"odd": {"transport": {"type": "http", "url": remote.url}}},
             agents={"KubernetesAgent": {"mcp_servers": ["odd"]}},
         )
-        first = await operator.start(lease=timedelta(seconds=4))
+        first = await operator.start()
         await operator.apply(manifests.chain(), manifests.investigation())
-        await asyncio.wait_for(asked.wait(), 60)
+        async with patience.limit():
+            await asked.wait()
         (seen,) = await until(lambda: offered(first))
         pinned = seen["hash"]
         await first.kill()
+        await operator.let_leases_pass()
 
         remote.offer = "another description"
         second = await operator.start()

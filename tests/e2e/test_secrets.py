@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
     from tarsy.store.base import databases
 
+pytestmark = pytest.mark.once
+
 _CHANCE = random.Random(17)  # noqa: S311 - a fixed seed, and nobody's secrets
 
 
@@ -226,7 +228,6 @@ async def asked(process: Process, uid: str) -> None:
             pass  # the look itself gives way to the others
 
 
-@pytest.mark.slow
 async def test_what_was_given_is_nowhere_and_what_only_looks_like_it_stays(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, database: databases.Database
 ) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model, patience
 
@@ -41,7 +40,6 @@ async def until_known(process: Process) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 async def test_an_alert_that_is_limited_to_one_tool_calls_no_other_whatever_the_model_wants(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -34,7 +34,6 @@ async def closed(llm: model.Server) -> float:
     return request.ended - started
 
 
-@pytest.mark.slow
 async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_deletion(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -74,7 +73,6 @@ async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operato
                 break
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cancel", "delete"])
 async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     operator: Operator, llm: model.Server, how: str
@@ -107,7 +105,6 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     assert len(llm.requests) == 1
 
 
-@pytest.mark.slow
 async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_status(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -121,7 +118,6 @@ async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_stat
     assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "second's")
 
 
-@pytest.mark.slow
 async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -138,7 +134,6 @@ async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
     assert len(toolbox.calls) == 3
 
 
-@pytest.mark.slow
 async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: Operator, llm: model.Server) -> None:
     edited = asyncio.Event()
 
@@ -157,7 +152,6 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
     assert found["status"]["chain"]["generation"] == 1
 
 
-@pytest.mark.slow
 async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_have_run(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -194,7 +188,6 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     assert llm.requests == []
 
 
-@pytest.mark.slow
 async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the_last_one_reads_of_both(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -233,7 +226,6 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
     assert "the request is too long" in told
 
 
-@pytest.mark.slow
 async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where_it_says(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -260,7 +252,6 @@ async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where
     assert "There is no tool 'tools.restart'" in json.dumps(llm.requests[1].body)
 
 
-@pytest.mark.slow
 async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
@@ -305,7 +296,6 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     await operator.finished()
 
 
-@pytest.mark.slow
 async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
@@ -336,7 +326,6 @@ async def test_without_an_api_server_alerts_are_to_be_sent_again(
     assert llm.requests == []
 
 
-@pytest.mark.slow
 async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start(role="api", queue={"max_queued": 1})

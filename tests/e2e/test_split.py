@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -26,7 +25,6 @@ async def condition(operator: Operator, kind: str, status: str) -> dict[str, Any
     return dict(told)
 
 
-@pytest.mark.slow
 async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can_ask_the_model(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -67,7 +65,6 @@ async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can
     await condition(operator, "ProvidersUsable", "True")
 
 
-@pytest.mark.slow
 async def test_what_no_worker_can_run_for_ten_minutes_fails_and_says_what_to_do(operator: Operator) -> None:
     await operator.apply(CHAIN)
     await operator.start(role="controller", env=KEYLESS)

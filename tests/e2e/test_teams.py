@@ -13,6 +13,8 @@ from support.operators import Operator, Process
 from tarsy_dev import model, patience
 from tarsy_dev.controlplane import ControlPlane
 
+pytestmark = pytest.mark.once
+
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 FOR_ALL = {"allowed_namespaces": ["*"]}
 
@@ -22,7 +24,6 @@ async def send(process: Process, namespace: str | None, *, token: str | None) ->
     return await process.request("POST", path, body=manifests.notification(), token=token)
 
 
-@pytest.mark.slow
 async def test_each_team_has_its_alerts_investigated_in_its_namespace_by_its_chain_or_the_operators(
     operator: Operator, plane: ControlPlane, llm: model.Server, tmp_path: Path
 ) -> None:

@@ -162,7 +162,6 @@ async def pages(process: Process, path: str, name: str, *, limit: int) -> list[A
     return found
 
 
-@pytest.mark.slow
 async def test_a_trace_and_an_export_tell_what_model_and_tools_saw(
     operator: Operator, llm: model.Server, first: model.Server, toolbox: mcp_server.Server
 ) -> None:

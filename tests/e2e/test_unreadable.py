@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
-import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
-pytestmark = pytest.mark.slow
-
-LEASE = timedelta(seconds=3)
 NEWER = """
 from tarsy.transcript import entries, entry_versions
 
@@ -46,10 +41,11 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
 ) -> None:
     names = ["to-go-on", "to-cancel"]
     llm.script = lambda _turn: model.Hang()
-    first = await operator.start(lease=LEASE)
+    first = await operator.start()
     await operator.apply(manifests.chain(), *(manifests.investigation(name) for name in names))
     await llm.wait_for(lambda requests: len(requests) >= 2)
     await first.kill()
+    await operator.let_leases_pass()
     connection = await asyncpg.connect(operator.database_url)
     try:
         for name in names:
@@ -58,9 +54,9 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
         await connection.close()
 
     llm.script = model.answers("root cause: a bad image")
-    second = await operator.start(lease=LEASE)
+    second = await operator.start()
     for name in names:
-        await operator.kubectl("wait", f"inv/{name}", "--for=jsonpath={.status.phase}=Suspended", "--timeout=60s")
+        await operator.kubectl("wait", f"inv/{name}", "--for=jsonpath={.status.phase}=Suspended", "--timeout=240s")
     found = json.loads(await operator.kubectl("get", "inv", "to-go-on", "-o", "json"))
     assert "entry 3 (kind 'Greeting', version 7)" in found["status"]["message"]
     (waiting,) = [one for one in found["status"]["conditions"] if one["type"] == "Reconciling"]
@@ -79,7 +75,7 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
 
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "sitecustomize.py").write_text(NEWER)
-    newer = await operator.start(lease=LEASE, env={"PYTHONPATH": str(tmp_path / "newer")}, as_installed=True)
+    newer = await operator.start(env={"PYTHONPATH": str(tmp_path / "newer")}, as_installed=True)
     status = (await operator.finished("to-go-on"))["to-go-on"]["status"]
     assert (status["phase"], status["finalAnalysis"]) == ("Completed", "root cause: a bad image")
     await second.stop()

@@ -1,4 +1,4 @@
-"""One real node for the whole run of `make test-node`.
+"""One real node for the whole run of `make nightly`.
 
 With TARSY_CLUSTER=kind, by `make test-kind`, the tests that are marked `kind` have a cluster of kind's instead.
 """

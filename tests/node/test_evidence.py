@@ -21,7 +21,7 @@ from support.installation import NAMESPACE, Installation
 from tarsy_dev import controlplane
 from tarsy_dev.node import addresses, builds, machine
 
-pytestmark = [pytest.mark.node, pytest.mark.nightly, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 POD = "app-0"
 ROOM = 4 * 1024**3

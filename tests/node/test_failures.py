@@ -16,7 +16,7 @@ import pytest
 from support.installation import NAMESPACE, OPERATOR, Installation
 from tarsy_dev.node import addresses, machine
 
-pytestmark = [pytest.mark.node, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 MANY = 50
 """As many as one pod runs at once."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-import pytest
 from support.archives import Image
 from tarsy_dev.node import builds, machine
-
-pytestmark = pytest.mark.node
 
 _LOOK = """
 import json, os, pathlib, shutil, subprocess

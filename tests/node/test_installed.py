@@ -16,7 +16,7 @@ from support.installation import NAMESPACE, OPERATOR, Installation
 from tarsy_dev import assets, children, controlplane
 from tarsy_dev.node import addresses, machine
 
-pytestmark = [pytest.mark.node, pytest.mark.kind, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 KINDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
 STORM = 20

@@ -15,8 +15,6 @@ from tarsy.process import agent_tools
 from tarsy_dev import tools
 from tarsy_dev.node import machine
 
-pytestmark = [pytest.mark.node, pytest.mark.nightly]
-
 LIVE = sorted(path.parent for path in (tools.ROOT / "scenarios").glob("*/live.yaml"))
 SECONDS = 180.0
 """The time for pods to fail, and for controllers to notice."""

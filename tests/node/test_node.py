@@ -12,12 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from support import peers
 from tarsy_dev import tools
 from tarsy_dev.node import addresses, cgroups, machine
-
-pytestmark = pytest.mark.node
 
 
 def test_pods_reach_services_names_and_the_api_server_and_nothing_outside(

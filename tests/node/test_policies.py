@@ -14,8 +14,6 @@ from support.peers import OUTSIDE, Flow
 from tarsy_dev import assets, children
 from tarsy_dev.node import addresses, machine
 
-pytestmark = pytest.mark.node
-
 Allowed = Callable[[Flow], bool]
 
 

@@ -280,7 +280,6 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     )
 
 
-@pytest.mark.slow
 async def test_processes_that_take_the_same_notification_at_once_begin_one_investigation_in_each_of_many_rounds(
     alert: Alert,
 ) -> None:
@@ -427,7 +426,6 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=4, max_size=18))
 async def test_alerts_are_counted_and_investigated_anew_as_the_rule_says_in_any_order_of_events(

@@ -95,7 +95,6 @@ async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
         await connection.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 100])
 async def test_reader_that_continues_from_the_horizon_misses_no_latest_state(
     database: databases.Database, limit: int

@@ -19,7 +19,6 @@ ECHO = sqlalchemy.text("SELECT CAST(:text AS text)")
 ENDS = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tarsy'"
 
 
-@pytest.mark.slow
 async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
     """They are logged, and answered to webhooks."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
@@ -47,7 +46,6 @@ async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
         await database.close()
 
 
-@pytest.mark.slow
 async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
@@ -61,7 +59,6 @@ async def test_silent_database_counts_as_unavailable_within_seconds(postgres: la
         await database.close()
 
 
-@pytest.mark.slow
 async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
@@ -206,7 +203,6 @@ async def test_failed_statement_with_a_limit_leaves_no_open_transaction(
     assert caplog.records == [], "the pool found a transaction that was left open"
 
 
-@pytest.mark.slow
 async def test_abandoned_statement_is_stopped_by_the_database_at_its_limit(
     database: databases.Database,
 ) -> None:

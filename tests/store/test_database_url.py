@@ -142,7 +142,6 @@ def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, po
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
 
 
-@pytest.mark.slow
 async def test_migrate_waits_for_missing_parts_and_names_them(
     database_url: str, postgres: launcher.Server, tmp_path: Path
 ) -> None:
@@ -183,7 +182,6 @@ def test_migrate_says_how_a_duration_looks(wait: str) -> None:
     assert "'--wait': not a duration: write a number and ms, s, m, h or d, such as 20s" in result.output
 
 
-@pytest.mark.slow
 def test_migrate_that_waits_ends_on_a_signal(tmp_path: Path) -> None:
     """As the first process of a container, which no signal ends that it does not ask for."""
     code = "from tarsy.cli.main import main; main(['migrate', '--wait'])"

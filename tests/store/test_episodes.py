@@ -211,7 +211,6 @@ async def test_unused_large_data_is_deleted_after_an_hour(database: databases.Da
     assert await work.queued(database) == 0
 
 
-@pytest.mark.slow
 async def test_unused_large_data_is_deleted_in_batches_of_rows_and_bytes(database: databases.Database) -> None:
     """The oldest first; the second half of the rows is larger than a batch of bytes."""
     add = """

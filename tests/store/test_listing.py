@@ -364,7 +364,6 @@ async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
             assert await searched(database, f"{search} nowhere") == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("key", KEYS)
 async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_texts(
@@ -441,7 +440,6 @@ def hostile() -> Sequence[str]:
     return [text[:BOUND] for text in texts]
 
 
-@pytest.mark.slow
 async def test_no_text_keeps_an_investigation_from_being_admitted_or_ended(database: databases.Database) -> None:
     texts = hostile()
     for number, text in enumerate(texts):
@@ -547,7 +545,6 @@ async def scattered(database: databases.Database) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("search", [None, "restarts", '"it restarts"', "nowhere"])
 async def test_a_list_of_several_namespaces_is_their_lists_merged(
     database: databases.Database, search: str | None, monkeypatch: pytest.MonkeyPatch

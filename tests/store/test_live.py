@@ -4,131 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support import queue
+from support.live_texts import ID, OTHER, Watching, connected, running, turn, watcher, worker
 from support.masking import NO_SECRETS
-from tarsy.store.base import databases, hints, notify
+from tarsy.store.base import hints, notify
 from tarsy.store.live import payloads, text_streams
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import leases, run
 from tarsy_dev import patience
-from tarsy_dev import postgres as launcher
-
-ID, OTHER = UUID(int=14), UUID(int=15)
-
-
-def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.StreamedCall:
-    return ports.StreamedCall(
-        investigation=str(investigation),
-        run=0,
-        stage="look",
-        execution="e0",
-        number=number,
-        kind="agent",
-        strategy=strategy,
-    )
-
-
-@dataclass
-class Watching:
-    """A process where somebody watches, and what he has in front of him."""
-
-    database: databases.Database
-    shown: dict[str, str] = field(default_factory=dict)
-    over: list[str] = field(default_factory=list)
-    pieces: list[payloads.Piece] = field(default_factory=list)
-    moved: list[UUID | None] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    audience: text_streams.TextReceiver = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.audience = text_streams.TextReceiver(self.database, on_piece=self.heard, on_commit=self.has_moved)
-
-    def heard(self, piece: payloads.Piece) -> None:
-        before = self.shown.get(piece.event, "")
-        assert piece.at <= len(before), "no piece has a gap before it"
-        self.pieces.append(piece)
-        self.shown[piece.event] = piece.after(before)
-        if piece.state == "over":
-            self.over.append(piece.event)
-        self.changed.set()
-
-    def has_moved(self, investigation: UUID | None) -> None:
-        self.moved.append(investigation)
-        self.changed.set()
-
-    async def until(self, is_so: Callable[[], object]) -> None:
-        async with patience.limit():
-            while not is_so():
-                self.changed.clear()
-                await self.changed.wait()
-
-    async def sees(self, **texts: str) -> None:
-        """Wait until the events of turn 0 are these."""
-        expected = {f"e0.0.{place}": text for place, text in texts.items()}
-        try:
-            await self.until(lambda: self.shown == expected)
-        except TimeoutError:
-            pytest.fail(f"sees {self.shown} instead of {expected}")
-
-
-@contextlib.asynccontextmanager
-async def connected(url: str) -> AsyncIterator[databases.Database]:
-    """The connections of one process."""
-    database = databases.Database(url)
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-@contextlib.asynccontextmanager
-async def running(*parts: Any) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(part()) for part in parts]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(task.cancelled() for task in tasks), [task for task in tasks if not task.cancelled()]
-
-
-@contextlib.asynccontextmanager
-async def worker(url: str) -> AsyncIterator[text_streams.TextSender]:
-    """A process that runs investigations; it listens when it is there."""
-    listens = asyncio.Event()
-
-    def hint(payload: str) -> bool:
-        listens.set()
-        return speaker.hint(payload)
-
-    async with connected(url) as database:
-        speaker = text_streams.TextSender(database, secrets=NO_SECRETS)
-        async with running(notify.Listener(url, hints.Channels({text_streams.WATCHED: hint})).run, speaker.run):
-            await listens.wait()
-            yield speaker
-
-
-@contextlib.asynccontextmanager
-async def watcher(url: str) -> AsyncIterator[Watching]:
-    """A process where somebody may watch."""
-    async with connected(url) as database:
-        watching = Watching(database)
-        listener = notify.Listener(url, hints.Channels({text_streams.TEXTS: watching.audience.hint}))
-        async with running(listener.run, watching.audience.run):
-            await watching.until(lambda: watching.moved == [None])
-            watching.moved.clear()
-            yield watching
 
 
 async def test_subscriber_in_another_process_receives_the_text_so_far_and_additions(migrated_url: str) -> None:
@@ -367,36 +257,3 @@ async def test_any_number_of_investigations_can_be_watched(migrated_url: str, mo
             announced = await says()
         assert len(announced) == 6
         assert all(len(payload) <= payloads.PAYLOAD_MAX for payload in announced)
-
-
-@pytest.mark.slow
-async def test_texts_during_an_outage_are_lost_with_one_log_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
-    monkeypatch.setattr(text_streams, "RETRY_SECONDS", 0.02)
-    with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
-        url = server.url()
-        async with worker(url) as speaker, watcher(url) as watching:
-            watching.audience.watch(ID)
-            with speaker.open_stream(turn()) as stream:
-                stream.text("It is ")
-                await watching.sees(text="It is ")
-                await asyncio.to_thread(server.stop)
-                async with patience.limit():
-                    for number in itertools.count():
-                        stream.text("not ")
-                        await asyncio.sleep(0.02)
-                        if number >= 20 and "texts of model calls" in caplog.text:
-                            break
-                stream.again()
-                stream.text("It is memory")
-                await asyncio.to_thread(server.start)
-                await watching.sees(text="It is memory")
-                stream.text(".")
-                await watching.sees(text="It is memory.")
-            await watching.until(lambda: watching.over)
-            assert None in watching.moved, "logs are to be looked at"
-    lines = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "live_lost"]
-    assert 1 <= len([line for line in lines if line.startswith("texts of model calls")]) <= 2, lines
-    assert len(lines) <= 3, lines

@@ -68,9 +68,7 @@ async def take_over(database: databases.Database) -> journal.PgJournal:
     return await queue.opened(database, await queue.claimed(database))
 
 
-@pytest.mark.parametrize(
-    ("limit", "seed"), [(1, 1), (100, 2), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((2, 2), (5, 1)))]
-)
+@pytest.mark.parametrize(("limit", "seed"), [(1, 1), (100, 2), (2, 2), (5, 1)])
 async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
     database: databases.Database, limit: int, seed: int
 ) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-import sqlalchemy
-from support import crowd, queue, scrapes, stories
+from support import queue, scrapes, stories
 from tarsy.config.model import platforms
 from tarsy.controller import database_gauges
 from tarsy.store.base import databases
@@ -88,7 +87,6 @@ async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a
     assert (await measures.read(database)).attempts == {("tarsy", "pod-crash"): 2}
 
 
-@pytest.mark.slow
 async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:
     await queue.admit(database)
     until = 0.0
@@ -163,22 +161,3 @@ async def test_oldest_rows_are_found_over_all_namespaces(database: databases.Dat
     oldest = await storage.read_oldest(database)
     assert oldest.admitted_at == datetime(2026, 11, 18, tzinfo=UTC)
     assert oldest.deleted_at == datetime(2026, 11, 21, tzinfo=UTC)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(480)
-async def test_a_hundred_thousand_old_investigations_are_not_read(
-    database: databases.Database, record_property: Callable[[str, object], None]
-) -> None:
-    """What is read every fifteen seconds grows with those that are open, a few pages for each, and not with all."""
-    await crowd.gather(database)
-    began = time.perf_counter()
-    await measures.read(database)
-    record_property(
-        "figure", f"measures beside {crowd.COUNT} investigations: {(time.perf_counter() - began) * 1e3:.0f} ms"
-    )
-    explain = sqlalchemy.text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {measures._PHASES.text}")
-    async with database.begin() as connection:
-        ((plan,),) = (await connection.execute(explain, {"within": measures.ENDED_WITHIN})).all()
-    read = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
-    assert read < 10 * crowd.OPEN < crowd.COUNT, plan

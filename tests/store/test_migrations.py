@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,6 @@ import sqlalchemy
 from alembic import autogenerate, command, config, script
 from alembic.runtime import migration
 from tarsy.store.base import databases, schema, tables
-from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 # What alembic's comparison does not look at: checks, predicates of indexes, actions of foreign keys.
@@ -24,6 +21,7 @@ CONSTRAINTS = """
     SELECT conrelid::regclass::text, contype::text, pg_get_constraintdef(oid) FROM pg_constraint
     WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version' AND contype <> 'n'
 """
+
 INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
 
@@ -88,7 +86,6 @@ async def test_missing_schema_is_reported_with_its_remedy(empty: databases.Datab
     assert await schema.missing(empty) == "the database's schema, which does not exist yet: `tarsy migrate` creates it"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("revision", "told"),
     [
@@ -127,7 +124,6 @@ async def test_newer_schema_that_serves_this_program_is_used_unchanged(empty: da
         assert [tuple(row) for row in found] == [("newer", ["newer", schema.NEWEST])]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("serves", [[], [schema.NEWEST], ["newer"], ["newer", f"{schema.NEWEST}er"]])
 async def test_newer_schema_that_does_not_serve_this_program_is_refused(
     empty: databases.Database, serves: list[str]
@@ -156,6 +152,7 @@ COLUMNS = """
     SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
     WHERE table_schema = 'public' AND table_name <> 'alembic_version'
 """
+
 UNIQUE = """
     SELECT tablename, 'u', indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE 'CREATE UNIQUE%'
 """
@@ -203,7 +200,6 @@ def _widens(rule: tuple[str, ...], former: tuple[str, ...]) -> bool:
     return rule[:-1] == former[:-1] and shape == shape_before and before <= values
 
 
-@pytest.mark.slow
 async def test_additive_migration_removes_nothing_that_older_programs_use(empty: databases.Database) -> None:
     """All that was there is there as it was, and what is new in a table asks nothing of them."""
 
@@ -330,7 +326,6 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: databases
         assert await connection.run_sync(differences) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("query", [CONSTRAINTS, INDEXES], ids=["constraints", "indexes"])
 async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
     empty: databases.Database, postgres: launcher.Server, query: str
@@ -358,6 +353,7 @@ COUNTED = {
     "RunStarted": ('{"messages": [{}]}', (0, 0, 0)),
 }
 """For a kind of entries a body, and how many messages, model calls and tool calls are in it."""
+
 BY_HAND = ("[]", "null", "5", '{"messages": 5, "call": []}', r'{"messages": ["\ud83d \u0000"]}')
 
 
@@ -383,36 +379,3 @@ def upgrade_to(connection: sqlalchemy.Connection, revision: str) -> None:
     migrations = config.Config(attributes={"connection": connection})
     migrations.set_main_option("script_location", str(Path(databases.__file__).parent / "migrations"))
     command.upgrade(migrations, revision)
-
-
-@pytest.mark.slow
-async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
-    tarsy = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
-    holder = await asyncpg.connect(database_url)
-    await holder.execute("SELECT pg_advisory_lock($1)", schema._MIGRATION_LOCK)
-    processes = [
-        await asyncio.create_subprocess_exec(
-            *tarsy,
-            env={**os.environ, "DATABASE_URL": database_url},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        for _ in range(2)
-    ]
-    try:
-        async with patience.limit():
-            waiting = "SELECT count(*) FROM pg_locks, pg_sleep(0.05) WHERE locktype = 'advisory' AND NOT granted"
-            while await holder.fetchval(waiting) < len(processes):
-                pass
-            await holder.execute("SELECT pg_advisory_unlock_all()")
-            said = await asyncio.gather(*(process.communicate() for process in processes))
-    finally:
-        await holder.close()
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    assert [process.returncode for process in processes] == [0, 0], said
-    database = databases.Database(database_url)
-    assert await schema.missing(database) == ""
-    await database.close()

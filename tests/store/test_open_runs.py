@@ -29,7 +29,6 @@ STATEMENTS: dict[str, tuple[sqlalchemy.TextClause, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_storm", [False, True], ids=["quiet", "storm after a quiet time"])
 async def test_statements_about_open_runs_do_not_read_ended_ones(
     database: databases.Database, *, is_storm: bool

@@ -146,7 +146,6 @@ async def test_text_that_is_no_id_is_not_found(api: aiohttp.ClientSession) -> No
         assert (response.status, (await response.json())["detail"]) == (404, "there is no investigation with id x")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("token", [None])
 async def test_a_description_says_what_the_api_offers(api: aiohttp.ClientSession) -> None:
     async with api.get("/openapi.json") as response:

@@ -128,7 +128,6 @@ def most_within_a_window(granted: Sequence[ports.Reservation]) -> int:
     return max(bisect_right(seconds, second + rate_limits.SECONDS) - place for place, second in enumerate(seconds))
 
 
-@pytest.mark.slow
 async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
     database: databases.Database, second: databases.Database
 ) -> None:

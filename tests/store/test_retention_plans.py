@@ -74,7 +74,6 @@ STATEMENTS: dict[str, tuple[str, sqlalchemy.TextClause, Mapping[str, Any]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("analyzed", ["while all were kept", "now"])
 async def test_a_batch_reads_no_more_rows_than_it_changes(database: databases.Database, analyzed: str) -> None:
     """All investigations are due at once, and with their updates no table is vacuumed."""
@@ -102,7 +101,6 @@ async def test_a_batch_reads_no_more_rows_than_it_changes(database: databases.Da
     assert sum(read["nothing expired"].values()) == 0, "what has not expired is not read at all"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("prepare", "kind"), [(DELETED, "purges"), (FORGOTTEN, "investigations")])
 async def test_a_count_of_deleted_investigations_reads_no_rows_of_the_queue(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, prepare: str, kind: retention.Kind

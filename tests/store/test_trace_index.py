@@ -176,7 +176,6 @@ async def toast_blocks(database: databases.Database) -> int:
     return int(blocks)
 
 
-@pytest.mark.slow
 async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_another(
     database: databases.Database,
 ) -> None:

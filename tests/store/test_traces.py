@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,10 +20,12 @@ from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import leases, run
 
 STAGE = "analysis"
+
 CHAIN = queue.chain(
     stages=[{"name": STAGE, "agent": "KubernetesAgent"}, {"name": "second", "agent": "KubernetesAgent"}],
     executiveSummary={"enabled": False},
 )
+
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -271,19 +271,3 @@ async def test_500_tool_calls_are_500_spans(database: databases.Database) -> Non
             assert worker.exporter.lost == 0
         tools = [span for span in collector.spans if span.name == "execute_tool k8s.get"]
         assert len({span.span_id for span in tools}) == len(tools) == 500
-
-
-_OFF = """
-import sys
-import tarsy.process.lifecycle
-from tarsy.config.load import traces
-from tarsy.config.model import platforms
-assert traces.destination(platforms.Traces(), {}) is None
-print(sorted(name for name in sys.modules if name.startswith(("opentelemetry.proto", "google.protobuf"))))
-"""
-
-
-@pytest.mark.slow
-def test_a_process_without_traces_imports_neither_otlp_nor_protobuf() -> None:
-    found = subprocess.run([sys.executable, "-c", _OFF], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
 
-import aiohttp
 import pytest
-from support import apis, exports, kubeconfigs, queue, stories
+from support import exports, queue, stories
+from support.transcripts import turns, written
 from tarsy.api.investigations import exports as export
 from tarsy.api.investigations import reads, traces
-from tarsy.kube import client
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.queue import work
@@ -23,30 +18,6 @@ from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript import entries, messages
 from tarsy.views import investigations, timelines, transcripts
 from tarsy.views import traces as trace_views
-
-CALLS = ("k8s.pods_log", "k8s.pods_log")
-STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
-QUICK = 0.1
-"""Seconds."""
-
-
-def turns(execution: str, *, count: int, text: str = "found") -> list[entries.Entry]:
-    """Answers with two calls each, whose results come apart; a call in between brings nothing."""
-    told: list[entries.Entry] = []
-    for turn in range(count):
-        asked = stories.asks(*CALLS, execution=execution, turn=turn, state=STATE)
-        told += [asked, stories.ran(asked, 0, text=text), stories.ran(asked, 1, text=text)]
-    told.append(stories.unanswered(stories.CONCLUDE, execution=execution, turn=count))
-    told.append(stories.answers("root cause", execution=execution, turn=count + 1))
-    return told
-
-
-async def written(database: databases.Database, log: Sequence[entries.Entry], *, at_once: int = 100) -> UUID:
-    identity = await queue.admit(database)
-    journal = await queue.opened(database, await queue.claimed(database))
-    for start in range(0, len(log), at_once):
-        await journal.commit(*log[start : start + at_once])
-    return identity
 
 
 def side_by_side() -> list[entries.Entry]:
@@ -230,57 +201,8 @@ async def test_export_has_each_event_once(database: databases.Database, monkeypa
     assert len({event.id for event in again.timeline}) == len(again.timeline)
 
 
-@pytest.fixture
-async def session(database: databases.Database, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of an API on the database."""
-    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
-    parts = apis.parts(cluster=cluster, database=database)
-    async with apis.served(parts) as session:
-        yield session
-    await cluster.close()
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-async def test_reading_a_large_log_does_not_block_the_loop(
-    database: databases.Database, session: aiohttp.ClientSession
-) -> None:
-    """2,000 entries, 20 MB."""
-    dice = random.Random(3)  # noqa: S311 - what does not compress
-
-    def lengthened(run: entries.ToolRun) -> entries.ToolRun:
-        return replace(run, result=replace(run.result, text=dice.randbytes(7500).hex()))
-
-    log = [
-        replace(one, runs=tuple(map(lengthened, one.runs))) if isinstance(one, entries.ToolsAnswered) else one
-        for one in turns("one", count=665)
-    ]
-    identity = await written(database, [stories.stage_started(), stories.started(), *log])
-    path = f"/api/v1/investigations/{identity}"
-    paths = ("", "/timeline", "/messages", "/trace", "/trace/llm/660", "/export", "/export?format=markdown")
-    done = asyncio.Event()
-    took: list[float] = []
-
-    async def ask_often() -> None:
-        while not done.is_set():
-            began = time.monotonic()
-            async with session.get("/healthz") as response:
-                assert response.status == 200
-            took.append(time.monotonic() - began)
-
-    asking = asyncio.create_task(ask_often())
-    for one in paths:
-        async with session.get(path + one) as response:
-            assert response.status == 200, one
-            async for _ in response.content.iter_any():
-                pass
-    done.set()
-    await asking
-    took.sort()
-    assert took[int(len(took) * 0.99)] < QUICK, took[-10:]
-
-
 WHOLE = "".join(f"line {number}, größer\n" for number in range(9_000))
+
 DUE = entries.SummaryDue(provider="other", tokens=50, reads=1_000)
 
 

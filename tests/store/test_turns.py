@@ -11,22 +11,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-import sqlalchemy
 from support import queue
-from tarsy.resources import chains
+from support.turns import admit, named
 from tarsy.store.base import databases
 from tarsy.store.queue import claim_filter, questions, turns, work
 from tarsy.transcript import ports
-
-
-def named(name: str, **spec: int) -> chains.AgentChain:
-    chain = queue.chain(**spec)
-    return chain.model_copy(update={"metadata": chain.metadata.model_copy(update={"name": name})})
-
-
-async def admit(database: databases.Database, chain: chains.AgentChain, number: int = 1, *, priority: int = 0) -> None:
-    for _ in range(number):
-        await queue.admit(database, queue.subject(priority=priority), chain=chain)
 
 
 async def end(database: databases.Database, claim: work.Claim) -> None:
@@ -109,7 +98,6 @@ async def test_full_chain_waits_and_does_not_hold_up_another(database: databases
     assert await queue.claim(database) is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_written", [False, True], ids=["of the first admission", "of today's chain"])
 async def test_limit_is_exact_under_concurrent_claims(
     database: databases.Database, processes: list[databases.Database], is_written: bool
@@ -138,7 +126,6 @@ async def test_limit_is_exact_under_concurrent_claims(
     assert most["tarsy/c"] == 12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_limit_is_exact_through_kills_takeovers_and_releases(
     database: databases.Database, processes: list[databases.Database], seed: int
@@ -175,7 +162,6 @@ async def test_limit_is_exact_through_kills_takeovers_and_releases(
     assert await queue.rows(database, "SELECT DISTINCT state FROM work") == [("ended",)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_changed_limit_is_exact_while_workers_die_and_runs_are_parked(
     database: databases.Database, processes: list[databases.Database], seed: int
@@ -285,37 +271,3 @@ async def test_limit_does_not_hold_up_questions(database: databases.Database) ->
     asked = await questions.ask(database, ended.investigation, "Why?", max_queued=10, by=queue.CALLER)
     assert asked == 1
     assert [(claim.investigation, claim.run) for claim in await claim_all(database)] == [(ended.investigation, 1)]
-
-
-async def pages_of_a_claim(database: databases.Database) -> int:
-    """Return the number of pages that a claim reads, and undo it."""
-    explain = sqlalchemy.text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {work._CLAIM.text}")
-    values = {"owner": queue.OWNER, "lease": queue.LEASE, "build": queue.BUILD, **claim_filter.values(None)}
-    async with database.begin() as connection, connection.begin_nested() as claimed:
-        (plan,) = (await connection.execute(explain, values)).scalar_one()
-        await claimed.rollback()
-    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
-
-
-@pytest.mark.slow
-async def test_claim_reads_few_rows_of_a_long_queue(database: databases.Database) -> None:
-    """A storm of one chain, and a hundred other chains; also while the planner knows nothing of the rows."""
-    await queue.stop_autovacuum(database)
-    await admit(database, named("a", maxRunning=1), 2)
-    await queue.claimed(database)
-    await queue.insert_rows(
-        database, 100_000, state="queued", chain="CASE WHEN number % 100 = 0 THEN number % 10000 END"
-    )
-    assert await pages_of_a_claim(database) < 5000
-    await queue.execute(database, "ANALYZE")
-    assert await pages_of_a_claim(database) < 5000
-
-
-@pytest.mark.slow
-async def test_claim_reads_few_rows_of_a_storm_after_a_quiet_time(database: databases.Database) -> None:
-    """All investigations had ended when the planner last counted; then a hundred chains have alerts."""
-    await queue.stop_autovacuum(database)
-    await queue.insert_rows(database, 100_000, state="ended", chain="number % 100")
-    await queue.execute(database, "ANALYZE")
-    await queue.insert_rows(database, 100_000, state="queued", chain="number % 100")
-    assert await pages_of_a_claim(database) < 5000

@@ -169,7 +169,6 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
         assert shown.model_dump_json()
 
 
-@pytest.mark.slow
 @BY_HAND
 async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
     database: databases.Database, spoil: str, told: str

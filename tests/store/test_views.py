@@ -324,7 +324,6 @@ async def write_by_hand(database: databases.Database, body: str) -> None:
         )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("body", BY_HAND.values(), ids=BY_HAND)
 async def test_row_that_was_inserted_by_hand_breaks_no_view_of_other_investigations(
     database: databases.Database, body: str

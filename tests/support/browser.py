@@ -7,7 +7,7 @@ Screenshots are kept in `.screenshots`, to be looked at.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib import parse
@@ -20,14 +20,25 @@ from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site as pages
-from tarsy_dev import tools
+from tarsy_dev import patience, tools
 
 SCREENSHOTS = tools.ROOT / ".screenshots"
 WIDE = playwright.ViewportSize(width=1280, height=900)
 NARROW = playwright.ViewportSize(width=400, height=800)
-SECONDS = 60
-"""Of a page's patience and of the tests': playwright's own 5 s are too few for a browser on a busy machine."""
+_MILLISECONDS = patience.PATIENCE * 1000
+"""Of each expectation: playwright's own 5 s are too few for a browser on a busy machine."""
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Raise TooLong for what a page never showed; playwright raises an AssertionError with a log of its looks."""
+    try:
+        return (yield)
+    except (AssertionError, playwright.TimeoutError) as error:
+        if isinstance(error, playwright.TimeoutError) or "Call log:" in str(error):
+            raise patience.TooLong(str(error)) from error
+        raise
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +53,9 @@ def chromium() -> str:
 @pytest.fixture
 async def browser(chromium: str) -> AsyncIterator[playwright.Browser]:
     """A browser of the test's own."""
-    playwright.expect.set_options(timeout=SECONDS * 1000)
+    playwright.expect.set_options(timeout=_MILLISECONDS)
     async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=SECONDS * 1000)
+        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=_MILLISECONDS)
         yield browser
         await browser.close()
 
@@ -61,7 +72,7 @@ async def opened(browser: playwright.Browser, url: str, *, script: bool = True) 
         java_script_enabled=script,
     )
     page = await context.new_page()
-    page.set_default_timeout(SECONDS * 1000)
+    page.set_default_timeout(_MILLISECONDS)
     faults: list[str] = []
     host = parse.urlsplit(url).netloc
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import installed
+from support import inherited, installed
 from tarsy.kube import client
 from tarsy_dev import assets, controlplane, tools
 
@@ -17,7 +17,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly or not any("programs" in _fixtures(item) for item in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
+    with capture.global_and_fixture_disabled(), inherited.proxies():
         assets.everything()
         if any("helm" in _fixtures(item) for item in session.items):
             assets.program(assets.HELM)

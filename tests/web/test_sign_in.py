@@ -4,74 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
-import aiohttp
-import pytest
 from aiohttp import web
 from playwright import async_api as playwright
-from support import accounts, apis, queue, stories
-from support import browser as browsers
+from support import stories
 from support.investigated import World, analysis, collection, commit, joined
-from tarsy.api import app
-from tarsy.kube import client
-from tarsy.store.base import databases
-from tarsy.web import site
+from support.signed_in_pages import (
+    Serve,
+    SignIn,
+)
 from tarsy_dev import proxy
 
-WEBHOOK = "the webhook's token"
-Serve = Callable[[], Awaitable[int]]
-SignIn = Callable[..., Awaitable[playwright.Page]]
 READ = {"alertinvestigations": ["get", "list"]}
 
 
-@pytest.fixture
-async def serve(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[Serve]:
-    """Serves a replica of the API with its pages, and returns its port."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def start() -> int:
-            parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
-            application = app.build(parts)
-            site.add(application)
-            url = await stack.enter_async_context(apis.listening(parts, application=application, hears=True))
-            return int(url.rpartition(":")[2])
-
-        yield start
-
-
-async def address(port: int, token: str) -> str:
-    """Return the address that signs a browser in, once."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"http://127.0.0.1:{port}/api/v1/session-codes", headers=apis.bearer(token)) as response,
-    ):
-        assert response.status == 201
-        return str((await response.json())["url"])
-
-
-@pytest.fixture
-async def sign_in(browser: playwright.Browser, admin: client.Cluster) -> AsyncIterator[SignIn]:
-    """Opens a window, signed in as a new user with some rights, at a port."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def open_page(port: int, may: dict[str, list[str]]) -> playwright.Page:
-            token = await accounts.create(admin, f"user-{uuid.uuid4().hex[:8]}", may=may)
-            page = await stack.enter_async_context(browsers.opened(browser, f"http://127.0.0.1:{port}"))
-            await page.goto(await address(port, token))
-            return page
-
-        yield open_page
-
-
-@pytest.mark.slow
-async def test_a_session_and_a_stream_go_on_at_another_replica(serve: Serve, sign_in: SignIn, world: World) -> None:
+async def test_a_session_and_a_stream_go_on_at_another_replica(
+    serve_pages: Serve, sign_in_page: SignIn, world: World
+) -> None:
     identity, writing = await world.begin()
     log = [*collection(), *joined("All agree."), *analysis("It is memory.")]
-    first, second = await serve(), await serve()
+    first, second = await serve_pages(), await serve_pages()
 
     async with proxy.serve("127.0.0.1", first) as between:
-        page = await sign_in(between.port, READ | {"alertinvestigations": ["get", "list", "update"]})
+        page = await sign_in_page(between.port, READ | {"alertinvestigations": ["get", "list", "update"]})
         await page.goto(f"/investigations/{identity}")
         await playwright.expect(page.locator("#live-state")).to_have_text("Live")
         await commit(writing, log[:4])
@@ -92,48 +48,11 @@ async def test_a_session_and_a_stream_go_on_at_another_replica(serve: Serve, sig
         await playwright.expect(page.locator("#head")).to_contain_text("Cancelling")
 
 
-@pytest.mark.slow
-async def test_a_used_code_and_an_ended_session_lead_to_signing_in(
-    serve: Serve, admin: client.Cluster, browser: playwright.Browser, database: databases.Database
-) -> None:
-    port = await serve()
-    token = await accounts.create(admin, f"user-{uuid.uuid4().hex[:8]}", may=READ)
-    async with browsers.opened(browser, f"http://127.0.0.1:{port}") as page:
-        code = await address(port, token)
-        await page.goto(code)
-        await playwright.expect(page.locator("#live-text")).to_have_text("Live")
-        await queue.execute(database, "UPDATE browser_sessions SET until = clock_timestamp() WHERE NOT is_code")
-        await page.reload()
-        await playwright.expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-
-        await page.goto(code)
-
-        await playwright.expect(page.get_by_text("the code is unknown, used or older than 30 seconds")).to_be_visible()
-        await browsers.look(page, "sign-in")
-
-
-@pytest.mark.slow
-async def test_an_open_page_says_when_its_session_has_ended(
-    serve: Serve, sign_in: SignIn, world: World, database: databases.Database
-) -> None:
+async def test_a_page_of_another_origin_changes_nothing(serve_pages: Serve, sign_in_page: SignIn, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("data-collection")])
-    page = await sign_in(await serve(), READ)
-    await page.goto(f"/investigations/{identity}")
-    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
-
-    await queue.execute(database, "UPDATE browser_sessions SET until = clock_timestamp() WHERE NOT is_code")
-    await commit(writing, collection()[1:2])
-
-    await playwright.expect(page.locator("#live-state")).to_contain_text("have ended")
-
-
-@pytest.mark.slow
-async def test_a_page_of_another_origin_changes_nothing(serve: Serve, sign_in: SignIn, world: World) -> None:
-    identity, writing = await world.begin()
-    await commit(writing, [stories.stage_started("data-collection")])
-    port = await serve()
-    page = await sign_in(port, {"alertinvestigations": ["get", "list", "update", "create"]})
+    port = await serve_pages()
+    page = await sign_in_page(port, {"alertinvestigations": ["get", "list", "update", "create"]})
     path = f"http://127.0.0.1:{port}/api/v1/investigations/{identity}/cancel"
     form = f'<form method="post" action="{path}" enctype="text/plain"><button>Win</button></form>'
     async with other_site(form) as elsewhere:
@@ -177,39 +96,12 @@ async def other_site(body: str) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-@pytest.mark.slow
-async def test_a_user_who_may_only_read_is_refused_each_action_in_words(
-    serve: Serve, sign_in: SignIn, world: World
-) -> None:
-    identity, writing = await world.begin()
-    page = await sign_in(await serve(), {"alertinvestigations": ["get"]})
-    await page.goto(f"/investigations/{identity}")
-
-    await page.locator("#cancel").click()
-    await page.get_by_role("button", name="Cancel the investigation").click()
-    await playwright.expect(page.locator("#cancel-error")).to_contain_text("may not update alertinvestigations")
-    await page.get_by_role("button", name="Keep it running").click()
-    await commit(writing, [*collection(), *joined("All agree."), *analysis("It is memory.")])
-    await page.get_by_label("Ask about this investigation").fill("Why now?")
-    await page.get_by_role("button", name="Ask", exact=True).click()
-    await playwright.expect(page.locator("#ask-error")).to_contain_text("may not update alertinvestigations")
-
-    for path, right in (("/", "list"), ("/submit", "create"), ("/system", "list")):
-        response = await page.goto(path)
-        assert response is not None
-        assert response.status == 403, path
-        await playwright.expect(page.locator("dl")).to_contain_text(right)
-        await playwright.expect(page.get_by_role("button", name="Sign out")).to_be_visible()
-    await browsers.look(page, "missing-right")
-
-
-@pytest.mark.slow
 async def test_a_user_without_rights_learns_nothing_of_what_there_is(
-    serve: Serve, sign_in: SignIn, world: World
+    serve_pages: Serve, sign_in_page: SignIn, world: World
 ) -> None:
     identity, writing = await world.begin("secret-name")
     await commit(writing, [*collection(), *joined("secret-name"), *analysis("secret-name")])
-    page = await sign_in(await serve(), {})
+    page = await sign_in_page(await serve_pages(), {})
 
     texts = {}
     for path in (

@@ -8,10 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 
-
-@pytest.mark.slow
 def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are_not_offered(tmp_path: Path) -> None:
     path = "{PYTHONPATH: '{{.PYTHONPATH}}'}"
     server = f"{{type: stdio, command: {sys.executable}, args: [-m, tarsy_dev.mcp_server, --stdio], env: {path}}}"

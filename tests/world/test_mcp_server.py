@@ -114,7 +114,6 @@ async def test_calls_can_be_held_back_before_they_do_anything() -> None:
         assert server.restarts == {"web": 1}
 
 
-@pytest.mark.slow
 async def test_over_stdio_the_log_is_in_the_file(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = ["-m", "tarsy_dev.mcp_server", "--stdio", "--log", str(log)]

@@ -191,7 +191,6 @@ async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_
             assert remote.calls == 0
 
 
-@pytest.mark.slow
 async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_afterwards_all_are() -> None:
     keep = Keep()
     keep.away = True

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import pytest
-from support import leases, spoken, waiting
+from support import leases, waiting
 from support.masking import NO_SECRETS
+from support.pools import close, owned, renew, running
 from tarsy import slots
 from tarsy.config.model import platforms, server_transports
-from tarsy.telemetry import component_states
-from tarsy.tools.servers import connection, health, listing, pool, toolbox
-from tarsy.tools.transports import remote
-from tarsy.tools.transports import stdio as child
+from tarsy.tools.servers import connection, pool
 from tarsy.transcript import messages, ports
-from tarsy_dev import mcp_server, patience, proxy, tools
-
-
-@contextlib.asynccontextmanager
-async def owned(server: connection.Server) -> AsyncIterator[None]:
-    owner = asyncio.create_task(server.keep_connected())
-    async with patience.limit():
-        await server.tried.wait()
-    try:
-        yield
-    finally:
-        owner.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await owner
+from tarsy_dev import mcp_server, patience
 
 
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
@@ -78,171 +57,6 @@ async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told:
         assert server.problem == f"cannot be reached: its program {told}"
 
 
-def boxed(server: connection.Server, settings: platforms.MCPServer) -> toolbox.PoolToolbox:
-    """Its tools."""
-    given = listing.ToolSelection({server.name: settings}, lambda _: True)
-    return toolbox.PoolToolbox([server], limits=platforms.Limits(), selection=given)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
-    """By the SDK's own server, in whichever version of the protocol the two agree on."""
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = stdio(tmp_path)
-        if kind == "http":
-            there = await stack.enter_async_context(mcp_server.serve())
-            transport = server_transports.HTTPTransport(type="http", url=there.url)
-        settings = platforms.MCPServer(transport=transport)
-        server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
-        await stack.enter_async_context(owned(server))
-        watched = spoken.Spoken()
-        box = boxed(server, settings)
-        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0")
-        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
-    assert output == ports.ToolOutput(text="waited 0 s")
-    assert watched.said == ["3.1: 1/2 it waits\n", "3.1: [info] for 0 s\n"]
-
-
-class Killing(spoken.Spoken):
-    """Ends a server's process with the first word that it says of a call."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
-
-    def tool(self, call: str, piece: str) -> None:
-        if not self.said:
-            os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
-        super().tool(call, piece)
-
-
-@pytest.mark.slow
-async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
-    settings = platforms.MCPServer(transport=stdio(tmp_path))
-    server = connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
-    async with owned(server):
-        watched = Killing(tmp_path)
-        box = boxed(server, settings)
-        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0.2")
-        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
-    assert output == ports.ToolOutput(text="waited 0.2 s")
-    assert [word for word in watched.said if "it waits" in word] == ["3.1: 1/2 it waits\n"] * 2
-
-
-def stdio(folder: Path) -> server_transports.StdioTransport:
-    """A server that has written its process's number into `folder`."""
-    start = f"echo $$ > {folder}/pid && exec {sys.executable} -m tarsy_dev.mcp_server --stdio"
-    return server_transports.StdioTransport(
-        type="stdio", command="/bin/sh", args=["-c", start], env={"PYTHONPATH": str(tools.ROOT / "dev")}
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = stdio(tmp_path)
-        if kind == "http":
-            there = await stack.enter_async_context(mcp_server.serve())
-            transport = server_transports.HTTPTransport(type="http", url=there.url)
-        server = connection.Server(
-            "tools",
-            platforms.MCPServer(transport=transport),
-            limit=slots.Slots(1),
-            secrets=NO_SECRETS,
-        )
-        async with owned(server):
-            (connected, offered) = server.facts()
-            assert isinstance(connected.detail, component_states.Server)
-            assert isinstance(offered.detail, component_states.Tools)
-            assert (connected.state, connected.detail.problem) == ("connected", "")
-            reads = {tool.name: tool.read_only for tool in offered.detail.tools}
-            assert (reads["lookup"], reads["restart"], reads["unannotated"]) == (True, False, False)
-            await asyncio.sleep(0.3)  # six looks
-            assert list(server.facts()) == [connected, offered]
-            if kind == "http":
-                await stack.aclose()
-                await waiting.until(lambda: server.state.state == "unreachable")
-            else:
-                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-                await waiting.until(lambda: server.state.state == "connecting")
-                await waiting.until(lambda: server.state.state == "connected")
-            (now, still) = server.facts()
-            assert now.since > connected.since
-            assert still is offered, "what it offered is told again only where that has changed"
-
-
-async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ends takes nobody new, and finishes what it has begun."""
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
-    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
-        url = f"http://127.0.0.1:{between.port}/mcp"
-        server = connection.Server(
-            "tools",
-            platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url=url)),
-            limit=slots.Slots(2),
-            secrets=NO_SECRETS,
-        )
-        async with owned(server):
-            with server.calls.track():
-                between.refuse()
-                before = between.connections
-                await asyncio.sleep(0.2)  # ten looks
-                assert (server.state.state, between.connections) == ("connected", before)
-            await waiting.until(lambda: server.state.state == "unreachable")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_again(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
-    monkeypatch.setattr(remote, "CHECK_SECONDS", 0.3)
-    monkeypatch.setattr(child, "CHECK_SECONDS", 0.3)
-    monkeypatch.setattr(health, "HUNG_SILENCES", 1000)
-    monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = stdio(tmp_path)
-        if kind == "http":
-            there = await stack.enter_async_context(mcp_server.serve())
-            between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
-            transport = server_transports.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
-        server = connection.Server(
-            "tools",
-            platforms.MCPServer(transport=transport),
-            limit=slots.Slots(1),
-            secrets=NO_SECRETS,
-        )
-        await stack.enter_async_context(owned(server))
-        first = await server.client()
-        if kind == "http":
-            looked = between.connections
-            await waiting.until(lambda: between.connections > looked + 2)  # it has answered
-            between.blackhole()
-        else:
-            pid = int((tmp_path / "pid").read_text())
-            os.kill(pid, signal.SIGSTOP)
-        await waiting.until(lambda: server.state.state == "unreachable")
-        assert server.problem == "cannot be reached: it no longer answers"
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(server.client(), 0.2)
-        if kind == "http":
-            between.heal()
-        else:
-            os.kill(pid, signal.SIGCONT)
-        again = await asyncio.wait_for(server.client(), 60)
-        assert (again is first) == (kind == "stdio"), "a child is the same that it was"
-        assert server.problem == ""
-
-
 async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -268,34 +82,6 @@ def of(**urls: str) -> platforms.Platform:
     """A platform with these servers, over HTTP."""
     servers = {name: {"transport": {"type": "http", "url": url}} for name, url in urls.items()}
     return platforms.Platform.model_validate({"mcp_servers": servers})
-
-
-@contextlib.asynccontextmanager
-async def running(servers: pool.Pool) -> AsyncIterator[None]:
-    tasks = asyncio.create_task(servers.run())
-    async with patience.limit():
-        await servers.tools.wait_tried()
-    try:
-        yield
-    finally:
-        tasks.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks
-
-
-async def renew(servers: pool.Pool, settings: platforms.Platform) -> list[connection.Server]:
-    tools = servers.prepare(settings)
-    async with patience.limit():
-        await tools.wait_tried()
-    former = [server for server in servers.tools.servers.values() if server not in tools.servers.values()]
-    servers.exchange(tools)
-    return former
-
-
-async def close(former: Sequence[connection.Server]) -> None:
-    """End servers that no configuration version has any more."""
-    for server in former:
-        await server.close()
 
 
 async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_no_longer() -> None:
@@ -341,31 +127,3 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
             await close(former)
             await waiting.until(lambda: not {before["lost"], before["moved"]} & set(servers._servers))
             assert set(servers._servers) == set(now.values())
-
-
-@pytest.mark.slow
-async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -> None:
-    def settings(number: int) -> platforms.Platform:
-        transport = stdio(tmp_path)
-        server = platforms.MCPServer(transport=transport, instructions=f"{number}")
-        masked = platforms.DataMasking(enabled=bool(number % 2))
-        servers = {"same": server, "other": platforms.MCPServer(transport=transport, data_masking=masked)}
-        limits = platforms.Limits(server_calls=1 + number % 3)
-        return platforms.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
-
-    servers = pool.Pool(settings(1), secrets=NO_SECRETS)
-    async with running(servers):
-        same, tasks = servers.tools.servers["same"], len(asyncio.all_tasks())
-        client, pid = await same.client(), (tmp_path / "pid").read_text()
-        others = set()
-        for number in range(2, 52):
-            await close(await renew(servers, settings(number)))
-            if number % 10 == 0:
-                others.add((tmp_path / "pid").read_text())
-        await waiting.until(lambda: servers._servers == [same])
-        await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
-        assert await same.client() is client
-        assert len(others) == 5
-        assert (same.slots.limit, same.slots.locked()) == (1, False)
-        await waiting.until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
-        assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

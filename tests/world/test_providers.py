@@ -268,7 +268,6 @@ async def lenient(kind: kinds.Kind) -> AsyncIterator[provider.Provider]:
         yield source
 
 
-@pytest.mark.slow
 @hypothesis.settings(
     max_examples=30,
     deadline=None,

@@ -4,64 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
-from support import certificates, leases, waiting
+from support import certificates, waiting
 from support.masking import NO_SECRETS
-from tarsy import slots
+from support.remotes import call, owned, served, transport
 from tarsy.config.load import reload
-from tarsy.config.model import platforms, server_transports
+from tarsy.config.model import platforms
 from tarsy.config.redact import secret_values
 from tarsy.masking import known_secrets
 from tarsy.process.runtime import platform_file
-from tarsy.tools.servers import connection, listing, pool, toolbox
-from tarsy.transcript import messages, ports
-from tarsy_dev import mcp_server, patience, proxy
+from tarsy.tools.servers import connection, pool
+from tarsy_dev import mcp_server, proxy
 
 TOKEN = "c4nary-Qw7x-token"
-SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
-WIRES = {"http": "mcp", "sse": "sse"}
+
 KINDS = pytest.mark.parametrize("kind", ["http", "sse"])
-
-
-def transport(kind: str, url: str, **keys: Any) -> server_transports.HTTPTransport | server_transports.SSETransport:
-    given = {"type": kind, "url": url, **keys}
-    settings = platforms.MCPServer.model_validate({"transport": given}).transport
-    assert isinstance(settings, server_transports.RemoteTransport)
-    return settings
-
-
-@contextlib.asynccontextmanager
-async def owned(
-    settings: server_transports.Transport, *, secrets: known_secrets.KnownSecrets = NO_SECRETS
-) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
-    there = platforms.MCPServer(transport=settings, write_tools=["*"])
-    server = connection.Server("tools", there, limit=slots.Slots(8), secrets=secrets)
-    owner = asyncio.create_task(server.keep_connected())
-    async with patience.limit():
-        await server.tried.wait()
-    try:
-        yield (
-            server,
-            toolbox.PoolToolbox(
-                [server], limits=platforms.Limits(), selection=listing.ToolSelection({"tools": there}, lambda _: True)
-            ),
-        )
-    finally:
-        owner.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await owner
-
-
-async def call(box: toolbox.PoolToolbox, tool: str, **arguments: object) -> ports.ToolOutput:
-    asked = messages.ToolCall(id="0.0", name=f"tools.{tool}", arguments=json.dumps(arguments))
-    return await box.call(asked, SCOPE)
 
 
 class Heads:
@@ -89,10 +51,6 @@ class Heads:
             await app(scope, receive, send)
 
         return served
-
-
-def served(kind: str, **more: Any) -> contextlib.AbstractAsyncContextManager[mcp_server.Server]:
-    return mcp_server.serve(wire="sse" if kind == "sse" else "mcp", **more)
 
 
 @KINDS
@@ -215,7 +173,6 @@ async def test_with_which_status_a_server_refuses_is_told(kind: str, status: int
         assert server.problem == f"cannot be reached: it answered with status {status}"
 
 
-@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("status", [303, 307])
 async def test_a_redirect_to_another_origin_gets_neither_secret_nor_message(kind: str, status: int) -> None:
@@ -277,7 +234,6 @@ async def test_a_server_that_wants_messages_elsewhere_gets_none() -> None:
         assert stranger.seen == []
 
 
-@pytest.mark.slow
 @KINDS
 async def test_a_certificate_is_believed_if_its_authority_is_known_and_ours_is_shown(kind: str, tmp_path: Path) -> None:
     authority = certificates.Authority(tmp_path)
@@ -329,23 +285,3 @@ async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew()
             await waiting.until(lambda: server.state.state != "connected")
             assert await asyncio.wait_for(server.client(), 60) is not first
             assert (await call(box, "lookup")).text == "web-0 exists"
-
-
-@pytest.mark.slow
-@KINDS
-async def test_the_time_that_a_server_may_take_is_kept(kind: str) -> None:
-    async with served(kind) as there, owned(transport(kind, there.url, timeout="3s")) as (server, box):
-        assert (await call(box, "slow", seconds=60)).text == "'tools.slow' did not answer within 3 s"
-        assert (await call(box, "lookup")).text == "web-0 exists"
-        assert server.problem == ""
-
-
-async def test_a_server_that_is_silent_from_the_start_is_told_as_such() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
-        async with owned(transport("http", url, timeout="1s")) as (server, _):
-            assert server.problem == "cannot be reached: it did not answer within 1 s"

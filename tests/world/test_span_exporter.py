@@ -260,7 +260,6 @@ async def test_a_dead_collector_costs_a_stop_two_seconds_at_most(
     assert reason.startswith("the process stops: ")
 
 
-@pytest.mark.slow
 async def test_an_emitter_never_waits_for_a_collector_that_hangs() -> None:
     async with collectors.collector(hangs=True) as collector, exporting(destination(collector.url)) as exporter:
         exporter.emit([span()])

@@ -188,7 +188,6 @@ async def test_credentials_do_not_follow_a_redirect(tmp_path: Path, status: int)
     assert "redirects" in found.text
 
 
-@pytest.mark.slow
 async def test_a_token_server_that_hangs_is_left_at_the_limit_of_the_first_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

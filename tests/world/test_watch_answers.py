@@ -163,7 +163,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 async def test_watch_that_fails_ends_the_process_also_while_another_watch_of_kopf_hangs(tmp_path: Path) -> None:
     """kopf waits for its other watches, which may wait for credentials that none renews any more."""
     async with APIServer(lists=[failure(410)], watches=[]).serve(tmp_path) as kubeconfig:

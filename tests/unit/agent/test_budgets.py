@@ -289,7 +289,6 @@ def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
     assert set(asked) == answered, "every call has a result"
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
 def test_wherever_a_worker_dies_those_that_it_had_begun_are_found(

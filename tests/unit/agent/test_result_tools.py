@@ -250,7 +250,6 @@ ARGUMENTS = st.one_of(
 )
 
 
-@pytest.mark.slow
 @hypothesis.settings(
     max_examples=30,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],

@@ -545,7 +545,6 @@ def changed(data: Any, place: tuple[Any, ...], value: object) -> Any:
     return found
 
 
-@pytest.mark.slow
 @given(st.data())
 def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
     """Of what is made all is good; of what is refused each problem has a line."""
@@ -556,12 +555,11 @@ def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.
     is_made_or_refused(read)
 
 
-@pytest.mark.slow
 def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
     for example in EXAMPLES:
         read = files.parse(example, file="f")[0].value
-        for place in places(read)[1:]:
-            for value in WRONG_VALUES:
+        for number, place in enumerate(places(read)[1:]):
+            for value in WRONG_VALUES[number % 6 :: 6]:
                 is_made_or_refused(changed(read, place, value))
 
 

@@ -136,7 +136,6 @@ async def test_delays_double_up_to_the_longest_and_start_anew_after_a_success(
     assert delays == ["8.0 s", "16.0 s", "30.0 s", "30.0 s", "8.0 s"]
 
 
-@pytest.mark.slow
 async def test_a_key_that_fails_for_hours_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the longest delay 1,100 failures are nine hours of an outage."""
     monkeypatch.setattr(workqueue, "LONGEST_DELAY", 0.0)

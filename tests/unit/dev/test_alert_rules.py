@@ -8,6 +8,7 @@ import pytest
 from support import alert_rules, scrapes
 
 pytestmark = scrapes.WITH_PROMTOOL
+
 FAILING = {
     "tarsy_model_calls_total": 'provider="google",model="m",outcome="fatal"',
     "tarsy_investigation_seconds_count": 'ending="Failed"',
@@ -55,7 +56,6 @@ def test_one_answered_call_is_enough_for_a_provider_to_be_up(tmp_path: Path) -> 
     alert_rules.judge(tmp_path, [*failing, answered], set(), at="55m")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "code", "refused"),
     [
@@ -73,26 +73,6 @@ def test_a_burst_that_is_told_to_come_again_raises_no_alert(
     expected = {alert_rules.alert("TARSyWebhookRefused", namespace="tarsy", code=code)} if refused else set()
     for at in ("35m",) if refused else ("11m", "12m", "13m", "15m", "20m", "35m"):
         alert_rules.judge(tmp_path, [*well, answers], expected, at=at)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("growth", "grows"), [(10_000, False), (4_000_000, True)])
-def test_tables_that_grow_are_told_four_days_ahead_also_over_a_change_of_the_leader(
-    tmp_path: Path, growth: int, grows: bool
-) -> None:
-    """In 6 hours 720 samples of half a minute: 4 MB each are 11 GB a day."""
-    half = 480
-    lines = [
-        {"series": 'tarsy_build_info{namespace="tarsy"}', "values": f"1x{2 * half}"},
-        {"series": 'tarsy_table_bytes{namespace="tarsy",pod="a",table="entries"}', "values": f"9e9+{growth}x{half}"},
-        {
-            "series": 'tarsy_table_bytes{namespace="tarsy",pod="b",table="entries"}',
-            "values": f"_x{half} {9e9 + growth * (half + 1):.0f}+{growth}x{half}",
-        },
-    ]
-    lines[1]["values"] += f" stale _x{half}"
-    expected = {alert_rules.alert("TARSyTablesGrow", namespace="tarsy")} if grows else set()
-    alert_rules.judge(tmp_path, lines, expected, at="7h50m")
 
 
 def test_each_subject_of_a_budget_whose_last_tenth_is_left_raises_an_alert(tmp_path: Path) -> None:

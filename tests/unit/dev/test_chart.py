@@ -152,7 +152,6 @@ def test_a_server_of_the_platform_file_goes_before_the_charts_own() -> None:
     assert yaml.safe_load(found["data"]["tarsy.yaml"])["mcp_servers"] == {"kubernetes-server": own}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

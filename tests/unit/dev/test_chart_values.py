@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import yaml
 from hypothesis import strategies as st
-from support import chart_values, charts
+from support import charts
 from support.charts import Object
 from tarsy_dev import chart, forms, values
 
@@ -79,6 +79,7 @@ BAD = [
     ("{chains: {c: {alertTypes: [a], stages: [{name: s, agnt: A}]}}}", "/chains/c/stages/0"),
     ("{chains: {Chain_A: {alertTypes: [a], stages: [{name: s, agent: A}]}}}", "/chains"),
 ]
+
 APART = [
     ("{pods: null}", "at '': missing property 'pods'"),
     ("{platform: null}", "at '': missing property 'platform'"),
@@ -164,29 +165,6 @@ def test_bad_values_are_refused_with_their_path(given: str, path: str, refusals:
 @pytest.mark.parametrize(("given", "told"), APART, ids=[given for given, _ in APART])
 def test_values_that_do_not_go_together_are_refused_with_their_path(given: str, told: str) -> None:
     assert told in refusal(yaml.safe_load(given))
-
-
-@pytest.mark.slow
-@hypothesis.settings(max_examples=15, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-@hypothesis.given(drawn=chart_values.values())
-def test_whatever_the_schema_takes_renders_objects(drawn: Object) -> None:
-    """Whether a cluster takes them is asked in tests/cluster."""
-    try:
-        found = charts.render(drawn)
-    except chart.RefusedError as error:
-        if "values don't go together" not in str(error):
-            raise
-        hypothesis.reject()
-    seen = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found]
-    assert len(seen) == len(set(seen))
-    for one in found:
-        texts = one["metadata"].get("labels", {}) | one["metadata"].get("annotations", {})
-        assert all(isinstance(text, str) for text in (one["metadata"]["name"], *texts, *texts.values()))
-    for template in charts.pod_templates(found).values():
-        texts = template["metadata"]["labels"] | template["metadata"].get("annotations", {})
-        assert all(isinstance(text, str) for text in (*texts, *texts.values()))
-        (container,) = template["spec"]["containers"]
-        assert all(isinstance(word, str) for word in (*container.get("command", ()), *container.get("args", ())))
 
 
 @pytest.mark.parametrize("name", ["1st", "a.b", "123"])

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tarsy_dev import children
+from tarsy_dev import children, patience
 
 PARENT = """
 import pathlib, threading, time
@@ -53,7 +53,7 @@ def test_an_early_end_is_an_error_with_the_last_lines_of_the_log(tmp_path: Path)
 
 def test_a_server_that_is_not_ready_in_time_is_an_error_that_says_what_was_waited_for(tmp_path: Path) -> None:
     child = start(tmp_path, "exec sleep 60")
-    with pytest.raises(children.ChildError, match="server: readiness did not come true"):
+    with pytest.raises(patience.TooLong, match="server: readiness did not come true"):
         child.wait_until(lambda: False, timeout=0.1, what="readiness")
     child.end()
 

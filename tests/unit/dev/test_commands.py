@@ -66,7 +66,6 @@ def test_a_command_that_asks_stays_light() -> None:
     assert not found & {"pydantic", "yaml", "asyncio", "aiohttp", "sqlalchemy", "kubernetes", "mcp", "tarsy.config"}
 
 
-@pytest.mark.slow
 def test_a_check_starts_no_operator(tmp_path: Path) -> None:
     heavy = {"kopf", "kubernetes", "sqlalchemy", "asyncpg", "mcp", "fastapi", "uvicorn", "aiohttp", "tarsy.process"}
     assert not modules("config", "check", str(tools.ROOT / "config/tarsy.yaml")) & heavy

@@ -74,7 +74,6 @@ def test_nothing_in_the_image_is_unpinned_or_missing() -> None:
     assert findings(TEXT) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [

@@ -26,7 +26,6 @@ def stage(results: int) -> record.Stage:
     return record.Stage(started=stories.stage_started(), executions={"one": one}, ended=stories.stage_ended())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("results", [1, 10, 100, 1_000, 10_000])
 def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results: int) -> None:
     one = stage(results)

@@ -315,7 +315,6 @@ class Play:
             registry.apply(self.record, entry)
 
 
-@pytest.mark.slow
 @given(data=st.data(), policy=st.sampled_from(["Continue", "Stop"]))
 def test_stage_and_run_end_with_their_last_execution_in_any_order(data: st.DataObject, policy: str) -> None:
     sizes = data.draw(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["any", "all"])), min_size=1, max_size=3))

@@ -445,7 +445,6 @@ async def test_joined_alerts_are_investigated(world: World, snapshot: record.Sna
     assert problem(journal) == "other alerts have joined this one"
 
 
-@pytest.mark.slow
 async def test_a_long_result_is_compared_whole_and_not_without_its_rest(
     world: World, snapshot: record.Snapshot
 ) -> None:

@@ -177,7 +177,6 @@ def without(world: World, key: tuple[str, str, str], row: worlds.Row) -> World:
     return replace(world, rows={**world.rows, key: [each for each in world.rows[key] if each is not row]})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_seeded_change_is_seen_in_the_results_that_show_it_beside_what_changes_by_itself(seed: str) -> None:
     chance = dice(seed)
@@ -241,7 +240,6 @@ def other_value(value: object) -> object:
     return "other"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS[::6], ids=IDS[::6])
 def test_every_other_value_of_every_object_counts(folder: Path) -> None:
     """Each leaf that no list names, of one object of each kind."""

@@ -144,7 +144,6 @@ class SlowProvider(Provider):
         yield provider.Finish(None)
 
 
-@pytest.mark.slow
 async def test_conclusions_of_agents_side_by_side_share_what_is_kept_for_them(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:

@@ -39,7 +39,6 @@ def test_the_same_results_are_noise(shares: dict[str, float]) -> None:
     assert (change.value, change.verdict) == (0, "noise")
 
 
-@pytest.mark.slow
 @given(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), SHARES, max_size=20), st.data())
 def test_worse_one_way_is_better_the_other_way(before: dict[str, float], data: st.DataObject) -> None:
     after = {name: data.draw(SHARES) for name in before}

@@ -48,7 +48,6 @@ def test_ids_are_taken_of_annotations_and_addresses(
     assert found(**alert) == expected
 
 
-@pytest.mark.slow
 @given(
     st.text(),
     st.recursive(st.none() | st.integers() | st.text(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)),

@@ -86,7 +86,6 @@ def test_a_large_body_of_too_many_objects_is_refused() -> None:
             payload.load(wrong)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "problem"),
     [

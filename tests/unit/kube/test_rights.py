@@ -73,7 +73,6 @@ def test_rights_in_all_namespaces_by_choice_are_those_of_a_served_one() -> None:
     assert all(one["metadata"].get("namespace") != "shop" for one in made), "it need not exist"
 
 
-@pytest.mark.slow
 def test_owners_of_alerts_may_be_read_by_the_api_alone_and_only_by_choice() -> None:
     for values in ({}, {"mode": "split"}):
         api = "tarsy-api" if values else "tarsy"

@@ -217,7 +217,6 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
     assert source.closed
 
 
-@pytest.mark.slow
 def test_unnamed_integration_is_not_imported() -> None:
     program = (
         "import asyncio, sys; from tarsy.config.load import loader; from tarsy.llm import registry; "
@@ -235,7 +234,6 @@ def test_unnamed_integration_is_not_imported() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
-@pytest.mark.slow
 def test_checking_providers_imports_no_sdk() -> None:
     program = (
         "import sys; from tarsy.config.load import loader; from tarsy.llm import registry; from tarsy.cli import main;"

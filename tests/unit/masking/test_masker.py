@@ -84,7 +84,6 @@ def noise(chance: random.Random) -> str:
     return "".join(chance.choices(PIECES, k=chance.randint(1, 80)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [broken, noise])
 def test_any_text_can_be_masked_and_masking_twice_changes_nothing(make: Callable[[random.Random], str]) -> None:
     chance = random.Random(21)  # noqa: S311 - a fixed seed, no secret
@@ -128,7 +127,6 @@ def test_deep_nesting_is_read_to_its_end() -> None:
 MEGABYTE = 1_000_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", hostile_texts.MASKING_TEXTS.values(), ids=hostile_texts.MASKING_TEXTS)
 def test_lines_grow_with_the_length_of_a_hostile_text(
     text: Callable[[int], str], capfd: pytest.CaptureFixture[str]
@@ -163,7 +161,6 @@ def work() -> None:
         pass
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delay", "masked"),
     [(lambda: time.sleep(0.5), "password=[MASKED:password]"), (work, masker.withheld(17))],

@@ -133,7 +133,6 @@ PIECES = [
 ]
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
     pieces=strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=4),
@@ -152,7 +151,6 @@ def test_masking_twice_changes_nothing(pieces: list[str], start: int, end: int) 
     assert MASKER.text(masked) == masked
 
 
-@pytest.mark.slow
 def test_they_hide_as_much_as_markers_without_them() -> None:
     plain = masker.Masker(groups=["security"], secrets=KNOWN)
     chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret

@@ -92,7 +92,6 @@ DRAWN: dict[str, Callable[[random.Random], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWN)
 def test_random_text_is_no_word(kind: str) -> None:
     chance = random.Random(8)  # noqa: S311 - a fixed seed, no secret

@@ -51,7 +51,6 @@ def run(script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
 def test_a_child_of_the_operator_reads_neither_its_environment_nor_its_memory() -> None:
     problem, *read = run(STARTS_OPERATOR + READS_PARENT)
     assert problem == (

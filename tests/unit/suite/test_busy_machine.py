@@ -1,7 +1,7 @@
 """No test bets on the machine being idle: an upper bound of seconds is a guard against hanging, and generous.
 
 Exact times leap (`support.leaping`). Work is counted in lines (`support.steps`), statements and bytes. Speed, and how
-the time of work in C grows, is measured by `make bench`. Slow tests may have bounds of seconds.
+the time of work in C grows, is measured by `make bench`. Those of `tests/nightly` may have bounds of seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
+GATE = [path for path in TESTS.rglob("test_*.py") if TESTS / "nightly" not in path.parents]
 GENEROUS = 20
 """Seconds."""
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
@@ -23,13 +24,13 @@ def is_marked(node: ast.AST, *marks: str) -> bool:
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The functions that are neither slow nor leap."""
+    """The functions that do not leap."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and is_marked(node.value, "slow", "leaps"):
+        if isinstance(node, ast.Assign) and is_marked(node.value, "leaps"):
             return
         marks = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
-            is_marked(mark, "slow", "leaps") for mark in marks
+            is_marked(mark, "leaps") for mark in marks
         ):
             yield node
 
@@ -69,9 +70,7 @@ def bets(source: str) -> Iterator[int]:
 
 
 def test_no_test_holds_what_a_clock_says_to_few_seconds() -> None:
-    found = [
-        f"{path.relative_to(TESTS)}:{line}" for path in TESTS.rglob("test_*.py") for line in bets(path.read_text())
-    ]
+    found = [f"{path.relative_to(TESTS)}:{line}" for path in GATE for line in bets(path.read_text())]
     assert found == []
 
 
@@ -79,7 +78,7 @@ def test_no_test_fails_because_its_examples_are_drawn_slowly() -> None:
     """A list of health checks replaces that of tests/conftest.py, which has this one."""
     found = [
         f"{path.relative_to(TESTS)}:{node.value.lineno}"
-        for path in TESTS.rglob("test_*.py")
+        for path in GATE
         if "suppress_health_check=[" in (source := path.read_text())
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.keyword) and isinstance(node.value, ast.List)
@@ -100,9 +99,8 @@ def test_no_test_fails_because_its_examples_are_drawn_slowly() -> None:
         ("until = time.monotonic() + 2; assert until", False),
     ],
 )
-def test_what_is_a_bet_is_found_unless_the_test_is_slow_or_leaps(line: str, is_bet: bool) -> None:
+def test_what_is_a_bet_is_found_unless_the_test_leaps(line: str, is_bet: bool) -> None:
     function = f"def test() -> None:\n    {line}\n"
     assert bool(list(bets(function))) == is_bet
-    for mark in ("slow", "leaps"):
-        assert not list(bets(f"@pytest.mark.{mark}\n{function}"))
-        assert not list(bets(f"pytestmark = pytest.mark.{mark}\n{function}"))
+    assert not list(bets(f"@pytest.mark.leaps\n{function}"))
+    assert not list(bets(f"pytestmark = pytest.mark.leaps\n{function}"))

@@ -17,7 +17,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 OF_CODE = ("CONTRIBUTING.md", "decisions.md")
 """The pages for people who change the code. Elsewhere `api.burst` is a key of the platform file."""
 NAME = re.compile(r"`(?:tarsy\.)?([a-z_]+(?:\.\w+)+)`")
-TEST = re.compile(r"`((?:unit|store|world|cluster|e2e)/[\w/]+\.py)`")
+TEST = re.compile(r"`((?:unit|store|world|cluster|e2e|web|nightly)/[\w/]+\.py)`")
+REAL_PARTS = ("cluster", "e2e", "web")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -58,6 +59,12 @@ def test_the_tests_that_the_decisions_name_exist() -> None:
 
     assert named
     assert [path for path in named if not (ROOT / "tests" / path).is_file()] == []
+
+
+def test_each_file_on_real_parts_stands_in_the_table_of_promises() -> None:
+    tests = ROOT / "tests"
+    files = {f"{path.parent.name}/{path.name}" for tier in REAL_PARTS for path in (tests / tier).glob("test_*.py")}
+    assert set(TEST.findall((tests / "README.md").read_text(encoding="utf-8"))) == files
 
 
 def test_every_room_is_in_the_table_of_rooms() -> None:

@@ -409,7 +409,6 @@ HOSTILE_SCHEMAS = strategies.recursive(
 )
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=400, deadline=None)
 @hypothesis.given(
     text=HOSTILE_TEXTS,
@@ -485,7 +484,6 @@ def test_json_values_keep_their_types(given: dict[str, Any]) -> None:
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -163,7 +163,6 @@ def test_checked_keywords_agree_with_another_validator(schema: Any, one: Any, ot
     assert (not schemas.Schema(root).faults(value)) == jsonschema_rs.is_valid(root, value)
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(schema=PARTS, left=LEFT, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
 def test_value_that_the_schema_allows_is_not_refused(
@@ -276,7 +275,6 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "value"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_schema_takes_a_bounded_number_of_steps(schema: Any, value: Any) -> None:
     def use() -> None:
@@ -293,7 +291,6 @@ def resident() -> int:
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-@pytest.mark.slow
 def test_memory_of_hostile_patterns_is_freed() -> None:
     """With RE2's own bounds it is a gigabyte."""
     schema = {"patternProperties": {f"[ab]*a[ab]{{190}}c{n}": True for n in range(500)}}

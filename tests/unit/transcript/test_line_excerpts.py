@@ -37,7 +37,6 @@ def excerpt(text: str, limit: int = 4_000, words: str = "") -> tuple[str, line_e
     return line_excerpts.render(text, chosen, header=HEADER)
 
 
-@pytest.mark.slow
 @given(text=texts(), limit=st.integers(line_excerpts.LEAST, 6_000))
 def test_excerpt_is_verbatim_in_order_within_its_budget_and_gives_the_whole_back(text: str, limit: int) -> None:
     shown, chosen = excerpt(text, limit, "web-0")
@@ -58,7 +57,6 @@ def test_excerpt_is_verbatim_in_order_within_its_budget_and_gives_the_whole_back
     assert excerpt(text, limit, "web-0") == (shown, chosen), "the same text gives the same excerpt"
 
 
-@pytest.mark.slow
 @given(text=texts())
 def test_notes_name_exactly_what_is_left_out(text: str) -> None:
     shown, chosen = excerpt(text)
@@ -140,7 +138,6 @@ def steps(text: str) -> int:
     return count
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     ["\n", "a" * 400, "error web-0\n", "x y\n", '{"a": 1}, ', "a1" * 200 + "\n", "_" * 300 + "\n", "größer\r\n"],

@@ -351,7 +351,6 @@ def test_the_span_that_an_alert_names_is_linked(traceparent: str, *, linked: boo
     assert root.trace_id == spans.trace_id(UID, 0), "its trace stays its own"
 
 
-@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, 400), contents=st.booleans())
 def test_a_takeover_anywhere_tells_the_same(seed: int, cut: int, *, contents: bool) -> None:
     log = [entry for commit in stories.commits(seed=seed) for entry in commit]

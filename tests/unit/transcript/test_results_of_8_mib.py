@@ -7,20 +7,14 @@ from collections.abc import Callable
 
 import pytest
 from support import steps
-from tarsy.transcript import line_excerpts, result_lookup
+from tarsy.transcript import result_lookup
 
 from bench import hostile_texts
 
 LENGTH = 8 * 2**20
-STEPS_A_UNIT = 80
-"""Lines of Python for each unit of an excerpt; there are UNITS_MAX of short lines, and some of longer ones."""
+
 BYTES_A_CHARACTER = 12
 """Bytes of memory beside the text itself."""
-
-
-def excerpt(text: str) -> str:
-    chosen = line_excerpts.choose(text, 20_000, alert_words=frozenset({"web-0", "shop"}))
-    return line_excerpts.render(text, chosen, header="")[0]
 
 
 def search(text: str) -> str:
@@ -30,17 +24,6 @@ def search(text: str) -> str:
 
 def read(text: str) -> str:
     return result_lookup.read(text, first=1, last=None, character=1, limit=16_000)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("piece", ["\n", "error web-0\n", "a1" * 40], ids=lambda piece: ascii(piece[:12]))
-def test_excerpt_of_8_mib_takes_a_bounded_number_of_steps_and_bytes(piece: str) -> None:
-    text = piece * (LENGTH // len(piece))
-    units = min(line_excerpts.UNITS_MAX, len(text) // len(piece)) + len(text) // line_excerpts.UNIT_MAX
-    assert steps.count(lambda: excerpt(text)) <= STEPS_A_UNIT * units
-    assert peak_bytes(lambda: excerpt(text)) <= BYTES_A_CHARACTER * len(text)
-    assert len(excerpt(text)) <= 20_001
 
 
 @pytest.mark.parametrize("look", [search, read])

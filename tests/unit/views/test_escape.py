@@ -95,7 +95,6 @@ def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
     assert {one.type for token in cells for one in token.children or ()} <= {"text", "code_inline", "text_special"}
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=500)
 @hypothesis.given(HOSTILE, strategies.sampled_from(sorted(READERS)))
 def test_markdown_from_outside_stays_below_its_heading(text: str, reader: str) -> None:

@@ -1,0 +1,66 @@
+"""What the chart renders, on a real API server, in namespaces that enforce Pod Security `restricted`.
+
+Deployments are only warned about, so each pod that they would make is made as a pod, too.
+"""
+
+from __future__ import annotations
+
+import json
+
+import hypothesis
+import pytest
+import yaml
+from support import applied_charts, chart_values, charts
+from support.charts import Object
+from tarsy_dev import chart, tools
+from tarsy_dev.controlplane import ControlPlane
+
+PROMETHEUS_KINDS = ("PodMonitor", "PrometheusRule")
+
+NAMES = "jsonpath={.items[*].metadata.name}"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in charts.FILES if path.stem != "everything"])
+def test_what_other_installations_render_is_taken_and_their_pods_are_restricted(
+    plane: ControlPlane, restricted: str, name: str
+) -> None:
+    applied_charts.apply(plane, name, namespace=restricted)
+
+
+@hypothesis.settings(
+    max_examples=8,
+    deadline=None,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+@hypothesis.given(drawn=chart_values.values())
+def test_whatever_the_schema_takes_a_cluster_takes(plane: ControlPlane, namespace: str, drawn: Object) -> None:
+    try:
+        objects = charts.render(drawn, namespace=namespace)
+    except chart.RefusedError as error:
+        if "values don't go together" not in str(error):
+            raise
+        hypothesis.reject()
+    # Pods need what is there already, and the Prometheus operator's kinds are not installed here.
+    asked = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Pod", *PROMETHEUS_KINDS)]
+    missing = set(drawn.get("namespaces", ())) - set(plane.kubectl("get", "namespaces", "-o", NAMES).split())
+    for name in sorted(missing):
+        plane.create_namespace(name)
+    told = plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=charts.text(asked))
+    assert told.count(" created ") == len(asked)
+
+
+def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: ControlPlane) -> None:
+    """All but what stands in namespace tarsy, which a dry run does not make."""
+    built = list(yaml.load_all(plane.kubectl("kustomize", str(chart.MANIFESTS)), Loader=yaml.CSafeLoader))
+    written = list(yaml.load_all((chart.MANIFESTS / "install.yaml").read_text(), Loader=yaml.CSafeLoader))
+
+    def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
+        return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+
+    assert by_name(built) == by_name(written)
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart.MANIFESTS / "install.yaml"))
+    plane.kubectl("apply", "--server-side", "-f", str(tools.ROOT / "manifests/chains"), namespace="tarsy")
+    found = json.loads(plane.kubectl("get", "deployments,chains", "-o", "json", namespace="tarsy"))["items"]
+    assert {one["metadata"]["name"] for one in found} >= {"tarsy", "tarsy-mcp", "kubernetes-agent-chain"}
+    plane.kubectl("delete", "namespace", "tarsy", "--wait=false")

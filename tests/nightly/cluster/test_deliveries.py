@@ -1,0 +1,530 @@
+"""Messages to receivers: real receivers on loopback, a real Postgres, and an API server for the events."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import hashlib
+import hmac
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import web
+from sqlalchemy import text
+from support import grafana, manifests, pagerduty, queue, receivers, slack, stories, waiting
+from support.deliveries import KEY, Duty, channel, ended, settled, until, webhook
+from tarsy.config.model import deliveries
+from tarsy.controller import delivery_queues
+from tarsy.deliveries import requests
+from tarsy.deliveries import slack as slack_receiver
+from tarsy.kube import client
+from tarsy.store.base import databases
+from tarsy.store.operations import deletion
+from tarsy.store.operations import deliveries as stored
+from tarsy_dev import patience
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pauses be short: the tests wait for states."""
+    monkeypatch.setattr(delivery_queues, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(delivery_queues, "GIVE_UP_SECONDS", 0.02)
+    monkeypatch.setattr(delivery_queues, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(delivery_queues, "LONGEST_PAUSE", 0.05)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[receivers.Receiver]:
+    async with receivers.started() as receiver:
+        yield receiver
+
+
+async def test_a_receiver_that_hangs_floods_redirects_or_refuses_delays_no_other(
+    cluster: client.Cluster,
+    database: databases.Database,
+    receiver: receivers.Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(requests, "Client", functools.partial(requests.Client, seconds=300.0))
+
+    async def flood(_: receivers.Request) -> web.StreamResponse:
+        return web.Response(body=b"x" * 5_000_000)
+
+    async def hang(_: receivers.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    answers: dict[str, receivers.Answer] = {
+        "/good": lambda _: web.Response(),
+        "/hangs": hang,
+        "/floods": flood,
+        "/redirects": lambda _: web.Response(status=307, headers={"Location": f"{receiver.url}/elsewhere"}),
+        "/refuses": lambda _: web.Response(status=422, text="whsec_secret in an answer"),
+        "/limits": lambda _: web.Response(status=429, headers={"Retry-After": "3000"}),
+    }
+    receiver.answer = lambda request: answers[request.path](request)
+    hooks = {path[1:]: webhook(f"{receiver.url}{path}") for path in answers}
+    async with Duty(cluster, database, dead=webhook("http://127.0.0.1:1/"), **hooks).running():
+        for number in range(3):
+            await ended(database, f"crash-{number}")
+        assert await settled(database, 6) == [("floods", "ended", 0, False)] * 3 + [("good", "ended", 0, False)] * 3
+        await until(database, "SELECT 1 FROM deliveries WHERE receiver = 'redirects' AND attempts > 1")
+        await until(database, "SELECT 1 FROM deliveries WHERE receiver = 'refuses' AND problem <> ''", rows=3)
+        await until(database, "SELECT DISTINCT receiver FROM deliveries WHERE problem <> ''", rows=4)
+        async with receiver.arrival:
+            await receiver.arrival.wait_for(lambda: any(request.path == "/hangs" for request in receiver.requests))
+    problems = dict(await queue.rows(database, "SELECT DISTINCT receiver, problem FROM deliveries WHERE problem <> ''"))
+    assert problems == {
+        "dead": "it cannot be reached: Connection refused",
+        "redirects": "it answers 307, a redirect, which is not followed",
+        "refuses": "it answers 422",
+        "limits": "it answers 429",
+    }
+    paths = [request.path for request in receiver.requests]
+    assert "/elsewhere" not in paths
+    assert (paths.count("/limits"), paths.count("/hangs")) == (1, 1), "one rests, the other still waits"
+    assert "whsec_secret" not in caplog.text
+
+
+async def test_messages_at_which_a_receiver_fails_let_the_others_go_first(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_queues, "DUE_AT_ONCE", 2)
+    monkeypatch.setattr(delivery_queues, "FIRST_PAUSE", 0.001)
+    receiver.answer = lambda request: web.Response(status=500 if b"poison" in request.body else 200)
+    async with Duty(cluster, database, hook=webhook(receiver.url)).running():
+        for name in ("poison-0", "poison-1", "poison-2", "good"):
+            await ended(database, name)
+        await until(database, "SELECT 1 FROM deliveries WHERE next_at IS NULL")
+    assert any(b"good" in request.body for request in receiver.requests)
+
+
+async def test_what_is_deleted_is_not_sent_and_a_new_address_takes_what_waits(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    duty = Duty(cluster, database, hook=webhook("http://127.0.0.1:1/"))
+    async with duty.running():
+        gone, kept = await ended(database, "gone"), await ended(database, "kept")
+        await until(database, "SELECT 1 FROM deliveries", rows=2)
+        assert await deletion.delete(database, gone, by=queue.CALLER) is None
+        duty.platform = duty.platform.model_copy(update={"deliveries": {"hook": webhook(receiver.url)}})
+        await settled(database)
+        async with patience.limit():
+            while await queue.rows(database, "SELECT count(*) FROM deliveries") != [(1,)]:
+                pass
+    told = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
+    assert told == [str(kept)]
+
+
+async def test_what_waits_is_not_sent_to_a_receiver_that_may_not_hear_of_it_any_more(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    duty = Duty(cluster, database, hook=webhook("http://127.0.0.1:1/"))
+    async with duty.running():
+        await ended(database)
+        await until(database, "SELECT 1 FROM deliveries")
+        duty.platform = duty.platform.model_copy(update={"deliveries": {"hook": webhook(receiver.url, "shop")}})
+        async with patience.limit():
+            while await queue.rows(database, "SELECT 1 FROM deliveries"):
+                pass
+    assert receiver.requests == []
+
+
+async def test_a_process_that_leads_no_more_stops_sending_even_if_the_database_does_not_answer(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    async def hang(_: receivers.Request) -> web.StreamResponse:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    receiver.answer = hang
+    duty = Duty(cluster, database, hook=webhook(receiver.url))
+    async with duty.running():
+        await ended(database)
+        await receiver.has(1)
+        async with database.begin() as connection:
+            await connection.execute(text("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE"))  # more could deadlock
+            duty.leads_until = -math.inf
+            while duty.queues._senders:  # noqa: ASYNC110 - there is no event of it
+                await asyncio.sleep(0)
+
+
+async def test_receiver_that_was_removed_and_put_back_gets_what_waits_signed_with_the_rotated_secret(
+    cluster: client.Cluster,
+    database: databases.Database,
+    receiver: receivers.Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due, read_for = stored.due, list[str]()
+
+    async def noted(database: databases.Database, names: Sequence[str], *, limit: int) -> dict[str, list[UUID]]:
+        read_for[:] = names
+        return await due(database, names, limit=limit)
+
+    monkeypatch.setattr(stored, "due", noted)
+    secret = tmp_path / "secret"
+    secret.write_text(f"whsec_{base64.b64encode(b'x' * 32).decode()}\n")
+
+    def answer(request: receivers.Request) -> web.StreamResponse:
+        signed = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + request.body
+        digest = base64.b64encode(hmac.new(base64.b64decode(KEY), signed, hashlib.sha256).digest()).decode()
+        return web.Response(status=200 if request.headers["webhook-signature"] == f"v1,{digest}" else 401)
+
+    receiver.answer = answer
+    hook = webhook(receiver.url, secret_file=secret)
+    duty = Duty(cluster, database, hook=hook, other=webhook(f"{receiver.url}/other", secret_env="HOOK_SECRET"))
+    async with duty.running():
+        await ended(database, "first")
+        await until(database, "SELECT 1 FROM deliveries WHERE problem = 'it answers 401'")
+        present = duty.platform
+        duty.platform = present.model_copy(update={"deliveries": {"other": present.deliveries["other"]}})
+        await waiting.until(lambda: "hook" not in duty.queues._senders and read_for == ["other"])
+        await settled(database)
+        sent = len(receiver.requests)
+        await ended(database, "second")
+        await settled(database, 2)
+        assert {request.path for request in receiver.requests[sent:]} == {"/other"}
+        duty.platform = present
+        secret.write_text(f"whsec_{KEY}\n")
+        assert await settled(database, 3) == [("hook", "ended", 0, False)] + [("other", "ended", 0, False)] * 2
+    told = [json.loads(request.body)["investigation"]["name"] for request in receiver.requests[sent:]]
+    assert sorted(told) == ["first", "second"], "it hears no more of what ended while it was not in the file"
+
+
+async def test_text_that_raises_is_replaced_and_a_body_that_loops_or_raises_is_named_and_delays_no_other(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    told = {
+        "text": webhook(f"{receiver.url}/text", text="{{ investigation.labels.nothing.more }}"),
+        "loops": webhook(
+            receiver.url, body="{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
+        ),
+        "raises": webhook(receiver.url, body="{{ 1 // 0 }}"),
+    }
+    async with Duty(cluster, database, **told).running():
+        identity = await ended(database)
+        assert await settled(database) == [("text", "ended", 0, False)]
+        await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''", rows=2)
+    (request,) = receiver.requests
+    assert json.loads(request.body)["text"].endswith(f"https://tarsy.example/investigations/{identity}")
+    assert dict(await queue.rows(database, "SELECT receiver, problem FROM deliveries WHERE problem <> ''")) == {
+        "loops": "body: the template has more than 10000 rounds of loops and calls",
+        "raises": "body: the template fails: ZeroDivisionError",
+    }
+
+
+async def test_slack_channel_has_a_message_a_second_from_all_its_receivers_and_delays_no_other(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "Client", functools.partial(requests.Client, seconds=300.0))
+    workspace = slack.Slack(limits=1)
+
+    def hooks() -> int:
+        return sum(request.path == "/hook" for request in receiver.requests)
+
+    async def answer(request: receivers.Request) -> web.StreamResponse:
+        if request.path == "/hook":
+            return web.Response()
+        answered = workspace.answer(request)
+        async with receiver.arrival:  # nothing of Slack's is over before the others have theirs
+            await receiver.arrival.wait_for(lambda: hooks() == 2)
+        await asyncio.sleep(0.3)  # a slow server
+        return answered
+
+    receiver.answer = answer
+    told = {"hook": webhook(f"{receiver.url}/hook"), "one": channel(receiver.url), "two": channel(receiver.url)}
+    async with Duty(cluster, database, **told).running():
+        for name in ("first", "second"):
+            await ended(database, name)
+        assert len(await settled(database, 6)) == 6
+    assert workspace.early == 0
+    assert [len(workspace.firsts), len(workspace.replies)] == [4, 4]
+    assert hooks() == 2
+
+
+async def test_slack_thread_tells_of_a_stage_that_ended_before_the_first_message_was_sent(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    workspace = slack.Slack(limits=1000)
+    receiver.answer = workspace.answer
+    told = channel(receiver.url, events=["started", "updated", "ended"])
+    async with Duty(cluster, database, slack=told).running():
+        await queue.admit(database, queue.subject(), chain=queue.chain(stages=[manifests.stage("collect")]))
+        writing = await queue.opened(database, await queue.claimed(database))
+        await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''")
+        await writing.commit(stories.stage_started("collect"))
+        await writing.commit(stories.stage_ended("collect"))
+        await until(database, "SELECT 1 FROM deliveries WHERE told_of = '1/0'")
+        workspace.limits = 0
+        await settled(database)
+    assert [reply["blocks"][0]["text"]["text"] for reply in workspace.replies] == ["collect: Completed"]
+
+
+async def test_slack_thread_tells_of_each_stage_once_and_the_message_of_the_alerts_that_join(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    monkeypatch.setattr(stored, "UPDATE", timedelta(0))
+    workspace = slack.Slack()
+    receiver.answer = workspace.answer
+    stages = [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")]
+    told = channel(receiver.url, events=["started", "updated", "ended"])
+
+    async def sent(state: str) -> None:
+        rows = f"SELECT 1 FROM deliveries WHERE next_at IS NULL AND sent_event || sent_told_of = '{state}'"  # noqa: S608
+        await until(database, rows)
+
+    async with Duty(cluster, database, slack=told).running():
+        identity = await queue.admit(database, queue.subject(severity="critical"), chain=queue.chain(stages=stages))
+        writing = await queue.opened(database, await queue.claimed(database))
+        await writing.commit(stories.stage_started("collect"))
+        await writing.commit(stories.stage_ended("collect"))
+        await sent("started1/0")
+        (reply,) = workspace.replies
+        assert reply["blocks"][0]["text"]["text"] == "collect: Completed"
+        assert "1/2 stages have ended" in workspace.firsts[0]["blocks"][1]["text"]["text"]
+        for number in (1, 2):
+            await queue.execute(
+                database,
+                "INSERT INTO identities (investigation, namespace, fingerprint, starts_ms, alert_type)"
+                " VALUES (:id, 'tarsy', :name, 1, 'KubePodNotReady')",
+                id=identity,
+                name=f"alert-{number}",
+            )
+        await queue.execute(database, "UPDATE work SET revision = revision + 1")
+        await sent("started1/2")
+        assert "2 alerts, 2 firing: 2 KubePodNotReady" in workspace.firsts[0]["blocks"][1]["text"]["text"]
+        await writing.commit(stories.stage_started("analysis"))
+        await writing.commit(
+            stories.stage_ended("analysis"), stories.run_ended(final_analysis="web-0 is out of memory.")
+        )
+        await sent("ended2/2")
+    texts = [reply["blocks"][0]["text"]["text"] for reply in workspace.replies]
+    assert texts == ["collect: Completed", "analysis: Completed\n\nweb-0 is out of memory."]
+    assert len(workspace.firsts) == 1
+
+
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_slack_message_that_was_posted_before_a_death_is_found_where_history_may_be_read(
+    cluster: client.Cluster,
+    database: databases.Database,
+    receiver: receivers.Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: int,
+    *,
+    history: bool,
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    workspace = slack.Slack(history=history)
+    dead = asyncio.Event()
+
+    async def answer(request: receivers.Request) -> web.StreamResponse:
+        answered = workspace.answer(request)
+        if len(workspace.posted) == lost and not dead.is_set():
+            dead.set()  # posted, and the answer does not arrive
+            await asyncio.Event().wait()
+        return answered
+
+    receiver.answer = answer
+    async with Duty(cluster, database, slack=channel(receiver.url)).running():
+        await ended(database)
+        await dead.wait()
+    async with Duty(cluster, database, slack=channel(receiver.url)).running():
+        await settled(database)
+    expected = (1, 1) if history else {1: (2, 1), 2: (1, 2)}[lost]
+    assert (len(workspace.firsts), len(workspace.replies)) == expected
+
+
+async def test_slack_message_is_posted_once_although_its_reply_is_limited_and_history_may_not_be_read(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    workspace = slack.Slack(history=False)
+    refusals = [web.Response(status=429), web.Response(status=503)]
+
+    def answer(request: receivers.Request) -> web.StreamResponse:
+        return refusals.pop() if b"thread_ts" in request.body and refusals else workspace.answer(request)
+
+    receiver.answer = answer
+    async with Duty(cluster, database, slack=channel(receiver.url)).running():
+        await ended(database)
+        await settled(database)
+    assert (len(workspace.firsts), len(workspace.replies), refusals) == (1, 1, [])
+
+
+async def test_slack_message_is_posted_after_a_failure_although_the_server_has_no_history(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    workspace = slack.Slack(limits=1)
+
+    def answer(request: receivers.Request) -> web.StreamResponse:
+        return workspace.answer(request) if request.method == "POST" else web.Response(status=404)
+
+    receiver.answer = answer
+    async with Duty(cluster, database, slack=channel(receiver.url)).running():
+        await ended(database)
+        assert await settled(database) == [("slack", "ended", 0, False)]
+    assert (len(workspace.firsts), len(workspace.replies)) == (1, 1)
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_000], ids=["large", "too large"])
+async def test_slack_message_arrives_in_a_channel_with_a_large_history(
+    cluster: client.Cluster,
+    database: databases.Database,
+    receiver: receivers.Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    workspace = slack.Slack()
+    lost = [True]
+
+    def answer(request: receivers.Request) -> web.StreamResponse:
+        if request.path.endswith("conversations.history"):
+            others = [{"ts": "1.0", "text": "x" * size}]
+            return web.json_response({"ok": True, "messages": others + workspace.firsts})
+        answered = workspace.answer(request)
+        return web.Response(status=503) if lost and lost.pop() else answered
+
+    receiver.answer = answer
+    async with Duty(cluster, database, slack=channel(receiver.url)).running():
+        await ended(database)
+        await settled(database)
+    assert len(workspace.firsts) == (1 if size < slack_receiver.HISTORY_BYTES_MAX else 2)
+
+
+async def test_slack_errors_are_named_and_rest_the_receiver(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
+    told = {
+        "elsewhere": channel(receiver.url, channel="C0000"),
+        "garbage": channel(f"{receiver.url}/%zz"),
+        "without": channel(receiver.url, token_env="NOT_SET"),
+        "nameless": channel(f"{receiver.url}/%no"),
+    }
+    garbage = {"/%zz/": "<html>", "/%no/": '{"ok": true}'}
+
+    def answer(request: receivers.Request) -> web.StreamResponse:
+        answers = [text for path, text in garbage.items() if request.path.startswith(path)]
+        return web.Response(text=answers[0]) if answers else slack.Slack().answer(request)
+
+    receiver.answer = answer
+    async with Duty(cluster, database, **told).running():
+        await ended(database)
+        await until(database, "SELECT 1 FROM deliveries WHERE attempts > 1 AND problem <> ''", rows=4)
+        problems = dict(await queue.rows(database, "SELECT receiver, problem FROM deliveries"))
+    assert problems == {
+        "elsewhere": "chat.postMessage answers channel_not_found",
+        "garbage": "chat.postMessage answers no JSON object",
+        "without": "token_env NOT_SET: it is empty or not set",
+        "nameless": "chat.postMessage answers without the ts of a message",
+    }
+
+
+def alert(dashboard: str, **annotations: str) -> str:
+    """The data of an alert with a panel of a dashboard."""
+    return json.dumps({"panelURL": f"https://evil.example/d/{dashboard}?viewPanel=7", "annotations": annotations})
+
+
+def dashboards(url: str, **settings: Any) -> deliveries.Receiver:
+    return deliveries.Grafana.model_validate(
+        {"type": "grafana", "base_url": url, "token_env": "GRAFANA_TOKEN", "allowed_namespaces": ["tarsy"], **settings}
+    )
+
+
+async def test_grafana_has_an_annotation_on_the_alerts_dashboard_and_no_text_of_it_is_html(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    site = grafana.Grafana()
+    receiver.answer = site.answer
+    told = dashboards(f"{receiver.url}/", events=["started", "ended", "resolved"], text="{{ investigation.summary }}")
+    async with Duty(cluster, database, grafana=told).running():
+        await ended(database, "elsewhere", alert("unknown"))
+        await until(database, "SELECT 1 FROM deliveries WHERE problem = 'it answers 404'")
+        await ended(database, "without")
+        identity = await queue.admit(database, queue.subject(alertData=alert("shop")))
+        writing = await queue.opened(database, await queue.claimed(database))
+        await waiting.until(lambda: 1 in site.annotations)
+        assert site.annotations[1]["time"] == site.annotations[1]["timeEnd"]
+        await writing.commit(stories.run_ended(summary="<img src=x onerror=alert(1)> & </a>"))
+        await waiting.until(lambda: "Completed" in site.annotations[1]["tags"])
+        await until(database, "SELECT 1 FROM deliveries WHERE event = 'ended' AND next_at IS NULL", rows=2)
+    (annotation,) = site.annotations.values()
+    times = "SELECT round(extract(epoch FROM started_at) * 1000), round(extract(epoch FROM ended_at) * 1000) FROM runs"
+    ((started, end),) = await queue.rows(database, f"{times} WHERE investigation = '{identity}'")
+    assert abs(annotation["time"] - started) <= 1
+    assert abs(annotation["timeEnd"] - end) <= 1
+    assert (annotation["dashboardUID"], annotation["panelId"]) == ("shop", 7)
+    assert annotation["tags"] == ["tarsy", f"tarsy:{identity}", "Completed"]
+    assert annotation["text"].splitlines()[1:] == [
+        "&lt;img src=x onerror=alert(1)&gt; &amp; &lt;/a&gt;<br>",
+        f'<a href="https://tarsy.example/investigations/{identity}">Investigation</a>',
+    ]
+
+
+async def test_annotation_of_a_process_that_died_is_found_by_its_tag_and_a_deleted_one_is_made_anew(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    site = grafana.Grafana()
+    dead = asyncio.Event()
+
+    async def answer(request: receivers.Request) -> web.StreamResponse:
+        answered = site.answer(request)
+        if not dead.is_set():
+            dead.set()  # created, and the answer does not arrive
+            await asyncio.Event().wait()
+        return answered
+
+    receiver.answer = answer
+    told = dashboards(receiver.url, events=["ended", "resolved"])
+    async with Duty(cluster, database, grafana=told).running():
+        await ended(database, data=alert("shop"))
+        await dead.wait()
+    async with Duty(cluster, database, grafana=told).running():
+        await settled(database)
+        assert (len(site.annotations), site.calls) == (1, ["POST", "GET", "PATCH"])
+        site.annotations.clear()
+        await queue.execute(database, "UPDATE investigations SET alert_status = 'resolved'")
+        await queue.execute(database, "UPDATE work SET revision = revision + 1")
+        await until(database, "SELECT 1 FROM deliveries WHERE event = 'resolved' AND next_at IS NULL")
+    assert (len(site.annotations), site.calls[3:]) == (1, ["PATCH", "POST"])
+
+
+async def test_incident_of_an_alert_has_a_note_and_an_alert_of_people_has_none(
+    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
+) -> None:
+    account = pagerduty.PagerDuty()
+    receiver.answer = account.answer
+    key = '{}:{alertname="KubePodCrashLooping"}'
+    incident = account.opened(hashlib.sha256(key.encode()).hexdigest())
+    settings = {"type": "pagerduty", "from_email": pagerduty.USER, "token_env": "PD_KEY", "base_url": receiver.url}
+    told = deliveries.PagerDuty.model_validate(settings | {"allowed_namespaces": ["tarsy"]})
+    async with Duty(cluster, database, pagerduty=told).running():
+        await ended(database, "of-people")
+        identity = await ended(database)
+        await settled(database, 2)
+        assert account.calls == []
+        await queue.execute(
+            database,
+            "INSERT INTO identities (investigation, namespace, fingerprint, starts_ms, group_digest)"
+            " VALUES (:id, 'tarsy', 'f', 1, encode(sha256(convert_to(:key, 'UTF8')), 'hex'))",
+            id=identity,
+            key=key,
+        )
+        await queue.execute(database, "UPDATE deliveries SET next_at = now()")
+        await settled(database, 2)
+    ((note,),) = (account.notes[incident],)
+    assert note.splitlines()[-1] == f"https://tarsy.example/investigations/{identity}"

@@ -1,0 +1,253 @@
+"""What has ended costs nothing, neither at idle nor at a start; what changes of it is noticed all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import json
+import re
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import finished, manifests, queue
+from tarsy.config.check import chain_index
+from tarsy.controller import duties, investigations
+from tarsy.kube import client, watch
+from tarsy.store.base import databases
+from tarsy.store.reads import summaries
+from tarsy_dev import patience, proxy
+from tarsy_dev.controlplane import ControlPlane
+
+UID_BYTES = 16
+"""What a uid takes at least, however well a list is compressed."""
+
+
+class Controller:
+    """What a controller does about investigations: it watches and reconciles; its duties the test has done."""
+
+    def __init__(self, cluster: client.Cluster, database: databases.Database, between: proxy.Proxy) -> None:
+        self.between = between
+        """What its requests pass through."""
+        index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+        self.reconciler = investigations.Reconciler(
+            cluster=cluster, database=database, index=index, mask=str, workers=2
+        )
+        self.watcher = watch.Watcher(cluster, investigation_seen=self.reconciler.seen, chain_seen=lambda _: None)
+        self.duties = duties.Duties(
+            cluster=cluster,
+            database=database,
+            reconciler=self.reconciler,
+            owner=UUID(int=1),
+            platform=lambda: queue.PLATFORM,
+            watch_lists=self.watcher.lists.__getitem__,
+        )
+
+    async def watching(self) -> None:
+        """Wait until its watch is open."""
+        async with patience.limit():
+            while self.watcher.cut_for() > 0:  # noqa: ASYNC110 - set in another thread
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def start(
+    plane: ControlPlane, namespace: str, database: databases.Database, tmp_path: Path
+) -> AsyncIterator[Callable[[], Awaitable[Controller]]]:
+    """Starts a controller, whose watch then is open."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def starting() -> Controller:
+            between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])))
+            config = json.loads(plane.kubeconfig(namespace=namespace).read_text())
+            config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{between.port}"
+            (tmp_path / "config").write_text(json.dumps(config))
+            cluster = await client.connect(tmp_path / "config")
+            stack.push_async_callback(cluster.close)
+            controller = Controller(cluster, database, between)
+            await stack.enter_async_context(running(controller.reconciler.run(), controller.watcher.run()))
+            await controller.watching()
+            return controller
+
+        yield starting
+    with warnings.catch_warnings():  # kopf leaves its TLS connections to the end of its loop
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(part) for part in parts]
+    yield
+    for task in tasks:
+        task.cancel()
+    async with patience.limit():
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with patience.limit():
+        while not await condition():
+            pass  # the condition itself gives way to the others
+
+
+def reads(plane: ControlPlane) -> int:
+    """How often the API server was asked for one investigation so far."""
+    counted = plane.kubectl("get", "--raw", "/metrics")
+    found = re.findall(
+        r'^apiserver_request_total\{.*resource="alertinvestigations".*verb="GET".*\} (\S+)$', counted, re.MULTILINE
+    )
+    return round(sum(map(float, found)))
+
+
+def create(plane: ControlPlane, namespace: str, manifest: dict[str, Any]) -> str:
+    return str(plane.create(manifest, namespace=namespace)["metadata"]["uid"])
+
+
+def live_for(plane: ControlPlane, namespace: str, name: str, seconds: int) -> None:
+    """Change the time to live of an investigation."""
+    patch = json.dumps({"spec": {"ttlSecondsAfterFinished": seconds}})
+    plane.kubectl("patch", "inv", name, "--type=merge", f"--patch={patch}", namespace=namespace)
+
+
+async def lives_for(database: databases.Database, uid: str, seconds: int) -> bool:
+    """Whether the store knows of this time to live."""
+    found = await queue.rows(database, "SELECT ttl_seconds FROM investigations WHERE id = :id", id=UUID(uid))
+    return found == [(seconds,)]
+
+
+async def ending(database: databases.Database, uid: str) -> str | None:
+    """How it has ended, or None; "unknown" where it was never admitted."""
+    found = await summaries.load(database, UUID(uid))
+    return found.ending if found else "unknown"
+
+
+@pytest.mark.parametrize("count", [1000, 5000])
+async def test_neither_a_start_nor_an_idle_pass_looks_at_each(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    start: Callable[[], Awaitable[Controller]],
+    count: int,
+) -> None:
+    await finished.create(cluster, database, count=count)
+    create(plane, cluster.served.own, manifests.chain())
+    before = reads(plane)
+    controller = await start()
+    opened = controller.between.bytes_down
+    await controller.duties.resync()
+    everything = controller.between.bytes_down - opened
+    assert everything > UID_BYTES * count
+    uid = create(plane, cluster.served.own, manifests.investigation("last"))
+    await until(lambda: is_open(database, uid))
+    assert reads(plane) - before < 10
+
+    passed = controller.between.bytes_down
+    await controller.duties.resync()
+    idle = controller.between.bytes_down - passed
+    assert opened < everything
+    assert idle < UID_BYTES * count
+
+
+async def is_open(database: databases.Database, uid: str) -> bool:
+    return await ending(database, uid) is None
+
+
+async def is_cancelled(database: databases.Database, uid: str) -> bool:
+    return await ending(database, uid) == "Cancelled"
+
+
+async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    start: Callable[[], Awaitable[Controller]],
+) -> None:
+    uid, *_ = await finished.create(cluster, database, count=3)
+    live_for(plane, cluster.served.own, "done-0", 60)
+    controller = await start()
+    await controller.duties.resync()
+    await until(lambda: lives_for(database, uid, 60))
+    live_for(plane, cluster.served.own, "done-0", 120)
+    await until(lambda: lives_for(database, uid, 120))
+
+
+async def test_everything_is_listed_once_after_each_list_of_the_watch(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    start: Callable[[], Awaitable[Controller]],
+) -> None:
+    await finished.create(cluster, database, count=200)
+    controller = await start()
+
+    async def passed() -> int:
+        before = controller.between.bytes_down
+        await controller.duties.resync()
+        return controller.between.bytes_down - before
+
+    assert [await passed() > UID_BYTES * 200 for _ in range(2)] == [True, False]
+    controller.watcher.lists[cluster.served.own] += 1
+    assert [await passed() > UID_BYTES * 200 for _ in range(2)] == [True, False]
+
+
+async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    start: Callable[[], Awaitable[Controller]],
+) -> None:
+    uid, *_ = await finished.create(cluster, database, count=3)
+    create(plane, cluster.served.own, manifests.chain())
+    gone = create(plane, cluster.served.own, manifests.investigation("gone"))
+    controller = await start()
+    await controller.duties.resync()
+    await until(lambda: is_open(database, gone))
+
+    controller.between.refuse()
+    controller.between.cut()
+    await asyncio.to_thread(live_for, plane, cluster.served.own, "done-0", 60)
+    await asyncio.to_thread(plane.kubectl, "delete", "inv", "gone", namespace=cluster.served.own)
+    made = await asyncio.to_thread(create, plane, cluster.served.own, manifests.investigation("made"))
+    await asyncio.to_thread(plane.kill, "kube-apiserver")  # the next one may not know what was before it
+    await asyncio.to_thread(plane.start_component, "kube-apiserver")
+    controller.between.accept()
+    await until(lambda: is_open(database, made))
+    await controller.duties.resync()
+    await until(lambda: is_cancelled(database, gone))
+    await until(lambda: lives_for(database, uid, 60))
+
+
+async def test_a_status_that_says_it_has_ended_ends_nothing(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    start: Callable[[], Awaitable[Controller]],
+) -> None:
+    create(plane, cluster.served.own, manifests.chain())
+    names = [f"crash-{number}" for number in range(duties.HARMLESS_ABSENCES + 2)]
+    uids = [create(plane, cluster.served.own, manifests.investigation(name)) for name in names]
+    controller = await start()
+    for uid in uids:
+        await until(functools.partial(is_open, database, uid))
+    for name in names:
+        patch = '{"status":{"sequence":1,"phase":"Completed","conditions":[]}}'
+        plane.kubectl(
+            "patch",
+            "inv",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            f"--patch={patch}",
+            namespace=cluster.served.own,
+        )
+    await controller.duties.resync()
+    plane.kubectl("delete", "inv", names[0], namespace=cluster.served.own)
+    await controller.duties.resync()
+    await until(lambda: is_cancelled(database, uids[0]))
+    assert [await ending(database, uid) for uid in uids[1:]] == [None] * len(uids[1:])

@@ -1,0 +1,489 @@
+"""Agents with too few rights, with tokens that end, with hostile messages and in floods, at TARSy's MCP endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from urllib import parse
+
+import aiohttp
+import pytest
+from mcp.server import streamable_http
+from support import accounts, agents, apis, loglines, manifests, queue, stories
+from support.agents import ALERT, HOST, call, refused
+from tarsy.api import app
+from tarsy.config.model import platforms
+from tarsy.kube import client
+from tarsy.mcp_endpoint import endpoint
+from tarsy.serve import answers
+from tarsy.store.base import databases
+from tarsy.web import site
+from tarsy_dev import patience
+from tarsy_dev.controlplane import ControlPlane
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+VERSION = "2026-07-28"
+"""The version of the protocol without handshakes."""
+META = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "1"},
+}
+UNKNOWN = str(uuid.uuid4())
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+class Clock:
+    """The API's, which the test turns."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Served:
+    """An API with the endpoint, asked by bare requests."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, application: app.Application) -> None:
+        self.url = url
+        self.application = application
+        self._session = session
+
+    async def ask(self, body: Any, *, method: str = "POST", **headers: str) -> tuple[int, str]:
+        """The status and the text of an answer; a body of bytes is sent as it is."""
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self._session.request(method, self.url, data=sent, headers={**JSON, **headers}) as response:
+            return response.status, await response.text()
+
+    async def call(self, token: str, tool: str, **arguments: Any) -> str:
+        """What a tool answers by the protocol without handshakes."""
+        params = {"name": tool, "arguments": arguments, "_meta": META}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        newer = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+        status, text = await self.ask(message, **newer, **apis.bearer(token))
+        assert status == 200, text
+        content: str = json.loads(text)["result"]["content"][0]["text"]
+        return content
+
+
+Serve = Callable[..., Awaitable[Served]]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def serve(cluster: client.Cluster, database: databases.Database, clock: Clock) -> AsyncIterator[Serve]:
+    """Serves an API with pages and the endpoint."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(settings: platforms.API | None = None, *, webhook: str | None = "a webhook's") -> Served:
+            parts = apis.parts(cluster=cluster, database=database, token=webhook, settings=settings, clock=clock)
+            application = app.build(parts)
+            endpoint.add(application)
+            site.add(application)
+            address = await stack.enter_async_context(apis.listening(parts, application=application))
+            session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+            return Served(f"{address}/mcp", session, application)
+
+        yield start
+
+
+async def account(admin: client.Cluster, **may: list[str]) -> str:
+    """The token of an account with these rights."""
+    return await accounts.create(admin, f"agent-{uuid.uuid4().hex[:8]}", may=may)
+
+
+async def created(database: databases.Database) -> int:
+    ((count,),) = await queue.rows(database, "SELECT count(*) FROM investigations")
+    return int(count)
+
+
+async def test_each_refusal_names_the_right_that_the_token_lacks(
+    serve: Serve, admin: client.Cluster, cluster: client.Cluster, database: databases.Database
+) -> None:
+    served = await serve()
+    identity = str(await agents.queued(database, cluster))
+    nobody = await account(admin)
+    async with agents.connected(served.url, apis.bearer(nobody)) as agent:
+        for tool, arguments, right in (
+            ("investigations_list", {}, "list alertinvestigations"),
+            ("investigation_search", {"query": "memory"}, "list alertinvestigations"),
+            ("investigation_get", {"id": identity}, "get alertinvestigations"),
+            ("wait", {"id": identity}, "get alertinvestigations"),
+            ("wait", {"id": UNKNOWN}, "get alertinvestigations"),
+            ("investigate", ALERT, "create alertinvestigations"),
+            ("ask", {"id": identity, "question": "Why?"}, "get alertinvestigations"),
+            ("chains_list", {}, "list agentchains"),
+        ):
+            message = await refused(agent, tool, **arguments)
+            assert message.endswith(f"may not {right} in namespace {cluster.served.own}"), (tool, message)
+            assert message.startswith("User system:serviceaccount:"), (tool, message)
+    reader = await account(admin, alertinvestigations=["get"])
+    async with agents.connected(served.url, apis.bearer(reader)) as agent:
+        assert "may not update alertinvestigations" in await refused(agent, "ask", id=identity, question="Why?")
+        elsewhere = await refused(agent, "investigations_list", namespace=["kube-system"])
+        assert "may not list alertinvestigations in namespace kube-system" in elsewhere
+        assert "may not list" in await refused(agent, "chains_list", namespace=["default"])
+        assert "there is no investigation with id" in await refused(agent, "wait", id=UNKNOWN)
+    assert await created(database) == 1
+
+
+async def test_what_has_begun_is_named_also_to_an_agent_that_may_not_read_it(
+    serve: Serve,
+    admin: client.Cluster,
+    cluster: client.Cluster,
+    plane: ControlPlane,
+    database: databases.Database,
+) -> None:
+    plane.create(manifests.chain(), namespace=cluster.served.own)
+    served = await serve()
+    message = await served.call(await account(admin, alertinvestigations=["create"]), "investigate", **ALERT)
+    ((identity,),) = await queue.rows(database, "SELECT id FROM investigations")
+    begun = f"investigation {identity} has begun; do not start it again: User "
+    assert begun in message
+    assert message.endswith(f"may not get alertinvestigations in namespace {cluster.served.own}")
+
+    await agents.finish(database, "root cause: no memory")
+    asker = await account(admin, alertinvestigations=["update"])
+    message = await served.call(asker, "ask", id=str(identity), question="Which pod?")
+    assert "question 1 was asked; do not ask it again: User " in message
+    assert message.endswith(f"may not get alertinvestigations in namespace {cluster.served.own}")
+
+
+async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
+    serve: Serve,
+    admin: client.Cluster,
+    cluster: client.Cluster,
+    database: databases.Database,
+    plane: ControlPlane,
+    clock: Clock,
+) -> None:
+    served = await serve()
+    identity = str(await agents.queued(database, cluster))
+    may = {"alertinvestigations": ["get", "list"]}
+    deleted, revoked = [await accounts.create(admin, name, may=may) for name in ("deleted", "revoked")]
+    expired = accounts.signed(plane, deleted, exp=int(time.time()) - 60, iat=int(time.time()) - 3600)
+    status, text = await served.ask(LIST, **apis.bearer(expired))
+    assert (status, "unknown or has expired" in text) == (401, True)
+
+    waits = [asyncio.create_task(served.call(token, "wait", id=identity)) for token in (deleted, revoked)]
+    async with patience.limit():
+        while served.application.services.subscribing._connections != len(waits):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await accounts.delete(admin, "deleted")
+    await accounts.revoke(admin, "revoked")
+    async with patience.limit():
+        while (await served.ask(LIST, **apis.bearer(deleted)))[0] != 401:
+            clock.now += 61
+        while "may not list" not in await served.call(revoked, "investigations_list"):
+            clock.now += 61
+    await agents.finish(database, "root cause: a secret of others")
+    texts = [await wait for wait in waits]
+    assert "the token is unknown or has expired" in texts[0]
+    assert "may not get alertinvestigations" in texts[1]
+    assert "a secret of others" not in str(texts)
+
+
+async def test_only_pages_of_ours_use_the_credentials_of_a_browser_or_a_proxy(
+    serve: Serve, admin: client.Cluster, cluster: client.Cluster, database: databases.Database, plane: ControlPlane
+) -> None:
+    plane.create(manifests.chain(), namespace=cluster.served.own)
+    await accounts.grant(admin, "jane", may={"alertinvestigations": ["create", "get", "list"]})
+    token = await account(admin, alertinvestigations=["get", "list"])
+    trusting = await serve(platforms.API(trusted_proxies=["127.0.0.1"], public_url=f"https://{HOST}"))
+    wary = await serve(platforms.API(public_url=f"https://{HOST}"))
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
+        site_url = wary.url.removesuffix("/mcp")
+        async with browser.post(f"{site_url}/api/v1/session-codes", headers=apis.bearer(token)) as response:
+            address = parse.urlsplit((await response.json())["url"])
+        sign_in = f"{site_url}{address.path}?{address.query}"
+        async with browser.get(sign_in, allow_redirects=False) as response:
+            cookie = {"Cookie": f"tarsy_session={response.cookies['tarsy_session'].value}"}
+    jane = {"X-Forwarded-User": "jane"}
+    ours, theirs = {"Origin": f"https://{HOST}"}, {"Origin": "https://evil.example"}
+    rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
+    by_proxy = {"X-Forwarded-Host": "other.example", "X-Forwarded-Proto": "https", "Origin": "https://other.example"}
+    for served, headers, expected in (
+        (wary, apis.bearer(token), 200),
+        (wary, {**apis.bearer(token), "Host": HOST}, 200),
+        (wary, {**apis.bearer(token), **theirs, "Host": "any.example:8080"}, 200),
+        (wary, jane, 401),
+        (wary, {**cookie, **ours}, 200),
+        (wary, cookie, 403),
+        (wary, {**cookie, **theirs}, 403),
+        (wary, {**cookie, **ours, "Content-Type": "text/plain"}, 415),
+        (trusting, {**jane, **ours}, 200),
+        (trusting, {**jane, **by_proxy}, 200),
+        (trusting, jane, 403),
+        (trusting, {**jane, **theirs}, 403),
+        (trusting, {**jane, **ours, "X-Forwarded-Groups": "system:masters"}, 403),
+        (trusting, {**jane, **ours, **apis.bearer("made-up")}, 401),
+        (trusting, {**apis.bearer(token), **rebound}, 200),
+    ):
+        status, text = await served.ask(LIST, **headers)
+        assert status == expected, (headers, text)
+    async with agents.connected(trusting.url, {**jane, **ours}) as agent:
+        begun = await call(agent, "investigate", **ALERT, seconds=0)
+    made = plane.kubectl("get", "inv", begun["name"], "-o", "jsonpath={.spec.author}", namespace=cluster.served.own)
+    assert made == "jane"
+    assert await queue.rows(database, "SELECT who FROM audit WHERE action = 'create'") == [("jane",)]
+
+
+async def test_without_tokens_only_programs_of_this_machine_are_served(serve: Serve) -> None:
+    local = await serve(webhook=None)
+    assert (await local.ask(LIST))[0] == 200
+    assert (await local.ask(LIST, Host="evil.example"))[0] == 421
+    assert (await local.ask(LIST, **{"Content-Type": "text/plain"}))[0] == 415
+
+
+def modern(tool: str, arguments: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    params = {"name": tool, "arguments": arguments, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return message, {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+
+
+def older(tool: Any, arguments: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+DEEP = json.dumps(older("investigation_search", {"query": "X"}))
+HALF = "half of a surrogate pair"
+HOSTILE: dict[str, tuple[Any, dict[str, str], int, str]] = {
+    "no body": (b"", {}, 400, "Parse error"),
+    "no JSON": (b"{", {}, 400, "Parse error"),
+    "nothing but depth": (b"[" * 200_000, {}, 400, "Parse error"),
+    "deep arguments": (DEEP.replace('"X"', "[" * 5000 + "]" * 5000).encode(), {}, 400, "Parse error"),
+    "arguments of some depth": (DEEP.replace('"X"', "[" * 100 + "]" * 100).encode(), {}, 200, "valid string"),
+    "too many bytes": (older("wait", {"id": "x" * 600_000}), {}, 413, ""),
+    "as many bytes as fit": (older("wait", {"id": "x" * 500_000}), {}, 200, "id: Input should be a valid UUID"),
+    "a batch": ([LIST, LIST], {}, 400, "Validation error"),
+    "a response": ({"jsonrpc": "2.0", "id": 1, "result": {}}, {}, 202, ""),
+    "a call without id": (
+        {"jsonrpc": "2.0", "method": "tools/call", "params": older("investigate", ALERT)["params"]},
+        {},
+        202,
+        "",
+    ),
+    "a notification": (
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+        {},
+        202,
+        "",
+    ),
+    "an unknown method": ({**LIST, "method": "tools/drop"}, {}, 200, "Method not found"),
+    "a method that is not offered": (
+        {**LIST, "method": "logging/setLevel", "params": {"level": "debug"}},
+        {},
+        200,
+        "Method",
+    ),
+    "an unknown tool": (
+        older("delete_everything", {}),
+        {},
+        200,
+        "unknown tool: delete_everything; there are investiga",
+    ),
+    "a long tool": (older("t" * 100_000, {}), {}, 200, "; there are investigations_list"),
+    "a tool that is no text": (older({"a": 1}, {}), {}, 200, "Invalid request parameters"),
+    "a list of arguments": (older("wait", [1]), {}, 200, "Invalid request parameters"),
+    "no arguments": (older("wait", None), {}, 200, "id: Field required"),
+    "many arguments": (
+        older("wait", {f"{number}" * 20: 1 for number in range(4000)}),
+        {},
+        200,
+        "; wait has id, seconds",
+    ),
+    "many wrong phases": (older("investigations_list", {"phase": ["x"] * 50_000}), {}, 200, "at most 16 items"),
+    "many namespaces": (older("chains_list", {"namespace": [1] * 50_000}), {}, 200, "at most 100 items"),
+    "wrong namespaces": (older("chains_list", {"namespace": ["../x"]}), {}, 200, "names of namespaces"),
+    "a namespace that is gone": (older("investigate", {**ALERT, "namespace": "gone"}), {}, 200, "not served"),
+    "no namespace": (older("investigate", {**ALERT, "namespace": "A B"}), {}, 200, "no namespace has such a name"),
+    "a wait that is no number": (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{"id":"%s","seconds":NaN}}}'
+        % UNKNOWN.encode(),
+        {},
+        200,
+        "seconds: Input should be",
+    ),
+    "a negative wait": (older("wait", {"id": UNKNOWN, "seconds": -1}), {}, 200, "greater than or equal to 0"),
+    "an entry beyond all": (older("investigation_get", {"id": UNKNOWN, "after": 10**40}), {}, 200, "no investigation"),
+    "an id in another form": (older("wait", {"id": f"urn:uuid:{UNKNOWN}"}), {}, 200, "no investigation"),
+    "a cursor that is made up": (
+        older("investigations_list", {"cursor": "\u202e'; DROP TABLE work"}),
+        {},
+        200,
+        "cursor",
+    ),
+    "a time that is none": (older("investigations_list", {"since": "9" * 5000}), {}, 200, "since"),
+    "a search for nothing": (older("investigation_search", {"query": ""}), {}, 200, "q"),
+    "a search for a zero byte": (older("investigation_search", {"query": "\0"}), {}, 200, ""),
+    "a search with a quote": (older("investigation_search", {"query": '"\\'}), {}, 200, ""),
+    "half a character, older": (older("investigation_search", {"query": "\ud800"}), {}, 400, "Parse error"),
+    "half a character": (*modern("investigation_search", {"query": "\ud800"}), 200, HALF),
+    "half a character in a key": (*modern("investigate", {**ALERT, "idempotency_key": "\ud800"}), 200, HALF),
+    "half a character in a list": (*modern("chains_list", {"namespace": ["\udfff"]}), 200, HALF),
+    "half a character as a name": (*modern("wait", {"\ud800": 1}), 200, "unknown arguments"),
+    "a key with line ends": (older("investigate", {**ALERT, "idempotency_key": "a\r\nTarsy-Depth: 0"}), {}, 200, ""),
+    "a key that is too long": (older("investigate", {**ALERT, "idempotency_key": "k" * 300}), {}, 200, "255"),
+    "an unknown version": (LIST, {"MCP-Protocol-Version": "1999-01-01"}, 400, ""),
+    "a session that is made up": (LIST, {"Mcp-Session-Id": "made-up"}, 200, "investigations_list"),
+    "no accepted type": (LIST, {"Accept": "text/html"}, 406, ""),
+    "only JSON accepted": (LIST, {"Accept": "application/json"}, 200, "investigations_list"),
+    "another type": (LIST, {"Content-Type": "text/plain"}, 400, ""),
+    "a cursor of tools": ({**LIST, "params": {"cursor": "made-up"}}, {}, 200, "investigations_list"),
+    "a file": (
+        {**LIST, "method": "resources/read", "params": {"uri": "file:///etc/passwd"}},
+        {},
+        200,
+        "Unknown resource",
+    ),
+    "a path up": (
+        {
+            **LIST,
+            "method": "resources/read",
+            "params": {"uri": f"tarsy://investigations/{UNKNOWN}%2f..%2fx/transcript"},
+        },
+        {},
+        200,
+        "not the id",
+    ),
+    "no such transcript": (
+        {**LIST, "method": "resources/read", "params": {"uri": f"tarsy://investigations/{UNKNOWN}/transcript"}},
+        {},
+        200,
+        "no investigation",
+    ),
+    "a subscription": (
+        {
+            **LIST,
+            "method": "subscriptions/listen",
+            "params": {"_meta": META, "notifications": {"toolsListChanged": True}},
+        },
+        {"MCP-Protocol-Version": VERSION, "Mcp-Method": "subscriptions/listen"},
+        404,
+        "",
+    ),
+}
+
+
+async def test_hostile_messages_are_refused_in_words_and_start_nothing(
+    serve: Serve,
+    editor: str,
+    cluster: client.Cluster,
+    plane: ControlPlane,
+    database: databases.Database,
+    log_lines: loglines.LogLines,
+) -> None:
+    served = await serve()
+    found = {}
+    for name, (body, headers, _, _) in HOSTILE.items():
+        found[name] = await served.ask(body, **{**headers, **apis.bearer(editor)})
+    wrong = {
+        name: (status, text[:300])
+        for name, (status, text) in found.items()
+        if status != HOSTILE[name][2] or HOSTILE[name][3] not in text or "defect" in text or len(text) > 30_000
+    }
+    assert not wrong
+    for method in ("GET", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"):
+        assert (await served.ask(b"", method=method, **apis.bearer(editor)))[0] == 405
+    assert await created(database) == 0
+    assert plane.kubectl("get", "inv", "-o", "name", namespace=cluster.served.own) == ""
+    assert [line for line in log_lines() if line["level"] in ("ERROR", "WARNING")] == []
+
+
+async def test_a_defect_is_not_blamed_on_the_agent(
+    serve: Serve,
+    editor: str,
+    cluster: client.Cluster,
+    database: databases.Database,
+    log_lines: loglines.LogLines,
+) -> None:
+    served = await serve()
+    identity = str(await agents.queued(database, cluster))
+    await queue.execute(database, """UPDATE runs SET gaps = '[{"tool": {}}]'""")
+    message = await served.call(editor, "wait", id=identity)
+    assert message == "wait: a defect of TARSy; its log has the traceback"
+    (error,) = [line for line in log_lines() if line["level"] == "ERROR"]
+    assert "tarsy/views/investigations.py" in error["exception"]
+    assert "gaps.0.tool" not in str(error), "a log has no payload"
+
+
+async def test_floods_meet_the_rate_of_their_caller_and_leave_nothing_behind(
+    serve: Serve, admin: client.Cluster, editor: str, clock: Clock
+) -> None:
+    served = await serve(platforms.API(requests_per_second=1, burst=300))
+    initialize = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+    }
+    await served.ask(initialize, **apis.bearer(editor))
+    tasks = len(asyncio.all_tasks())
+    statuses: list[int] = []
+    for _ in range(16):
+        answered = [served.ask(initialize, **apis.bearer(editor)) for _ in range(20)]
+        statuses += [status for status, _ in await asyncio.gather(*answered)]
+    assert statuses.count(200) == 299
+    assert statuses.count(429) == 21
+    clock.now += 1
+    refusal = await served.call(editor, "investigations_list")
+    assert "too many requests from this caller: send the next one in 1 s" in refusal
+    other = await account(admin, alertinvestigations=["list"])
+    assert json.loads(await served.call(other, "investigations_list"))["items"] == []
+    async with patience.limit():
+        while len(asyncio.all_tasks()) > tasks or served.application.services.responder.held:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, streamable_http.StreamableHTTPServerTransport)]
+    assert len(kept) <= 1
+
+
+async def test_answers_that_are_not_read_are_held_within_the_limit_of_all_answers(
+    serve: Serve,
+    editor: str,
+    cluster: client.Cluster,
+    database: databases.Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = await serve()
+    identity = await agents.queued(database, cluster)
+    long = [stories.answers("A line of an analysis. " * 2000, turn=number) for number in range(60)]
+    began = (stories.stage_started(), stories.started())
+    await agents.finish(database, "root cause", *began, *long, stories.ended(), stories.stage_ended())
+    responder = served.application.services.responder
+    uri = f"tarsy://investigations/{identity}/transcript"
+    message = json.dumps({**LIST, "method": "resources/read", "params": {"uri": uri}})
+    address = parse.urlsplit(served.url)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(slow, (address.hostname, address.port))
+    head = "".join(f"{name}: {value}\r\n" for name, value in {**JSON, **apis.bearer(editor)}.items())
+    request = f"POST /mcp HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {len(message)}\r\n{head}\r\n{message}"
+    await loop.sock_sendall(slow, request.encode())
+    first = await loop.sock_recv(slow, 12)
+    assert first == b"HTTP/1.1 200"
+    assert 2_000_000 < responder.held < 4_000_000
+
+    monkeypatch.setattr(answers, "HELD_MAX", responder.held)
+    status, text = await served.ask(LIST, **apis.bearer(editor))
+    assert (status, "bytes of answers to read already" in text) == (503, True)
+    slow.close()
+    async with patience.limit():
+        while responder.held:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert (await served.ask(LIST, **apis.bearer(editor)))[0] == 200

@@ -1,0 +1,198 @@
+"""People confirm tools that have changed: by the API, and by `tarsy tools accept`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from support import accounts, apis, queue
+from support.masking import NO_SECRETS
+from tarsy.config.model import platforms
+from tarsy.kube import client
+from tarsy.store.base import databases
+from tarsy.store.fleet import pins
+from tarsy.telemetry import component_states
+
+A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+WEBHOOK = "the token"
+JSON = {"Content-Type": "application/json"}
+ACCEPT = "/api/v1/system/mcp-servers/kube/accept"
+
+
+async def told(database: databases.Database, host: str, **stopped: str) -> None:
+    """A worker says that these tools of `kube`, pinned at A, are something else now, and that `fine` is what it was."""
+    places = tuple(
+        component_states.StoppedTool(tool=tool, pinned=A, offered=offered) for tool, offered in stopped.items()
+    )
+    detail = component_states.Server(missing="has tools", tools=1, stopped=places)
+    tools = component_states.Tools(tools=(component_states.OfferedTool(name="fine", read_only=True, hash=C),))
+    facts = [
+        component_states.ComponentState(kind="server", name="kube", state="connected", since=NOON, detail=detail),
+        component_states.ComponentState(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
+    ]
+    kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
+    kept.add_source(lambda: facts)
+    await kept.report()
+
+
+@pytest.fixture
+async def session(
+    cluster: client.Cluster, database: databases.Database, editor: str
+) -> AsyncIterator[aiohttp.ClientSession]:
+    await pins.Pins(database).pinned("kube", seen={"get": A, "list": A, "fine": C}, confirmed={})
+    headers = JSON | apis.bearer(editor)
+    async with apis.served(apis.parts(cluster=cluster, database=database, token=WEBHOOK), headers=headers) as opened:
+        yield opened
+
+
+async def accept(session: aiohttp.ClientSession, body: Any = None, *, path: str = ACCEPT) -> tuple[int, Any]:
+    async with session.post(path, json=body) if body is not None else session.post(path) as response:
+        said = await response.json(content_type=None)
+        return response.status, said.get("detail", said)
+
+
+async def pinned(database: databases.Database) -> dict[str, str]:
+    found = await queue.rows(database, "SELECT tool, hash FROM tool_pins WHERE server = 'kube'")
+    return dict(found)
+
+
+async def warned(session: aiohttp.ClientSession) -> list[tuple[str, str]]:
+    async with session.get("/api/v1/system/warnings") as response:
+        found = await response.json()
+    return [(one["name"], one["message"]) for one in found["items"] if one["kind"] == "tool"]
+
+
+async def test_who_is_told_of_a_change_may_confirm_it(
+    session: aiohttp.ClientSession, database: databases.Database
+) -> None:
+    await told(database, "a", get=B, list=C)
+    await told(database, "b", get=B)
+    until = "stopped until that is confirmed (tarsy tools accept kube, or tool_hashes in the platform file)"
+    assert await warned(session) == [
+        ("kube.get", f"a, b: it was pinned at {A} and is {B} now: {until}"),
+        ("kube.list", f"a: it was pinned at {A} and is {C} now: {until}"),
+    ]
+    assert await accept(session, {"tools": {"get": C}}) == (409, f"get is not {C}: it is {B} now")
+    assert await accept(session, {"tools": {"fine": B}}) == (409, f"fine is not {B}: it is not stopped")
+    assert await pinned(database) == {"get": A, "list": A, "fine": C}
+
+    made = {"server": "kube", "tools": [{"tool": "get", "before": A, "hash": B}]}
+    assert await accept(session, {"tools": {"get": B, "fine": C}}) == (200, made)
+    assert await accept(session, {"tools": {"get": B}}) == (200, {"server": "kube", "tools": []}), "again is no harm"
+    assert await accept(session) == (200, {"server": "kube", "tools": [{"tool": "list", "before": A, "hash": C}]})
+    assert await pinned(database) == {"get": B, "list": C, "fine": C}
+    rows = await queue.rows(database, "SELECT who, action, name, detail FROM audit ORDER BY at")
+    assert rows == [
+        (accounts.EDITORS_NAME, "accept", "kube", {"get": {"from": A, "to": B}}),
+        (accounts.EDITORS_NAME, "accept", "kube", {"list": {"from": A, "to": C}}),
+    ]
+
+
+async def test_a_server_that_changes_all_of_its_tools_crowds_out_no_other_warning(
+    session: aiohttp.ClientSession, database: databases.Database
+) -> None:
+    await told(database, "a", **{f"get{number:04}": B for number in range(1000)})
+    found = await warned(session)
+    assert len(found) == 21
+    more = "980 more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
+    assert found[0] == ("kube", more)
+    status, done = await accept(session)
+    assert (status, len(done["tools"])) == (200, 1000)
+
+
+async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
+    session: aiohttp.ClientSession, database: databases.Database
+) -> None:
+    for name in ("nobody", "%00", "x" * 3000, "a%2Fb"):
+        status, _ = await accept(session, path=f"/api/v1/system/mcp-servers/{name}/accept")
+        assert status == 404
+    await told(database, "a", get=B)
+    await told(database, "b", get=C)
+    either = f"get is {B} or {C} in different processes: name the one to accept in `tools`"
+    assert await accept(session, {}) == (409, either)
+    assert (await accept(session, {"tools": {"get": C}}))[0] == 200
+    wrong: list[Any] = [{"tools": {}}, {"tools": {"get": "sha256:1"}}, {"tool": {"get": B}}, [], {"x": 1}]
+    for body in wrong:
+        assert (await accept(session, body))[0] == 422, body
+    async with session.post(ACCEPT, data=b"{") as response:
+        assert response.status == 400
+    async with session.post(ACCEPT, data=b" " * 300_000) as response:
+        assert response.status == 413
+
+
+async def test_who_has_no_such_right_confirms_nothing(
+    session: aiohttp.ClientSession, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
+) -> None:
+    """Who may do everything with investigations and chains may not; who may it of another server may not either."""
+    await told(database, "a", get=B)
+    everything = dict.fromkeys(("alertinvestigations", "agentchains"), (*accounts.EVERYTHING, "patch"))
+    writer = await accounts.create(admin, "writer", may=everything)
+    for headers in ({}, apis.bearer(WEBHOOK), apis.bearer(writer), apis.bearer("nonsense")):
+        sent = {"Authorization": "", **headers}
+        async with session.post(ACCEPT, headers=sent) as response:
+            assert response.status in (401, 403), headers
+    assert (await pinned(database))["get"] == A
+    assert await queue.rows(database, "SELECT 1 FROM audit") == []
+
+
+async def test_what_the_platform_file_says_is_changed_there(
+    cluster: client.Cluster, database: databases.Database, editor: str
+) -> None:
+    await pins.Pins(database).pinned("kube", seen={"list": A}, confirmed={})
+    await told(database, "a", get=B, list=B)
+    parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+    written = {"transport": {"type": "http", "url": "http://kube.example/mcp"}, "tool_hashes": {"get": A}}
+    found = parts.platform().model_copy(update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}})
+    object.__setattr__(parts, "platform", lambda: found)
+    async with apis.served(parts, headers=JSON | apis.bearer(editor)) as session:
+        there = "the platform file has the hash of get (mcp_servers.kube.tool_hashes): change it there"
+        assert await accept(session, {"tools": {"get": B}}) == (409, there)
+        status, done = await accept(session)
+        assert (status, [one["tool"] for one in done["tools"]]) == (200, ["list"])
+
+
+@contextlib.asynccontextmanager
+async def command(*arguments: str, url: str, token: str) -> AsyncIterator[tuple[int, str, str]]:
+    environment = {**os.environ, "TARSY_API": url, "TARSY_TOKEN": token}
+    start = "from tarsy.cli.main import main; main()"
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", start, *arguments, env=environment, stdout=pipe, stderr=pipe
+    )
+    said, wrong = await child.communicate()
+    yield child.returncode or 0, said.decode(), wrong.decode()
+
+
+async def test_the_command_confirms_what_it_names(
+    session: aiohttp.ClientSession, database: databases.Database, editor: str
+) -> None:
+    await told(database, "a", get=B, list=C)
+    url = str(session._base_url)
+
+    async def run(*arguments: str, token: str = editor) -> tuple[int, str]:
+        # Who was not seen for 30 s is no longer told of, and a command may take that long on a busy machine.
+        await queue.execute(database, "UPDATE catalogue SET seen_at = clock_timestamp()")
+        async with command("tools", "accept", *arguments, url=url, token=token) as (status, said, wrong):
+            return status, said + wrong
+
+    assert await run("kube", "--tool", "fine") == (
+        1,
+        "Error: not stopped: fine. Stopped tools of kube: get, list\n",
+    )
+    assert await run("prom") == (2, "Error: no worker has an MCP server prom. MCP servers: kube\n")
+    status, said = await run("kube", token="nonsense")
+    assert (status, said.startswith("Error: 401: ")) == (7, True)
+    assert await run("kube", "--tool", "get") == (0, f"kube.get: {A} -> {B}\n")
+    assert await run("kube") == (0, f"kube.list: {A} -> {C}\n")
+    assert await run("kube") == (0, "kube: no tool is stopped any more.\n"), "though the worker has not looked again"
+    assert await run("kube", "--tool", "get") == (1, "Error: not stopped any more: get\n")
+    await told(database, "a")
+    assert await pinned(database) == {"get": B, "list": C, "fine": C}

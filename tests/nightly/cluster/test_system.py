@@ -1,0 +1,338 @@
+"""What the API says of TARSy itself, with everything there and with one thing after the other away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support import apis, manifests, queue
+from tarsy.kube import client, discovery
+from tarsy.probes import health
+from tarsy.store.base import databases, schema
+from tarsy.store.fleet import reporter
+from tarsy.store.queue import work
+from tarsy.telemetry import component_states
+from tarsy_dev import patience, proxy
+from tarsy_dev import postgres as launcher
+from tarsy_dev.controlplane import ControlPlane
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SYSTEM = "/api/v1/system"
+ABOUT_CHAINS = ["/api/v1/alert-types", f"{SYSTEM}/chains"]
+OTHERS = [f"{SYSTEM}/{name}" for name in ("mcp-servers", "providers", "queue", "config", "warnings", "storage")]
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer to answer than a probe waits."""
+    for module in (discovery, schema):
+        monkeypatch.setattr(module, "PING_SECONDS", 60.0)
+
+
+def serving(
+    cluster: client.Cluster, database: databases.Database, kept: reporter.Reporter | None = None
+) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]:
+    """A client of an API that needs no token."""
+    return apis.served(apis.parts(cluster=cluster, database=database, kept=kept), headers=JSON)
+
+
+async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> Any:
+    async with patience.limit(), session.get(path) as response:
+        answer = await response.json(content_type=None)
+        assert (path, response.status) == (path, status), answer
+        return answer
+
+
+def fact(
+    kind: component_states.Kind, name: str, state: str, *, minute: int = 0, **detail: Any
+) -> component_states.ComponentState:
+    return component_states.ComponentState(
+        kind=kind,
+        name=name,
+        state=state,
+        since=NOON + timedelta(minutes=minute),
+        detail=component_states.decode(kind, detail),
+    )
+
+
+def server(
+    name: str, state: str, *, minute: int = 0, problem: str = "", missing: str = ""
+) -> component_states.ComponentState:
+    return fact("server", name, state, minute=minute, problem=problem, missing=missing, tools=1)
+
+
+def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> component_states.ComponentState:
+    limits = {"requests_per_minute": 5, "tokens_per_minute": None, "context_tokens": None}
+    known = {"type": "openai", "model": "m", "base_url": "http://m.example", "price": {"input": 1, "output": 2}}
+    told = {**known, "limits": limits, "named": True, "problem": "", "failure": None, **detail}
+    return fact("provider", name, state, minute=minute, **told)
+
+
+def process(
+    database: databases.Database, host: str, *facts: component_states.ComponentState, slots: int = 0
+) -> reporter.Reporter:
+    kept = apis.keeping(database, host=host, slots=slots)
+
+    def said() -> Iterator[component_states.ComponentState]:
+        yield from facts
+
+    kept.add_source(said)
+    return kept
+
+
+async def test_without_anybody_there_is_little_to_tell(cluster: client.Cluster, database: databases.Database) -> None:
+    async with serving(cluster, database) as session:
+        for path in (*ABOUT_CHAINS, *OTHERS[:2], OTHERS[3]):
+            found = await get(session, path)
+            assert found.pop("unchecked_namespaces", []) == []
+            assert found == {"items": [], "total": 0}
+        found = await get(session, f"{SYSTEM}/queue")
+        assert (found["queued"], found["oldest_wait_seconds"], found["processes"]) == (0, None, [])
+        assert [one["kind"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"]] == ["worker"]
+        report = await get(session, "/health")
+        assert (report["status"], report["watch"], report["workers"]["live"]) == ("degraded", None, 0)
+
+
+async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
+    cluster: client.Cluster, database: databases.Database
+) -> None:
+    tools = fact(
+        "tools", "kube", "listed", tools=[{"name": "get", "description": "Gets.", "read_only": True, "hash": ""}]
+    )
+    first = process(
+        database,
+        "a",
+        server("kube", "connected", minute=3),
+        server("prom", "unreachable", minute=5, problem="cannot be reached: refused"),
+        server("spare", "connected", missing="has 2 tools that are left out, because of their names"),
+        provider("google", "answering", minute=1),
+        provider("openai", "usable", minute=1),
+        provider("unnamed", "unusable", named=False, problem="no key"),
+        fact("watch", "tarsy", "open"),
+        fact("configuration", "platform", "d1", written={"queue": {"slots": 5}}),
+        tools,
+        slots=5,
+    )
+    second = process(
+        database,
+        "b",
+        server("kube", "connected", minute=9),
+        server("prom", "unreachable", minute=2, problem="cannot be reached: refused"),
+        provider("google", "failing", minute=2, failure={"kind": "fatal", "code": "401"}),
+        provider("openai", "answering", minute=7),
+        fact("watch", "tarsy", "cut", minute=4),
+        fact("configuration", "platform", "d2", written={"queue": {"slots": 3}}),
+        slots=3,
+    )
+    for one in (first, second):
+        await one.report()
+    async with serving(cluster, database) as session:
+        servers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/mcp-servers"))["items"]}
+        assert list(servers) == ["kube", "prom", "spare"]
+        assert {name: (one["state"], one["since"][11:16]) for name, one in servers.items()} == {
+            "kube": ("connected", "12:09"),
+            "prom": ("unreachable", "12:02"),
+            "spare": ("connected", "12:00"),
+        }
+        assert servers["kube"]["tools"] == list(component_states.encode(tools.detail)["tools"])
+        assert [one["host"] for one in servers["kube"]["processes"]] == ["a", "b"]
+        providers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/providers"))["items"]}
+        assert {name: (one["state"], one["since"][11:16]) for name, one in providers.items()} == {
+            "google": ("failing", "12:02"),
+            "openai": ("answering", "12:07"),
+            "unnamed": ("unusable", "12:00"),
+        }
+        assert providers["google"]["processes"][1]["failure"] == "fatal"
+        assert providers["google"]["processes"][1]["failure_code"] == "401"
+        assert providers["google"]["limits"]["requests_per_minute"] == 5
+        configurations = await get(session, f"{SYSTEM}/config")
+        assert [(one["digest"], one["written"]["queue"]["slots"]) for one in configurations["items"]] == [
+            ("d1", 5),
+            ("d2", 3),
+        ]
+        warnings = (await get(session, f"{SYSTEM}/warnings"))["items"]
+        assert [(one["kind"], one["name"], one["message"]) for one in warnings] == [
+            ("configuration", "processes", "processes differ in their configuration: d1: a; d2: b"),
+            ("mcp-server", "prom", "a: it cannot be reached: refused"),
+            ("mcp-server", "prom", "b: it cannot be reached: refused"),
+            ("mcp-server", "spare", "a: it has 2 tools that are left out, because of their names"),
+            ("provider", "google", "b: the last call to it failed (fatal, 401)"),
+            ("watch", "tarsy", "b: the watch of the cluster is cut: changes there are noticed later"),
+        ]
+        report = await get(session, "/health")
+        assert (report["status"], report["database"]["state"]) == ("degraded", "answering")
+        assert (report["watch"]["state"], report["watch"]["since"][11:16]) == ("cut", "12:04")
+        assert (report["workers"]["state"], report["workers"]["live"], report["workers"]["slots"]) == ("present", 2, 8)
+        states = {name: one["state"] for part in ("mcp_servers", "providers") for name, one in report[part].items()}
+        assert states == {
+            "kube": "connected",
+            "prom": "unreachable",
+            "spare": "connected",
+            "google": "failing",
+            "openai": "answering",
+        }
+        told = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"', "", json.dumps(report))  # a time may have any digits
+        assert not any(word in told for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
+
+
+async def test_health_is_ok_where_all_is_well(cluster: client.Cluster, database: databases.Database) -> None:
+    facts = (server("kube", "connected"), provider("google", "usable"), fact("watch", "tarsy", "open"))
+    await process(database, "a", *facts, slots=5).report()
+    async with serving(cluster, database) as session:
+        assert (await get(session, "/health"))["status"] == "ok"
+        assert (await get(session, f"{SYSTEM}/warnings"))["items"] == []
+
+
+async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: databases.Database) -> None:
+    worker = process(database, "a", slots=5)
+    await worker.report()
+    for number in range(7):
+        await queue.admit(database, queue.subject(f"inv-{number}"))
+    claims = [await queue.claim(database, owner=worker.process) for _ in range(2)]
+    assert claims[0]
+    assert claims[1]
+    await work.cancel(database, claims[0].investigation, why="user")
+    unreadable = await queue.claimed(database)
+    await work.release(database, unreadable, unreadable="entry 3 (kind 'Pondered') cannot be read", build=queue.BUILD)
+    lost = await queue.claimed(database)
+    await queue.execute(
+        database, "UPDATE work SET lease_until = clock_timestamp() WHERE investigation = :id", id=lost.investigation
+    )
+    await queue.execute(
+        database,
+        "UPDATE work SET suspend = true WHERE investigation = (SELECT id FROM investigations WHERE name = 'inv-6')",
+    )
+    await queue.execute(
+        database,
+        "UPDATE work SET queued_at = queued_at - interval '1 hour' WHERE investigation ="
+        " (SELECT id FROM investigations WHERE name = 'inv-5')",
+    )
+    here = cluster.served.own
+    await queue.execute(database, "UPDATE investigations SET namespace = :here WHERE name = 'inv-2'", here=here)
+    async with serving(cluster, database) as session:
+        found = await get(session, f"{SYSTEM}/queue")
+        numbers = ("queued", "running", "cancelling", "suspended", "waiting_for_version", "slots", "max_queued")
+        assert [found[name] for name in numbers] == [3, 2, 1, 1, 1, 5, 10_000]
+        assert 3600 <= found["oldest_wait_seconds"] < 3660
+        assert found["processes"] == [{"process": str(worker.process), "host": "a", "running": 2, "slots": 5}]
+        (log,) = (await get(session, f"{SYSTEM}/warnings"))["items"]
+        assert (log["kind"], log["name"]) == ("log", f"{here}/inv-2")
+        assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
+
+
+async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await work.cancel(database, identity, why="user")
+    await queue.execute(
+        database, "UPDATE investigations SET ended_at = now() - interval '91 days', admitted_at = '2026-08-01+00'"
+    )
+    async with serving(cluster, database) as session:
+        answer = await get(session, f"{SYSTEM}/storage")
+    sizes = {table["name"]: table["size"] for table in answer["tables"]}
+    assert sizes.keys() >= {"investigations", "entries", "tool_results", "audit"}
+    assert (answer["size"], list(sizes.values())) == (sum(sizes.values()), sorted(sizes.values(), reverse=True))
+    assert answer["oldest"] == {"admitted_at": "2026-08-01T00:00:00Z", "deleted_at": None, "changed_at": None}
+    assert {kind["kind"]: kind["count"] for kind in answer["due"] if kind["count"]} == {"transcripts": 1}
+    assert answer["dry_run"] is False
+
+
+async def test_alert_types_and_chains_are_told_as_they_stand_now(
+    cluster: client.Cluster, database: databases.Database, plane: ControlPlane, namespace: str
+) -> None:
+    def apply(*found: dict[str, Any]) -> None:
+        for manifest in found:
+            plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), namespace=namespace)
+
+    stages = [manifests.stage("look", replicas=2), manifests.stage("weigh")]
+    apply(manifests.chain("b", "a", name="one", stages=stages))
+    async with serving(cluster, database) as session:
+        types = await get(session, "/api/v1/alert-types")
+        assert [(one["alert_type"], one["chain_name"], one["ready"]) for one in types["items"]] == [
+            ("a", "one", True),
+            ("b", "one", True),
+        ]
+        apply(manifests.chain("c", "a", name="two"), manifests.chain("d", name="three", llmProvider="nobody"))
+        types = await get(session, "/api/v1/alert-types")
+        assert [(one["alert_type"], one["chain_name"], one["reason"]) for one in types["items"]] == [
+            ("a", "one", ""),
+            ("b", "one", ""),
+            ("c", "two", "AlertTypeConflict"),
+            ("d", "three", "ReferenceNotFound"),
+        ]
+        found = (await get(session, f"{SYSTEM}/chains"))["items"]
+        assert [(one["name"], one["namespace"], one["generation"]) for one in found] == [
+            ("one", namespace, 1),
+            ("three", namespace, 1),
+            ("two", namespace, 1),
+        ]
+        assert found[0]["alert_types"] == ["a", "b"]
+        assert found[0]["stages"] == [
+            {"name": "look", "agents": ["KubernetesAgent-1", "KubernetesAgent-2"]},
+            {"name": "weigh", "agents": ["KubernetesAgent"]},
+        ]
+        assert len({one["hash"] for one in found}) == 3
+        warned = [one["name"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"] if one["kind"] == "chain"]
+        assert warned == ["one", "three", "two"], "nobody has checked them: there is no controller"
+
+
+async def test_without_the_api_server_only_what_it_knows_is_a_503(
+    database: databases.Database, unreachable: str
+) -> None:
+    cluster = await client.connect(Path(unreachable))
+    async with serving(cluster, database) as session:
+        for path in ABOUT_CHAINS:
+            assert (await get(session, path, status=503))["title"] == "Service Unavailable"
+        for path in OTHERS:
+            await get(session, path)
+        assert "api-server" in [one["kind"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"]]
+        await get(session, "/health")
+    await cluster.close()
+
+
+async def test_without_the_database_health_tells_what_the_process_knows_itself_and_since_when(
+    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        database = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
+        own = process(database, "a", server("kube", "connected", minute=3), slots=5)
+        await own.report()
+        async with serving(cluster, database, own) as session:
+            assert (await get(session, "/health"))["database"]["state"] == "answering"
+            between.refuse()
+            between.cut()
+            report = await get(session, "/health", status=503)
+            assert (report["status"], report["database"]["state"]) == ("down", "away")
+            assert report["mcp_servers"]["kube"]["state"] == "connected"
+            assert report["workers"]["slots"] == 5
+            assert (await get(session, "/health", status=503))["database"] == report["database"]
+            for path in OTHERS:
+                await get(session, path, status=503)
+            between.accept()
+            assert (await get(session, "/health"))["database"]["since"] > report["database"]["since"]
+        await database.close()
+
+
+async def test_health_asked_by_many_at_once_costs_the_database_one_question(
+    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        database = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
+        sent = []
+        for times in (1, 1, 30):  # each time in a process that has no answer yet; the first one prepares the statement
+            async with serving(cluster, database) as session:
+                before = between.bytes_up
+                await asyncio.gather(*(get(session, "/health") for _ in range(times)))
+                sent.append(between.bytes_up - before)
+        assert sent[2] == sent[1] > 0
+        await database.close()

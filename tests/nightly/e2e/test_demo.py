@@ -1,0 +1,26 @@
+"""`make demo`, as a person runs it: what it prints, and that its exit code tells how the investigation ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tarsy_dev import loopback, model, tools
+
+pytestmark = pytest.mark.usefixtures("programs")
+
+
+def demo(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    given = {name: value for name, value in os.environ.items() if name != "GOOGLE_API_KEY"}
+    command = [sys.executable, "-m", "tarsy_dev", "demo"]
+    return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=280)
+
+
+def test_the_demo_fails_when_its_model_refuses_the_key() -> None:
+    refusal = model.HttpError(status=403, message="this key may do nothing")
+    with loopback.background(model.serve(model.answers(refusal))) as running:
+        done = demo({"GOOGLE_API_KEY": "any", "GOOGLE_GEMINI_BASE_URL": running.server.url})
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "google-default: 403 PERMISSION_DENIED: this key may do nothing" in done.stdout

@@ -1,0 +1,248 @@
+"""Many who catch up at once, by the hub over a real database: what that holds, and whom it makes wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from uuid import UUID
+
+import pytest
+from support import queue, stories, watching
+from tarsy.live import backlogs, hubs, investigation_feed, live_events
+from tarsy.store.base import databases
+from tarsy.store.live import payloads
+from tarsy.store.reads import log_entries
+from tarsy_dev import patience
+
+CHUNK = 200 * 1024
+LOGGED = 7
+"""Entries of its log."""
+
+
+@pytest.fixture
+async def identity(database: databases.Database) -> UUID:
+    """An investigation with five answers, each more than a page."""
+    found = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started())
+    for turn in range(5):
+        await journal.commit(stories.answers("x" * CHUNK, turn=turn))
+    return found
+
+
+@contextlib.asynccontextmanager
+async def serving(url: str) -> AsyncIterator[hubs.Hub]:
+    own = databases.Database(url, pool_size=2)
+    hub = hubs.Hub(own)
+    running = asyncio.create_task(hub.run())
+    try:
+        yield hub
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await own.close()
+
+
+@contextlib.asynccontextmanager
+async def subscribing(
+    hub: hubs.Hub, identity: UUID, boxes: list[backlogs.Backlog], *, places: int = 1
+) -> AsyncIterator[set[backlogs.Backlog]]:
+    """One subscription for each of these (they may be the same), from so many places on; those that have caught up."""
+    channel = live_events.Channel(str(identity))
+    through: set[backlogs.Backlog] = set()
+
+    async def subscribe(box: backlogs.Backlog, after: int) -> None:
+        async with hub.subscribe(identity, backlogs.Subscriber(box, channel), after=after):
+            through.add(box)
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(subscribe(box, number % places)) for number, box in enumerate(boxes)]
+    try:
+        yield through
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@contextlib.asynccontextmanager
+async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[backlogs.Subscriber]:
+    """Somebody who has caught up."""
+    listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(str(identity)))
+    async with hub.subscribe(identity, listener, after=after):
+        yield listener
+
+
+class Pages:
+    """How many pages are read, and at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = self._now = self.at_once = 0
+        real = log_entries.log_page
+        monkeypatch.setattr(log_entries, "log_page", self._counted(real))
+
+    def _counted(self, real: Callable[..., object]) -> Callable[..., object]:
+        async def log_page(*given: object, **named: object) -> object:
+            self._now += 1
+            self.at_once = max(self.at_once, self._now)
+            try:
+                return await real(*given, **named)  # type: ignore[misc]
+            finally:
+                self._now -= 1
+                self.read += 1
+
+        return log_page
+
+
+async def quiet(pages: Pages) -> None:
+    """Wait until something was read, and then nothing for a while."""
+    before = 0
+    while not before or before != pages.read:
+        before = pages.read
+        await asyncio.sleep(0.3)
+
+
+async def drain(one: backlogs.Backlog) -> None:
+    while await one.next():
+        pass
+
+
+async def test_connection_that_reads_nothing_holds_one_page_for_all_its_subscriptions(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub:
+        own = watching.box(hub.memory)
+        async with subscribing(hub, identity, [own] * 20) as through:
+            await quiet(pages)
+            assert pages.read <= 4, "two of the reader's own, and one or two that the connection has"
+            assert not through
+            assert own._size < 2 * CHUNK
+            reading = asyncio.create_task(drain(own))
+            async with patience.limit():
+                while len(hub._feeds[identity].subscribers) < 20:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            reading.cancel()
+
+
+async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All connections for transactions of those who run are in use, and who watches catches up all the same."""
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub, contextlib.AsyncExitStack() as stack:
+        for _ in range(databases.TRANSACTIONS):
+            await stack.enter_async_context(database.begin())
+        boxes = [watching.box(hub.memory) for _ in range(30)]
+        reading = [asyncio.create_task(drain(one)) for one in boxes]
+        async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
+            while len(through) < len(boxes):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        for task in reading:
+            task.cancel()
+    assert pages.at_once <= 2 * investigation_feed.Source.READS
+
+
+async def test_page_is_read_once_for_all_waiting_catch_ups(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub:
+        boxes = [watching.box(hub.memory) for _ in range(200)]
+        reading = [asyncio.create_task(drain(one)) for one in boxes]
+        async with subscribing(hub, identity, boxes) as through, patience.limit():
+            while len(through) < len(boxes):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        for task in reading:
+            task.cancel()
+    assert pages.read < len(boxes), "five pages each"
+
+
+async def test_catch_up_continues_when_the_backlog_is_low_again(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started())
+    await journal.commit(stories.answers("x" * (backlogs.BACKLOG_MAX + 1)))
+    written = payloads.Piece(
+        investigation=identity,
+        run=0,
+        stage="analysis",
+        execution="one",
+        event="one.1.text",
+        type="llm_response",
+        at=0,
+        text="behind it",
+    )
+    async with serving(database.url) as hub:
+        own = watching.box(hub.memory)
+        async with subscribing(hub, identity, [own]) as through, patience.limit():
+            while own._size <= backlogs.BACKLOG_MAX:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            hub._add_text(written)
+            assert not through
+            while b'"streaming"' not in (await own.next() or b""):
+                pass
+        assert not own.dropped.is_set()
+
+
+async def test_catch_up_reads_nothing_while_backlogs_are_full(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten that read nothing, each from a place of its own: what one has is not what another has."""
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", 2 * CHUNK)
+    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 60.0)
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub:
+        boxes = [watching.box(hub.memory) for _ in range(10)]
+        async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
+            while not hub.memory.is_full:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            await quiet(pages)
+            pages_read_meanwhile = investigation_feed.Source.READS + 1
+            assert 2 * CHUNK < hub.memory.size <= 2 * CHUNK + pages_read_meanwhile * (CHUNK + 10_000)
+            assert not through
+            boxes[0].close()
+            reading = [asyncio.create_task(drain(one)) for one in boxes]
+            while len(through) < len(boxes) - 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            for task in reading:
+                task.cancel()
+        for box in boxes:
+            box.close()
+        assert hub.memory.size == 0
+
+
+async def test_catch_up_that_waited_too_long_for_memory_is_refused(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlogs, "MEMORY_MAX", CHUNK)
+    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.3)
+    async with serving(database.url) as hub:
+        hub.memory.hold([b"x" * 2 * CHUNK])
+        with pytest.raises(backlogs.FullError, match="try again later"):
+            async with subscribed(hub, identity):
+                pass
+        listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(None))
+        with pytest.raises(backlogs.FullError):
+            async with hub.lists.subscribe({"tarsy": "uid-of-tarsy"}, listener, after=1):
+                pass
+        assert not hub._feeds, "nothing is kept of what nobody watches"
+
+
+async def test_subscriptions_end_if_the_log_is_shorter_than_what_was_sent(
+    database: databases.Database, identity: UUID
+) -> None:
+    """The database was restored: nothing would be told until the log was as long again."""
+    async with serving(database.url) as hub, patience.limit():
+        async with subscribed(hub, identity, after=LOGGED) as listener:
+            await queue.execute(database, "DELETE FROM entries WHERE investigation = :id AND seq > 3", id=identity)
+            await queue.execute(database, "UPDATE work SET log_seq = 3 WHERE investigation = :id", id=identity)
+            assert await listener.ended == "the database was restored from a backup: read the timeline again"
+        with pytest.raises(live_events.FutureError, match="entry 7 is in the future: the last one is 3"):
+            async with subscribed(hub, identity, after=LOGGED):
+                pass
+        async with subscribed(hub, identity, after=3):
+            pass

@@ -1,0 +1,273 @@
+"""Connections that are slow, silent or many: whoever reaches the port can open them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import resource
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from support import apis, kubeconfigs
+from tarsy.kube import client
+from tarsy.serve import bodies, connections, problems
+from tarsy.store.base import databases
+from tarsy_dev import patience
+
+SECONDS = 1.0
+"""How long a request may take where that is tested; elsewhere a busy machine has its time."""
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@pytest.fixture
+async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
+    """Opens connections to a server that tells how long the body was."""
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
+    application, held = FastAPI(), bodies.Bodies()
+    problems.install(application)
+
+    @application.post("/")
+    async def length(request: Request) -> int:
+        return len(await held.read(request, limit=2000))
+
+    @application.get("/wait")
+    async def wait() -> StreamingResponse:
+        async def words() -> AsyncIterator[bytes]:
+            yield b"wait"
+            await asyncio.Event().wait()
+
+        return StreamingResponse(words())
+
+    @application.post("/refused")
+    async def refuse() -> None:
+        raise problems.Problem(HTTPStatus.UNAUTHORIZED, "who?")
+
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
+    writers: list[asyncio.StreamWriter] = []
+    async with apis.listening(apis.parts(cluster=cluster, database=database), application=application) as url:
+
+        async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writers.append(writer)
+            return reader, writer
+
+        yield open_one
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+    await database.close()
+    await cluster.close()
+
+
+def post(body: bytes, *, length: int | None = None, path: str = "/") -> bytes:
+    size = len(body) if length is None else length
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """The next answer: status and body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    (length,) = [line.partition(":")[2] for line in head.splitlines() if line.lower().startswith("content-length")]
+    return int(head.split()[1]), (await reader.readexactly(int(length))).decode()
+
+
+async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> bytes:
+    """Send `text` again and again, slowly, until the other side closes: what it said."""
+    said = b""
+    while True:
+        with contextlib.suppress(OSError):
+            writer.write(text)
+            await writer.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS / 20):  # the pace
+                if not (came := await reader.read(4096)):
+                    return said
+                said += came
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b""),
+        (b"POST / HT", b""),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n", b"X-More: 1\r\n"),
+        (post(b"", length=1000), b"x"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (post(b"whole") + b"POST / ", b""),
+    ],
+    ids=["silent", "half a line", "headers", "a body", "chunks", "the second request"],
+)
+async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connection_is_closed(
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    first: bytes,
+    then: bytes,
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", SECONDS)
+    async with patience.limit():
+        began = time.monotonic()
+        reader, writer = await connect()
+        writer.write(first)
+        if b"whole" in first:
+            assert await answer(reader) == (200, "5")
+        said = await trickle(reader, writer, then)
+        assert b"HTTP/1.1 408 " in said
+        assert b"the request has to arrive within 1 s" in said
+        assert time.monotonic() - began > SECONDS * 0.9
+        monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
+        reader, writer = await connect()
+        writer.write(post(b"as ever"))
+        assert await answer(reader) == (200, "7")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_client_that_still_sends_can_read_why_its_request_was_refused(connect: Connect) -> None:
+    refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with patience.limit():
+        for _ in range(20):
+            reader, writer = await connect()
+            writer.write(refused + b"x" * 1_000_000)
+            status, body = await answer(reader)
+            assert (status, "both Content-Length and Transfer-Encoding" in body) == (400, True)
+            assert await reader.read() == b""
+            writer.close()
+
+
+SOCKET = (
+    b"Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+BEHIND = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n" + SOCKET + b"Content-Length: %d\r\n\r\n" % len(BEHIND),
+        b"GET / HTTP/1.1\r\n" + SOCKET + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\n" + SOCKET + b"Content-Length: 2\r\n\r\n{}",
+    ],
+    ids=["a body", "chunks", "another method"],
+)
+async def test_request_that_opens_no_socket_is_refused_and_its_connection_closed(connect: Connect, head: bytes) -> None:
+    """Nobody waits for its frames: it would keep its place for as long as it likes."""
+    async with patience.limit():
+        reader, writer = await connect()
+        writer.write(head + BEHIND)
+        said = await reader.read()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert b"only a GET without a body opens a WebSocket" in said
+
+
+async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 3 * SECONDS)
+    async with patience.limit():
+        reader, writer = await connect()
+        started = time.monotonic()
+        while time.monotonic() < started + 5 * SECONDS:
+            for part in (post(b"a body", length=12), b" of two"[:6]):
+                writer.write(part)
+                await writer.drain()
+            assert await answer(reader) == (200, "12")
+
+
+async def test_connections_beyond_the_limit_are_refused_with_a_reason(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
+    async with patience.limit():
+        held = [await connect() for _ in range(3)]
+        for reader, writer in held:
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"wait")
+        reader, _ = await connect()
+        status, problem = await answer(reader)
+        assert (status, json.loads(problem)["detail"]) == (503, "3 connections are open already")
+        assert await reader.read() == b""
+        held[0][1].close()
+        status = 503
+        while status != 200:  # until the server has seen it go
+            reader, writer = await connect()
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                writer.write(post(b"next"))
+                status, _ = await answer(reader)
+
+
+async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "HELD_MAX", 2000)
+    async with patience.limit():
+        slow_reader, slow = await connect()
+        slow.write(post(b"x" * 1500, length=1600))
+        status = 200
+        while status == 200:  # until the server has read what is there of it
+            reader, writer = await connect()
+            writer.write(post(b"y" * 600))
+            status, told = await answer(reader)
+        assert (status, "request bodies of 2000 bytes are held already" in told) == (503, True)
+        slow.write(b"x" * 100)
+        assert await answer(slow_reader) == (200, "1600")
+        while status != 200:  # until its task has ended
+            reader, writer = await connect()
+            writer.write(post(b"y" * 600))
+            status, _ = await answer(reader)
+
+
+async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(connect: Connect) -> None:
+    async with patience.limit():
+        reader, writer = await connect()
+        writer.write(post(b"x" * 1000, length=connections.DISCARDED_MAX // 2, path="/refused"))
+        assert (await answer(reader))[0] == 401
+        writer.write(b"x" * (connections.DISCARDED_MAX // 2 - 1000) + post(b"as ever"))
+        assert await answer(reader) == (200, "7")
+        writer.write(post(b"", length=100 * connections.DISCARDED_MAX, path="/refused"))
+        assert (await answer(reader))[0] == 401
+        with pytest.raises(ConnectionError):  # noqa: PT012 - it may be any of them
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+
+
+@pytest.mark.parametrize("before", [b"", post(b"whole")], ids=["first", "behind another"])
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "it has both Content-Length and Transfer-Encoding"),
+        (b"Content-Length: 5\r\nContent-Length: 60\r\n", "a line of it cannot be parsed"),
+        (b"Transfer-Encoding: xchunked\r\n", "a line of it cannot be parsed"),
+        (b"Transfer-Encoding : chunked\r\n", "a line of it cannot be parsed"),
+    ],
+    ids=["both", "two lengths", "another encoding", "a space"],
+)
+async def test_ambiguous_request_is_refused_and_its_smuggled_request_is_not_served(
+    connect: Connect, before: bytes, head: bytes, problem: str
+) -> None:
+    async with patience.limit():
+        reader, writer = await connect()
+        smuggled = post(b"", length=0, path="/refused")
+        writer.write(before + b"POST / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n0\r\n\r\n" + smuggled)
+        if before:
+            assert await answer(reader) == (200, "5")
+        status, body = await answer(reader)
+        assert (status, problem in json.loads(body)["detail"]) == (400, True)
+        assert await reader.read() == b""  # closed, and nothing more was answered
+
+
+def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:
+    connections.allow_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft >= min(connections.CONNECTIONS_MAX + connections.FILES_BESIDE, hard)

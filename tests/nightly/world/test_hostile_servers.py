@@ -1,0 +1,508 @@
+"""The pool's own transports against servers that lie and flood, with the SDK's client between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from mcp import types
+from mcp.shared import message
+from support import leases, spoken, waiting
+from support.masking import NO_SECRETS
+from tarsy import slots
+from tarsy.config.model import platforms, server_transports
+from tarsy.tools.servers import connection, health, listing, toolbox
+from tarsy.tools.transports import progress, stderr, wire
+from tarsy.tools.transports import remote as remotes
+from tarsy.transcript import messages, ports
+from tarsy_dev import hostile_mcp, patience
+
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
+WIRES: list[hostile_mcp.Wire] = ["json", "events"]
+
+
+@contextlib.asynccontextmanager
+async def owned(
+    transport: server_transports.Transport, *, limits: platforms.Limits | None = None
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
+    settings = platforms.MCPServer(transport=transport, write_tools=["*"])
+    server = connection.Server("odd", settings, limit=slots.Slots(4), secrets=NO_SECRETS)
+    owner = asyncio.create_task(server.keep_connected())
+    async with patience.limit():
+        await server.tried.wait()
+    try:
+        box = toolbox.PoolToolbox(
+            [server],
+            limits=limits or platforms.Limits(),
+            selection=listing.ToolSelection({"odd": settings}, lambda _: True),
+        )
+        yield server, box
+    finally:
+        owner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owner
+
+
+def child(*args: str) -> server_transports.StdioTransport:
+    return server_transports.StdioTransport(
+        type="stdio",
+        command=sys.executable,
+        args=["-m", "tarsy_dev.hostile_mcp", *args],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+@contextlib.asynccontextmanager
+async def remote(
+    protocol: hostile_mcp.Wire, offer: str = "plain"
+) -> AsyncIterator[tuple[hostile_mcp.Server, server_transports.RemoteTransport]]:
+    async with hostile_mcp.serve(wire=protocol, offer=offer) as server:
+        if protocol == "sse":
+            yield server, server_transports.SSETransport(type="sse", url=server.url)
+        else:
+            yield server, server_transports.HTTPTransport(type="http", url=server.url)
+
+
+@contextlib.asynccontextmanager
+async def reached(
+    protocol: str, *, limits: platforms.Limits | None = None, offer: str = "plain"
+) -> AsyncIterator[tuple[connection.Server, toolbox.PoolToolbox]]:
+    """A server over any of the protocols."""
+    async with contextlib.AsyncExitStack() as stack:
+        transport: server_transports.Transport = child("--offer", offer)
+        if protocol != "stdio":
+            assert protocol in ("json", "events", "sse")
+            _, transport = await stack.enter_async_context(remote(cast("hostile_mcp.Wire", protocol), offer))
+        yield await stack.enter_async_context(owned(transport, limits=limits or platforms.Limits()))
+
+
+async def say(box: toolbox.PoolToolbox, how: str, scope: ports.Scope = SCOPE) -> ports.ToolOutput:
+    """What it says, but for the structure that each answer has beside its text."""
+    output = await box.call(messages.ToolCall(id="0.0", name="odd.say", arguments=json.dumps({"how": how})), scope)
+    return ports.ToolOutput(text=output.text.partition('\n{"slow": "')[0], failed=output.failed)
+
+
+TOO_LARGE = "it sent more than 8 MiB in one message"
+TOO_MANY = "it sent more than 250000 values in one message"
+TOO_MUCH = pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("sixty megabytes", TOO_LARGE),
+        ("endless", TOO_LARGE),
+        ("many values", TOO_MANY),
+    ],
+)
+
+
+ALL_WIRES = ["stdio", *WIRES, "sse"]
+
+
+@pytest.mark.parametrize("protocol", ALL_WIRES)
+async def test_text_cut_inside_an_emoji_is_taken_with_a_replacement(protocol: str) -> None:
+    watched = spoken.Spoken()
+    async with reached(protocol, offer="half an emoji") as (server, box):
+        first = await server.client()
+        output = await say(box, "half an emoji", dataclasses.replace(SCOPE, stream=watched))
+        assert not output.failed
+        assert output.text == (
+            "cut here: \ufffd\n[a link to file:///\ufffd]\n[resource file:///a]\n\U0001f600 and \ufffd\n"
+            '{"\ufffd": ["\ufffd"]}'
+        )
+        refused = await say(box, "an error with half an emoji")
+        assert refused.text == "'odd' refused the call: cut here: \ufffd"
+        assert [spec.description for spec in box.specs] == ["It is say, cut here: \ufffd"]
+        assert await server.client() is first
+    if protocol in ("stdio", "events"):  # what a call says of itself comes over these
+        assert watched.said == ["0.0: 1 cut here: \ufffd\n"]
+
+
+@pytest.mark.parametrize("how", ["unreadable", "no result"])
+@pytest.mark.parametrize("protocol", ALL_WIRES)
+async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_nowhere(
+    protocol: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call beside it is older: an answer that is taken for another call's would end that one."""
+    caplog.set_level(logging.DEBUG)
+    async with reached(protocol) as (server, box), patience.limit():
+        first = await server.client()
+        hanging = asyncio.create_task(say(box, "hang"))
+        await waiting.until(lambda: bool(server.calls.in_flight))
+        outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
+        assert {output.text for output in outputs} == {
+            "'odd' gave an answer that cannot be used: its answer is not valid JSON-RPC"
+        }
+        assert all(output.failed for output in outputs)
+        assert (await say(box, "fine")).text == "fine"
+        assert not hanging.done()
+        assert await server.client() is first
+        hanging.cancel()
+    assert "cnry" not in caplog.text + server.problem
+
+
+async def test_of_an_answer_that_says_not_whose_it_is_the_only_call_is_told_at_once() -> None:
+    requests = wire.Requests()
+    for number in (1, 2):
+        requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call"))
+    unreadable = '{"jsonrpc": "2.0", "result": {"content": [{'
+    assert isinstance(requests.read(unreadable), wire.UnreadableError)
+    assert not isinstance(requests.read('{"jsonrpc": "2.0", "id": 1, "result": {}}'), Exception)
+    answered = requests.read(unreadable)
+    assert isinstance(answered, message.SessionMessage)
+    assert isinstance(answered.message, types.JSONRPCError)
+    assert answered.message.id == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "request_id"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"result":oops}', 7),
+        ('{"id": 7, "jsonrpc": "2.0", "result": oops}', 7),
+        ('{"result":oops,"jsonrpc":"2.0","id":7}', 7),
+        ('{"result":{"id": 8 oops},"id":7,"jsonrpc":"2.0"}', 7),
+        ('{"jsonrpc":"2.0","id":"seven","result":oops}', "seven"),
+        ('{"jsonrpc":"2.0","id":9,"result":oops}', None),
+        ('{"jsonrpc":"2.0","id":7,"method":"ping",oops}', None),
+        ('{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":7}oops', None),
+        ('{"level":"info","id":7,oops', None),
+        ('level=info {"jsonrpc":"2.0","id":7,oops', None),
+    ],
+)
+def test_an_unreadable_answer_is_told_to_the_request_that_it_names(line: str, request_id: object) -> None:
+    requests = wire.Requests()
+    for known in (7, 8, "seven"):
+        requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=known, method="tools/call"))
+    answered = requests.read(line)
+    if request_id is None:
+        assert isinstance(answered, wire.UnreadableError)
+    else:
+        assert isinstance(answered, message.SessionMessage)
+        assert isinstance(answered.message, types.JSONRPCError)
+        assert answered.message.id == request_id
+
+
+@pytest.mark.parametrize("protocol", ALL_WIRES)
+async def test_a_list_of_tools_is_bounded_in_all_and_not_only_by_page(protocol: str) -> None:
+    """Each page is within the bound of a message."""
+    async with reached(protocol, offer="pages") as (server, _):
+        assert server.problem == "cannot be reached: its list of tools has more than 16 MiB"
+
+
+async def test_a_list_of_tools_that_grows_beyond_its_bounds_leaves_the_former_tools(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "RELIST_LEAST", 0.01)
+    async with remote("json") as (there, transport), owned(transport) as (server, box):
+        there.offer = "pages"
+        server.relist()
+        await waiting.until(lambda: "tools of odd not listed: its list of tools has more than 16 MiB" in caplog.text)
+        there.offer = "plain"
+        assert (await say(box, "fine")).text == "fine"
+
+
+async def test_a_list_of_tools_beyond_its_bounds_is_not_read_again_for_each_call_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.01)
+    async with remote("json", "pages") as (there, transport), owned(transport) as (server, _):
+        assert there.lists == 3
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await server.client()
+        assert there.lists == 3
+
+
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES, "sse"])
+async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(protocol: str) -> None:
+    limits = platforms.Limits.model_validate({"tool_call": "400ms"})
+    async with reached(protocol, limits=limits) as (server, box):
+        for how in hostile_mcp.FAULTS:
+            started = time.monotonic()
+            outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
+            assert time.monotonic() - started < 20
+            assert all(output.failed and len(output.text) < 1000 for output in outputs)
+            async with patience.limit():  # behind half an answer even a good one is none over one wire
+                while (output := await say(box, "fine")).failed:
+                    assert len(output.text) < 1000
+            assert output.text == "fine"
+            assert server.problem == ""
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_that_does_not_take_a_cancellation_holds_up_no_other_call(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK would wait for it, with everything that is sent behind it."""
+    monkeypatch.setattr(remotes, "NOTIFIED_SECONDS", 0.3)
+    limits = platforms.Limits.model_validate({"tool_call": "3s"})
+    async with hostile_mcp.serve(wire="sse" if kind == "sse" else "json", deaf=True) as there:
+        given = platforms.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
+        async with owned(given.transport, limits=limits) as (server, box):
+            first = await server.client()
+            assert (await say(box, "hang")).text == "'odd.say' did not answer within 3 s"
+            assert (await say(box, "fine")).text == "fine"
+            assert await server.client() is first
+
+
+@TOO_MUCH
+async def test_a_stream_of_events_that_says_too_much_is_closed_and_opened_anew(how: str, why: str) -> None:
+    async with remote("sse") as (there, transport), owned(transport) as (server, box):
+        first = await server.client()
+        output = await say(box, how)
+        assert output.text == f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown"
+        assert there.sent < 3 * wire.MESSAGE_MAX
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is not first
+
+
+@TOO_MUCH
+async def test_a_child_that_says_too_much_loses_its_connection_and_is_started_anew(
+    how: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
+    async with owned(child()) as (server, box):
+        first = await server.client()
+        started = time.monotonic()
+        output = await say(box, how)
+        assert output.text == (f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown")
+        assert output.failed
+        assert time.monotonic() - started < 30
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is not first
+
+
+@TOO_MUCH
+@pytest.mark.parametrize("protocol", WIRES)
+async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
+    protocol: hostile_mcp.Wire, how: str, why: str
+) -> None:
+    async with remote(protocol) as (there, transport), owned(transport) as (server, box):
+        first = await server.client()
+        output = await say(box, how)
+        assert output.text == (f"'odd' gave an answer that cannot be used: {why}; ask for less")
+        assert output.failed
+        assert there.sent < 3 * wire.MESSAGE_MAX, "it was not read to its end"
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is first
+
+
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
+async def test_what_is_within_the_bound_is_taken(protocol: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: server_transports.Transport = child()
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
+        _, box = await stack.enter_async_context(owned(transport))
+        output = await say(box, "seven megabytes")
+    assert not output.failed
+    assert output.text.startswith("all work and no play\nall work")
+    assert 7_000_000 <= len(output.text) < 7_010_000, "all of it is masked and handed on"
+
+
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("many parts", "it sent a result of more than 1000 parts; ask for less"),
+        ("broken parts", " problems, the first: content.0."),
+    ],
+)
+async def test_a_result_of_parts_that_are_none_costs_its_call_and_holds_nobody_up(
+    protocol: str, how: str, why: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: server_transports.Transport = child()
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
+        server, box = await stack.enter_async_context(owned(transport))
+        first = await server.client()
+        used = time.process_time()
+        output = await say(box, how)
+        assert time.process_time() - used < 20
+        assert output.failed
+        assert why in output.text
+        assert len(output.text) < 500
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is first
+
+
+async def test_a_list_of_tools_that_are_none_is_told_in_a_line() -> None:
+    async with owned(child("--offer", "no tools")) as (server, _):
+        assert " problems, the first: tools.0.inputSchema: Field required" in server.problem
+
+
+async def test_why_a_server_cannot_be_reached_is_masked() -> None:
+    async with owned(child("--offer", "nothing")) as (server, box):
+        assert server.problem == (
+            "cannot be reached: cannot reach postgres://web:[MASKED:password]@db/x password=[MASKED:password]"
+        )
+        assert "cnryS3cret" not in str(box.problems)
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+    """60 MB are 60 KB on the wire."""
+    async with remote("gzip") as (_, transport), owned(transport) as (server, _):
+        assert "it sent a compressed answer, which was not requested" in server.problem
+
+
+@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
+@pytest.mark.parametrize(
+    ("offer", "tools", "problems"),
+    [
+        ("many", 1000, ("MCP server 'odd' offers too many tools, those after the first 1000 are left out",)),
+        ("long names", 1, ("MCP server 'odd' has 3 tools that are left out, because of their names",)),
+        ("long descriptions", 2, ()),
+    ],
+)
+async def test_of_what_is_offered_as_much_is_taken_as_can_be_used(
+    protocol: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: server_transports.Transport = child("--offer", offer)
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events", offer))
+        _, box = await stack.enter_async_context(owned(transport))
+        assert len(box.specs) == tools
+        assert sum(len(spec.description) for spec in box.specs) < 100_000
+        assert box.problems == problems
+        assert (await say(box, "fine")).text == "fine"
+    told = [record for record in caplog.records if vars(record).get("action") == "mcp_tools"]
+    assert len(told) == len(problems)
+    assert all(len(vars(record)["names"]) < 10_000 for record in told)
+
+
+async def test_a_list_of_tools_that_is_too_large_is_why_a_child_cannot_be_reached() -> None:
+    async with owned(child("--offer", "too large")) as (server, _):
+        assert server.problem == f"cannot be reached: {TOO_LARGE}"
+
+
+@pytest.mark.parametrize("protocol", WIRES)
+async def test_a_list_of_tools_that_is_too_large_is_why_a_remote_cannot_be_reached(protocol: hostile_mcp.Wire) -> None:
+    async with remote(protocol, "too large") as (_, transport), owned(transport) as (server, _):
+        assert server.problem.startswith("cannot be reached: ")
+        assert server.problem.endswith(TOO_LARGE)
+
+
+async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -> None:
+    """`re` keeps the interpreter: no time limit of ours would end it, and the process would lose its leases."""
+    async with owned(child("--offer", "slow schema")) as (_, box):
+        assert (await say(box, "fine")).text == "fine"
+
+
+@contextlib.asynccontextmanager
+async def talking(protocol: str) -> AsyncIterator[toolbox.PoolToolbox]:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: server_transports.Transport = child()
+        if protocol != "stdio":
+            _, transport = await stack.enter_async_context(remote("events"))
+        limits = platforms.Limits.model_validate({"tool_call": "10m"})  # a flood takes a busy machine long
+        _, box = await stack.enter_async_context(owned(transport, limits=limits))
+        yield box
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer"),
+    [("stdio", "fine"), ("events", f"'odd' gave an answer that cannot be used: {TOO_MANY}; ask for less")],
+)
+async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(protocol: str, answer: str) -> None:
+    """50,000 of them; over HTTP they are part of the answer, whose values are counted."""
+    watched = spoken.Spoken()
+    async with talking(protocol) as box, asyncio.TaskGroup() as group:
+        looking = group.create_task(worst())
+        output = await say(box, "flood", dataclasses.replace(SCOPE, stream=watched))
+        looking.cancel()
+        assert output.text == answer
+        assert (await say(box, "fine")).text == "fine"
+    wait, tasks = await looking
+    assert wait < 2
+    assert tasks < 50, "none is made for what is said"
+    assert watched.said[0] == f"0.0: 0/{hostile_mcp.WORDS} {'x' * 50}\n"
+    assert len(watched.said) <= progress.LINES_MAX
+
+
+@pytest.mark.parametrize("protocol", ["stdio", "events"])
+async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -> None:
+    watched = spoken.Spoken()
+    async with talking(protocol) as box:
+        assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
+    told = "".join(watched.said)
+    assert "cnry" not in told
+    assert watched.said[:2] == [
+        "0.0: 1 password=[MASKED:password]\n",
+        "0.0: [info] l: password=[MASKED:password]\n",
+    ]
+    assert told.endswith("0.0: [a message that is too long is not shown]\n" * 2)
+    assert max(map(len, watched.said)) <= len("0.0: ") + progress.LINE_MAX + 1
+
+
+async def worst() -> tuple[float, int]:
+    """How long the loop let somebody wait, in seconds of the processor, and how many tasks there were, at worst."""
+    wait, tasks = 0.0, 0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            wait = max(wait, time.thread_time() - before)
+            tasks = max(tasks, len(asyncio.all_tasks()))
+    return wait, tasks
+
+
+async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Four times 2 MB: more than any pipe holds."""
+    caplog.set_level(logging.INFO)
+    async with owned(child("--stderr-lines", "50000")) as (_, box), patience.limit():
+        assert (await say(box, "fine")).text == "fine"
+    told = [record for record in caplog.records if vars(record).get("action") == "mcp_stderr"]
+    assert {vars(record)["server"] for record in told} == {"odd"}
+    assert all(record.getMessage().isprintable() for record in told)
+    assert "line 0  [31m of " in told[0].getMessage()
+    assert len(told) < 2 * stderr.BURST
+    assert any("lines are not shown" in record.getMessage() for record in told)
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with owned(child("--noise", "[debug] s3cret")) as (_, box):
+        assert (await say(box, "fine")).text == "fine"
+    assert "[a line on its standard output is no message]" in caplog.messages
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
+    async with hostile_mcp.serve(stream=True) as there:
+        transport = server_transports.HTTPTransport(type="http", url=there.url)
+        async with owned(transport) as (_, box), patience.limit():
+            await there.cut.wait()
+            assert wire.MESSAGE_MAX < there.sent < 3 * wire.MESSAGE_MAX
+            assert (await say(box, "fine")).text == "fine"
+
+
+async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) -> None:
+    """What it started holds its output open, and does not care for the end of its input."""
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    script = 'exec 3>"$1"; sleep 1000 & exec "$0" -m tarsy_dev.hostile_mcp 3>&-'
+    transport = child().model_copy(update={"command": "sh", "args": ["-c", script, sys.executable, str(fifo)]})
+    try:
+        async with owned(transport) as (_, box):
+            assert (await say(box, "fine")).text == "fine"
+            with pytest.raises(BlockingIOError):  # somebody has it open
+                os.read(held, 1)
+        os.set_blocking(held, True)
+        async with patience.limit():
+            assert await asyncio.to_thread(os.read, held, 1) == b""
+    finally:
+        os.close(held)

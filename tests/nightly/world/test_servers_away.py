@@ -1,0 +1,253 @@
+"""Servers that are down, or come and go: what an execution waits for, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import leases, waiting
+from support.masking import NO_SECRETS
+from tarsy.config.model import platforms
+from tarsy.tools.servers import connection, health, pool, toolbox
+from tarsy.transcript import messages, ports
+from tarsy_dev import mcp_server, patience, proxy
+
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
+
+
+def of(**servers: Any) -> platforms.Platform:
+    return platforms.Platform.model_validate({"mcp_servers": servers})
+
+
+def http(url: str, **more: Any) -> dict[str, Any]:
+    return {"transport": {"type": "http", "url": url}, **more}
+
+
+@contextlib.asynccontextmanager
+async def running(settings: platforms.Platform) -> AsyncIterator[pool.Pool]:
+    servers = pool.Pool(settings, secrets=NO_SECRETS)
+    tasks = asyncio.create_task(servers.run())
+    try:
+        yield servers
+    finally:
+        tasks.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks
+
+
+@contextlib.contextmanager
+def silent() -> Any:
+    """Where the kernel takes connections that nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+
+
+async def call(box: toolbox.PoolToolbox, tool: str, **arguments: object) -> ports.ToolOutput:
+    return await box.call(messages.ToolCall(id="0.0", name=tool, arguments=json.dumps(arguments)), SCOPE)
+
+
+@contextlib.asynccontextmanager
+async def proxied(**more: Any) -> AsyncIterator[tuple[pool.Pool, proxy.Proxy]]:
+    """A pool with one server, behind a proxy."""
+    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
+        url = f"http://127.0.0.1:{between.port}/mcp"
+        async with running(of(one=http(url, **more))) as servers:
+            yield servers, between
+
+
+def owners(name: str) -> int:
+    return [task.get_name() for task in asyncio.all_tasks()].count(f"mcp {name}")
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Any:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_calls_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 10.0)
+    refused = "http://127.0.0.1:1/mcp"
+    with silent() as url:
+        async with mcp_server.serve() as there:
+            settings = of(down=http(refused), other=http(refused), silent=http(url), fine=http(there.url))
+            async with running(settings) as servers:
+                with within(29):  # one after the other it would be 30
+                    box = await servers.tools.toolbox(["down", "other", "silent", "fine"], lambda _: True).__aenter__()
+                assert {problem.split("'")[1] for problem in box.problems} == {"down", "other", "silent"}
+                assert set(box.away) == {"down", "other", "silent"}
+                assert {spec.name.split(".")[0] for spec in box.specs} == {"fine"}
+                with within(90):  # each time it would be 500
+                    outputs = await asyncio.gather(*(call(box, "silent.lookup") for _ in range(50)))
+                    outputs += [await call(box, "down.lookup") for _ in range(50)]
+                told = {output.text.split(": MCP server")[0] for output in outputs}
+                assert told == {"'silent.lookup' was not called", "'down.lookup' was not called"}
+                assert all(output.away for output in outputs)
+                assert (await call(box, "fine.lookup")).text == "web-0 exists"
+                await box.__aexit__()
+
+
+async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_is_used_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
+    async with contextlib.AsyncExitStack() as stack:
+        servers, between = await stack.enter_async_context(proxied())
+        server = servers.tools.servers["one"]
+        await asyncio.wait_for(server.client(), 60)
+        box = await stack.enter_async_context(servers.tools.toolbox(["one"], lambda _: True))
+        assert (await call(box, "one.lookup")).text == "web-0 exists"
+        between.refuse()
+        between.cut()
+        await waiting.until(lambda: server.state.state == "unreachable")
+        with within(9):  # each time it would be 10
+            for _ in range(20):
+                assert "was not called: MCP server 'one' cannot be reached" in (await call(box, "one.slow")).text
+        between.accept()
+        await asyncio.wait_for(server.client(), 60)
+        output = await call(box, "one.lookup")
+        assert (output.text, output.away, box.away) == ("web-0 exists", False, ())
+
+
+async def test_who_wants_a_server_that_has_come_back_need_not_wait_until_it_is_tried_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An hour between two attempts."""
+    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 3600.0)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.05)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
+    async with proxied() as (servers, between):
+        server = servers.tools.servers["one"]
+        await asyncio.wait_for(server.client(), 60)
+        server._backoff = 3600.0
+        between.refuse()
+        between.cut()
+        await waiting.until(lambda: server.state.state != "connected")
+        wanting = asyncio.create_task(server.client())
+        await asyncio.sleep(0.2)
+        assert not wanting.done()
+        between.accept()
+        await asyncio.wait_for(wanting, 60)
+
+
+async def test_whoever_gives_up_before_a_server_is_there_leaves_nothing_behind() -> None:
+    with silent() as url:
+        async with running(of(one=http(url), own=http(url, stateful=True))) as servers:
+            for number in range(3):
+                opening = asyncio.create_task(servers.tools.toolbox(["one", "own"], lambda _: True).__aenter__())
+                await waiting.until(lambda: owners("own") == 2)
+                opening.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await opening
+                await waiting.until(lambda: owners("own") == 1)
+                assert owners("one") == 1, number
+            assert not servers.tools.servers["one"]._closed.is_set()
+
+
+async def test_a_change_of_health_is_one_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="tarsy.tools")
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
+    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.02)
+    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 0.02)
+    async with proxied() as (servers, between):
+        server = servers.tools.servers["one"]
+        for _ in range(3):
+            between.accept()
+            await waiting.until(lambda: server.state.state == "connected")
+            between.refuse()
+            between.cut()
+            await waiting.until(lambda: server.state.state == "unreachable")
+            await asyncio.sleep(0.2)  # some attempts more
+    told = [vars(record).get("action") for record in caplog.records]
+    assert told == ["mcp_connected", "mcp_lost"] * 3
+
+
+async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_until_its_end() -> None:
+    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
+        url = f"http://127.0.0.1:{between.port}/mcp"
+        async with running(of(own=http(url, stateful=True), shared=http(url))) as servers:
+            shared = servers.tools.servers["shared"]
+            first = await asyncio.wait_for(shared.client(), 60)
+            boxes = [servers.tools.toolbox(["own", "shared"], lambda _: True) for _ in range(3)]
+            async with contextlib.AsyncExitStack() as stack:
+                for box in boxes:
+                    await stack.enter_async_context(box)
+                clients = [await box._servers["own"].client() for box in boxes]
+                assert len(set(map(id, clients))) == 3
+                assert all([await box._servers["shared"].client() is first for box in boxes])
+                assert {box._servers["own"].slots for box in boxes} == {servers.tools.servers["own"].slots}
+                assert (await call(boxes[0], "own.lookup")).text == "web-0 exists"
+                assert [fact.name for fact in servers.facts() if fact.kind == "server"] == ["own", "shared"]
+                assert (owners("own"), owners("shared")) == (4, 1)
+            await waiting.until(lambda: owners("own") == 1)
+            assert await shared.client() is first
+
+
+async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.5)
+    (tmp_path / "pids").touch()
+    script = f'echo $$ >> {tmp_path}/pids; exec python3 -c "import sys; sys.stdin.read()"'
+    transport = {"type": "stdio", "command": "/bin/sh", "args": ["-c", script]}
+    async with running(of(own={"transport": transport, "stateful": True})) as servers:
+        inside = asyncio.Event()
+
+        async def execution() -> None:
+            async with servers.tools.toolbox(["own"], lambda _: True):
+                inside.set()
+                await asyncio.Event().wait()
+
+        working = asyncio.create_task(execution())
+        async with patience.limit():
+            await inside.wait()
+        await waiting.until(lambda: len((tmp_path / "pids").read_text().split()) == 2)
+        pids = (tmp_path / "pids").read_text().split()
+        working.cancel()
+        await waiting.until(lambda: sum(Path(f"/proc/{pid}").exists() for pid in pids) == 1)
+
+
+async def test_fifty_executions_share_one_connection_to_a_server() -> None:
+    async with mcp_server.serve() as there:
+        clients = set()
+
+        async def execution(servers: pool.Pool) -> None:
+            async with servers.tools.toolbox(["one"], lambda _: True) as box:
+                clients.add(id(await box._servers["one"].client()))
+                assert (await call(box, "one.lookup")).text == "web-0 exists"
+
+        async with running(of(one=http(there.url))) as servers:
+            await asyncio.gather(*(execution(servers) for _ in range(50)))
+    assert len(clients) == 1
+
+
+@pytest.mark.parametrize("key", ["bearer_token_file", "ca_file"])
+async def test_a_file_of_a_server_that_has_changed_makes_it_another_server(key: str, tmp_path: Path) -> None:
+    file, other = tmp_path / "file", tmp_path / "other"
+    file.write_text("one", encoding="utf-8")
+    transport = {"type": "http", "url": "https://127.0.0.1:1/mcp", key: str(file)}
+    plain = {"type": "http", "url": "https://127.0.0.1:1/mcp"}
+    settings = of(named={"transport": transport}, plain={"transport": plain})
+    servers = pool.Pool(settings, secrets=NO_SECRETS)
+    before = dict(servers.tools.servers)
+    assert servers.prepare(settings).servers == before
+    other.write_text("two", encoding="utf-8")
+    other.replace(file)
+    now = servers.prepare(settings).servers
+    assert now["named"] is not before["named"]
+    assert now["plain"] is before["plain"]
+    assert servers.prepare(settings).servers["named"] is now["named"]
