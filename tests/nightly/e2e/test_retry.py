@@ -35,6 +35,7 @@ async def test_retry_that_is_killed_goes_on_and_still_asks_nothing_of_the_earlie
     answer = await retry(api, first["metadata"]["uid"], fromStage="analysis")
     dies = await operator.start(role="worker", env={"TARSY_FAILPOINTS": failpoint})
     await dies.ended()
+    await operator.let_leases_pass()
     await operator.start()
     again = (await operator.finished(answer["name"]))[answer["name"]]
     assert again["status"]["phase"] == "Completed"
