@@ -12,9 +12,10 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := operator dev bench tests
 # Tests without a clock: as many processes as cores, since they wait for little.
 PURE := -n 2 --dist loadfile --junitxml=.dev/junit/pure.xml
-# Tests on real parts: one more, because they wait for servers. What fails because something did not come in time, and
-# for nothing else, runs once more (tests/support/retries.py). CI has all that a test could miss.
-REAL := -n 3 --dist loadfile --junitxml=.dev/junit/real.xml --reruns 1 --only-rerun ^TooLong: $(if $(CI),--no-skips)
+# Tests on real parts: one more, because they wait for servers; who has none left takes some of another's. What fails
+# because something did not come in time, and for nothing else, runs once more (tests/support/retries.py). CI has all
+# that a test could miss.
+REAL := -n 3 --dist worksteal --junitxml=.dev/junit/real.xml --reruns 1 --only-rerun ^TooLong: $(if $(CI),--no-skips)
 
 .PHONY: help setup assets lint fmt generate lock test nightly shake test-kind bench demo local local-down node node-down \
 	clean

@@ -35,6 +35,7 @@ assert callable(providers._get_local_constants)
 providers._get_local_constants = lambda: providers._local_constants
 
 pytest_plugins = [
+    "support.shared",  # before those that import it
     "support.accounts",
     "support.applied_charts",
     "support.browser",

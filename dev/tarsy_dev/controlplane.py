@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from tarsy_dev import assets, children, errors
+from tarsy_dev import assets, children, errors, patience
 
 Flags = dict[str, str | int | Path]
 
@@ -77,6 +77,9 @@ class Administrator:
     def __init__(self, *, folder: Path, url: str) -> None:
         self.folder = folder.resolve()
         self.url = url
+        self.logs = self.folder / "logs"
+        self.audit_log = self.logs / "audit.jsonl"
+        """One event of audit.k8s.io/v1 a line, of `dev/controlplane/audit.yaml`, where the control plane is audited."""
         self._pki = self.folder / "pki"
 
     def kubeconfig(
@@ -158,12 +161,26 @@ class Administrator:
     def check(self) -> None:
         """Raise children.ChildError if the control plane is known to have ended."""
 
+    def wait_for_kinds(self) -> None:
+        """Wait until the custom resources can be listed, as after their kinds changed: until then the answer is 429.
+
+        A page of a list without a selector, as `kubectl get` asks for, is answered sooner.
+        """
+        path = "/apis/{.spec.group}/{.spec.versions[0].name}/{.spec.names.plural}"
+        paths = self.kubectl("get", "crds", "-o", f'jsonpath={{range .items[*]}}{path}{{"\\n"}}{{end}}').split()
+        self._until(lambda: all(self._ask(path) == HTTPStatus.OK for path in paths), what="custom resources")
+
     def _wait_for_namespace(self, name: str) -> None:
-        deadline = time.monotonic() + 30
-        while self._ask(f"/api/v1/namespaces/{name}/serviceaccounts/default") != HTTPStatus.OK:
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        self._until(lambda: self._ask(account) == HTTPStatus.OK, what=f"the default ServiceAccount of {name}")
+
+    def _until(self, ready: Callable[[], bool], *, what: str) -> None:
+        """Poll `ready`. The end of a component is an error at once; patience.TooLong."""
+        deadline = time.monotonic() + patience.PATIENCE
+        while not ready():
             self.check()
             if time.monotonic() > deadline:
-                raise KubectlError(f"namespace {name} had no default ServiceAccount after 30 s")
+                raise patience.TooLong(f"the control plane: {what} did not come true in {patience.PATIENCE:.0f} s")
             time.sleep(0.02)
 
     def _ask(self, path: str, *, posted: object = None) -> int:
@@ -207,9 +224,6 @@ class ControlPlane(Administrator):
             self._apiserver = REAL_PORT
         super().__init__(folder=folder, url=f"https://127.0.0.1:{self._apiserver}")
         self._host = host
-        self.logs = self.folder / "logs"
-        self.audit_log = self.logs / "audit.jsonl"
-        """One event of audit.k8s.io/v1 a line: of `dev/controlplane/audit.yaml`."""
         self._audited = audited
         self._controllers = controllers
         self._crds = crds
@@ -272,7 +286,8 @@ class ControlPlane(Administrator):
         if ready is not None:
             self._wait(child, ready, what="readiness")
         if name in ("etcd", "kube-apiserver"):
-            self.wait_for_kinds()
+            if "kube-apiserver" in self._running:
+                self.wait_for_kinds()
             for watcher in [other for other in self._running if other in WATCHERS]:
                 self.kill(watcher)
                 self.start_component(watcher)
@@ -298,18 +313,6 @@ class ControlPlane(Administrator):
             return ready()
 
         child.wait_until(all_alive_and_ready, what=what)
-
-    def wait_for_kinds(self) -> None:
-        """Wait until the custom resources can be listed, as after their kinds changed: until then the answer is 429.
-
-        A page of a list without a selector, as `kubectl get` asks for, is answered sooner.
-        """
-        if "kube-apiserver" not in self._running:
-            return
-        child = self._running["kube-apiserver"]
-        path = "/apis/{.spec.group}/{.spec.versions[0].name}/{.spec.names.plural}"
-        paths = self.kubectl("get", "crds", "-o", f'jsonpath={{range .items[*]}}{path}{{"\\n"}}{{end}}').split()
-        self._wait(child, lambda: all(self._ask(path) == 200 for path in paths), what="custom resources")
 
     def _apply_crds(self) -> None:
         if not self._crds:

@@ -21,7 +21,44 @@ class PostgresError(errors.Error):
     """A statement failed, or the server does not run."""
 
 
-class Server:
+class Access:
+    """Access to a running Postgres server for who may do everything, from this process or another."""
+
+    def __init__(self, *, port: int, installation: embedded_postgres.Installation) -> None:
+        self.port = port
+        self._installation = installation
+
+    def create_database(self, name: str, *, template: str | None = None) -> str:
+        """Create a database, empty or a copy, and return its URL: postgresql://postgres:PASSWORD@127.0.0.1:PORT/NAME.
+
+        Nobody may use the `template` meanwhile.
+        """
+        copied = f' TEMPLATE "{template}"' if template else ""
+        self.execute(f'CREATE DATABASE "{name}"{copied}')
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Delete a database, and disconnect whoever uses it."""
+        self.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL of a database."""
+        return self._installation.url(self.port, database)
+
+    def execute(self, statement: str, *, database: str = "postgres") -> str:
+        """Run SQL with psql, and return what it prints: a line for each row, columns divided by |.
+
+        Raises PostgresError with what psql says.
+        """
+        psql = self._installation.program("psql")
+        command = [psql, self.url(database), "-XAtq", "--set=ON_ERROR_STOP=1", "-c", statement]
+        done = subprocess.run(command, env=embedded_postgres.environment(), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise PostgresError(f"{statement}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+
+class Server(Access):
     """One Postgres server with its own data, port and password.
 
     `log` is the file of its messages. `durable=False` gives up surviving a crash of the machine (not of the server)
@@ -30,12 +67,16 @@ class Server:
 
     def __init__(self, *, log: Path, durable: bool = True) -> None:
         self.log = log.resolve()
-        (self.port,) = children.free_ports(1)
+        (port,) = children.free_ports(1)
         self.folder = Path(tempfile.mkdtemp(prefix="tarsy-postgres-"))
         """Its data; under the system's folder for temporary files, because the user that it runs as must reach it."""
         settings = () if durable else embedded_postgres.FAST
-        self._installation = embedded_postgres.Installation(self.folder, settings=settings)
+        super().__init__(port=port, installation=embedded_postgres.Installation(self.folder, settings=settings))
         self._child: children.Child | None = None
+
+    def access(self) -> Access:
+        """Return what another process needs to use it; it can be pickled."""
+        return Access(port=self.port, installation=self._installation)
 
     @property
     def pid(self) -> int:
@@ -103,31 +144,6 @@ class Server:
         if self._child is not None:
             self.stop(fast=False)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def create_database(self, name: str) -> str:
-        """Create an empty database, and return its URL: postgresql://postgres:PASSWORD@127.0.0.1:PORT/NAME."""
-        self.execute(f'CREATE DATABASE "{name}"')
-        return self.url(name)
-
-    def drop_database(self, name: str) -> None:
-        """Delete a database, and disconnect whoever uses it."""
-        self.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-
-    def url(self, database: str = "postgres") -> str:
-        """Return the URL of a database."""
-        return self._installation.url(self.port, database)
-
-    def execute(self, statement: str, *, database: str = "postgres") -> str:
-        """Run SQL with psql, and return what it prints: a line for each row, columns divided by |.
-
-        Raises PostgresError with what psql says.
-        """
-        psql = self._installation.program("psql")
-        command = [psql, self.url(database), "-XAtq", "--set=ON_ERROR_STOP=1", "-c", statement]
-        done = subprocess.run(command, env=embedded_postgres.environment(), capture_output=True, text=True)
-        if done.returncode != 0:
-            raise PostgresError(f"{statement}: {done.stderr.strip()}")
-        return done.stdout.strip()
 
     def _running(self) -> children.Child:
         if self._child is None:

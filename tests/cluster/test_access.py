@@ -26,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import queueing
 from tarsy.store.queue import work
 from tarsy_dev import controlplane, proxy
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
 
@@ -160,7 +160,7 @@ async def state(database: databases.Database) -> list[tuple[Any, ...]]:
 async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
     api: API,
     serve: Serve,
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     admin: client.Cluster,
     database: databases.Database,
@@ -347,7 +347,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
                 assert (status, told["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
 
 
-async def test_a_list_is_of_a_namespace_as_it_is_now(bare: API, editor: str, plane: ControlPlane) -> None:
+async def test_a_list_is_of_a_namespace_as_it_is_now(bare: API, editor: str, plane: Administrator) -> None:
     uid = plane.kubectl("get", "namespace", "default", "-o", "jsonpath={.metadata.uid}")
     status, told = await bare.ask("GET", "/lists?namespace=default", token=editor)
     assert (status, told["namespaces"]) == (200, {"default": uid})
@@ -377,7 +377,7 @@ async def test_nobody_learns_which_ids_there_are(
 
 
 async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
-    api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], editor: str, plane: ControlPlane
+    api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], editor: str, plane: Administrator
 ) -> None:
     live = plane.kubectl("get", "namespace", cluster.served.own, "-o", "jsonpath={.metadata.uid}")
     for uid, namespace, status in (
@@ -429,7 +429,7 @@ async def _is_let_in_anew(api: API, admitted: Callable[..., Awaitable[UUID]], to
 async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_the_api_server(
     serve: Serve,
     cluster: client.Cluster,
-    plane: ControlPlane,
+    plane: Administrator,
     admitted: Callable[..., Awaitable[UUID]],
     editor: str,
     clock: Clock,
@@ -469,7 +469,7 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(
     serve: Serve,
     admin: client.Cluster,
-    plane: ControlPlane,
+    plane: Administrator,
     namespace: str,
     editor: str,
     caplog: pytest.LogCaptureFixture,
@@ -518,7 +518,7 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
 
 
 async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
-    serve: Serve, plane: ControlPlane, namespace: str, database: databases.Database, editor: str
+    serve: Serve, plane: Administrator, namespace: str, database: databases.Database, editor: str
 ) -> None:
     api = await serve(settings=PROXIED)
     plane.kubectl(
@@ -552,7 +552,7 @@ async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
             assert stored == [(author, author, address)], case
 
 
-async def test_nobody_writes_a_longer_author_than_a_status_holds(plane: ControlPlane, namespace: str) -> None:
+async def test_nobody_writes_a_longer_author_than_a_status_holds(plane: Administrator, namespace: str) -> None:
     def apply(author: str) -> str:
         made = json.dumps(manifests.investigation("long", author=author))
         return plane.kubectl("apply", "-f", "-", "-o", "jsonpath={.spec.author}", input=made, namespace=namespace)

@@ -21,7 +21,7 @@ from tarsy.masking import masker
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import purge
 from tarsy.store.queue import questions, work
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "the token"
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -86,7 +86,7 @@ async def api(serve: Serve, cluster: client.Cluster, database: databases.Databas
 class World:
     """Investigations of the test's namespace, in cluster and store."""
 
-    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(self, plane: Administrator, cluster: client.Cluster, database: databases.Database) -> None:
         self._plane = plane
         self._cluster = cluster
         self._database = database
@@ -157,7 +157,7 @@ class World:
 
 
 @pytest.fixture
-def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+def world(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> World:
     return World(plane, cluster, database)
 
 

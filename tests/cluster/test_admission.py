@@ -20,7 +20,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
 from tarsy_dev import children
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 def reconciler(
@@ -50,7 +50,7 @@ def admission(cluster: client.Cluster, database: databases.Database) -> investig
 class Kubectl:
     """What a person does in the test's namespace."""
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+    def __init__(self, plane: Administrator, namespace: str) -> None:
         self._plane = plane
         self._namespace = namespace
 
@@ -71,7 +71,7 @@ class Kubectl:
 
 
 @pytest.fixture
-def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
+def kubectl(plane: Administrator, namespace: str) -> Kubectl:
     return Kubectl(plane, namespace)
 
 
@@ -178,7 +178,7 @@ async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
 
 
 @pytest.fixture
-def nowhere(plane: ControlPlane, tmp_path: Path) -> Path:
+def nowhere(plane: Administrator, tmp_path: Path) -> Path:
     """A kubeconfig for an API server that is away."""
     (nobody,) = children.free_ports(1)
     path = tmp_path / "config"
@@ -224,8 +224,9 @@ def seen(found: Any) -> watch.Seen:
     )
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_unreadable_object_ends_failed_once_for_its_generation(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     kubectl: Kubectl,
@@ -263,8 +264,9 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
     assert shown(kubectl, "unreadable")["status"]["observedGeneration"] == 2
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_cancelled(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     kubectl: Kubectl,

@@ -21,7 +21,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import groups
 from tarsy.store.queue import ledgers
 from tarsy.web import site, system
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 JSON = {"Content-Type": "application/json"}
 REFUSING = budgets.Budget(
@@ -51,7 +51,7 @@ async def spend(database: databases.Database, amount: int, *, budget: str = "cal
 
 
 async def test_alerts_are_ignored_while_a_budget_refuses_them_and_taken_afterwards(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain("KubePodCrashLooping"), namespace=cluster.served.own)
     body = json.loads(manifests.notification())
@@ -139,7 +139,7 @@ async def test_system_page_says_that_it_leaves_out_budgets(
 
 
 async def test_object_of_a_person_is_refused_by_a_budget_and_one_of_intake_is_not_refused_again(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An API process may die between its object and the admission of that."""
     platform = queue.PLATFORM.model_copy(update={"budgets": {"calls": REFUSING}})
@@ -174,7 +174,7 @@ async def test_object_of_a_person_is_refused_by_a_budget_and_one_of_intake_is_no
 
 
 async def test_each_passed_threshold_is_one_event_of_the_period_over_all_replicas(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     name = "tarsy"
     kubectl = functools.partial(plane.kubectl, namespace=cluster.served.own)
@@ -199,7 +199,7 @@ async def test_each_passed_threshold_is_one_event_of_the_period_over_all_replica
 
 
 async def test_a_group_that_a_budget_refuses_costs_as_much_as_it_has_alerts(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed_over: list[int] = []
     join = groups.join

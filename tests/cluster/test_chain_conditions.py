@@ -21,7 +21,7 @@ from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.telemetry import component_states
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
 PROVIDERS = {"only": GOOGLE, "keyless": GOOGLE}
@@ -49,7 +49,7 @@ def reconciler(
 
 
 async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
     plane.create(made, namespace=cluster.served.own)
@@ -75,7 +75,7 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
 
 
 async def test_limit_of_a_chain_is_stored_when_it_is_applied_and_when_it_changes(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", maxRunning=2, stages=[manifests.stage("analysis", agent="Only")])
     plane.create(made, namespace=cluster.served.own)
@@ -93,7 +93,7 @@ async def test_limit_of_a_chain_is_stored_when_it_is_applied_and_when_it_changes
 
 
 async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_object(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(
         name="pod-crash",
@@ -119,7 +119,7 @@ async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_obje
 
 
 async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(
         name="pod-crash", fallbackProviders=["keyless"], stages=[manifests.stage("analysis", agent="Only")]
@@ -143,7 +143,7 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
 
 
 async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_unusable(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
     plane.create(made, namespace=cluster.served.own)
@@ -174,7 +174,7 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
 
 
 async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group_by_them(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
     stages = [manifests.stage("analysis", agent="Only")]
@@ -233,7 +233,7 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
 
 
 async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
     needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
@@ -286,8 +286,9 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         await running
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_other(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     stages = [manifests.stage("analysis", agent="Only")]
     odd = manifests.chain(name="odd", activeDeadlineSeconds=0, stages=stages)

@@ -14,12 +14,12 @@ from tarsy.config.check import lint
 from tarsy.config.load import loader
 from tarsy.resources import files
 from tarsy_dev import tools
-from tarsy_dev.controlplane import ControlPlane, KubectlError
+from tarsy_dev.controlplane import Administrator, KubectlError
 
 FOUNDING = tools.ROOT / "tests/founding"
 
 
-def test_chains_that_were_converted_are_taken(plane: ControlPlane, namespace: str) -> None:
+def test_chains_that_were_converted_are_taken(plane: Administrator, namespace: str) -> None:
     strategies = ["strategy-chains", "strategy-agents", "strategy-rest"]
     for names in (["security-incident"], strategies, ["tarsy", "llm-providers"]):
         documents = [one for name in names for one in files.read(FOUNDING / f"{name}.yaml")]
@@ -29,7 +29,7 @@ def test_chains_that_were_converted_are_taken(plane: ControlPlane, namespace: st
         assert applied.count(" created\n") == len(chains)
 
 
-def test_lint_and_the_api_server_refuse_the_same_forms(plane: ControlPlane, namespace: str) -> None:
+def test_lint_and_the_api_server_refuse_the_same_forms(plane: Administrator, namespace: str) -> None:
     """Each mutation as an object of its own: the API server takes those that are wrong in names alone."""
     wrong = {f"name-{index}": one for index, one in enumerate(mutations.NAMES[:-1])}  # the last one is of another kind
     wrong |= {f"shape-{index}": one for index, one in enumerate(mutations.SHAPES)}
@@ -47,7 +47,7 @@ def test_lint_and_the_api_server_refuse_the_same_forms(plane: ControlPlane, name
     assert "good" not in refused
 
 
-def test_lint_and_the_api_server_refuse_the_same_patterns(plane: ControlPlane, namespace: str) -> None:
+def test_lint_and_the_api_server_refuse_the_same_patterns(plane: Administrator, namespace: str) -> None:
     """Each pattern as an object of its own; the servers of the platform file are known to lint alone."""
     random = Random(25)  # noqa: S311 - examples, the same each time
     tried = ["pods_l*", "*.[nodes_*", "*.pods_l*", "kubernetes-server.[ab]*", "*'\"", "*.[!]", "*.[!]]", "a" * 253]

@@ -11,7 +11,7 @@ import aiohttp
 from support import accounts, apis, manifests, queue
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 async def ask(api: aiohttp.ClientSession, alert_type: str, token: str) -> tuple[int, Any]:
@@ -21,7 +21,7 @@ async def ask(api: aiohttp.ClientSession, alert_type: str, token: str) -> tuple[
 
 
 async def test_callers_who_submit_or_list_chains_see_the_match_and_nothing_is_submitted(
-    plane: ControlPlane, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain("PodCrash"), namespace=cluster.served.own)
     suffix = uuid.uuid4().hex[:8]
@@ -44,7 +44,7 @@ async def test_callers_who_submit_or_list_chains_see_the_match_and_nothing_is_su
 
 
 async def test_a_refused_alert_names_the_field_that_is_wrong(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain("PodCrash"), namespace=cluster.served.own)
     cases: list[tuple[dict[str, Any], str]] = [

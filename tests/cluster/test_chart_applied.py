@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 from support import applied_charts, charts
-from tarsy_dev.controlplane import ControlPlane, KubectlError
+from tarsy_dev.controlplane import Administrator, KubectlError
 
 
 def test_what_an_installation_renders_is_taken_and_its_pods_are_restricted(
-    plane: ControlPlane, restricted: str
+    plane: Administrator, restricted: str
 ) -> None:
     applied_charts.apply(plane, "everything", namespace=restricted)
 
 
-def test_a_pod_that_may_more_is_refused(plane: ControlPlane, restricted: str) -> None:
+def test_a_pod_that_may_more_is_refused(plane: Administrator, restricted: str) -> None:
     """That the namespaces of these tests do enforce it."""
     values = {"pods": {"securityContext": {"allowPrivilegeEscalation": True}}}
     with pytest.raises(KubectlError, match="violates PodSecurity"):

@@ -24,7 +24,7 @@ from tarsy.store.queue import work
 from tarsy.store.reads import log_entries, stage_rows, transcript_pages
 from tarsy.telemetry import component_states
 from tarsy.transcript import entries
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "the token"
 AT = datetime(2026, 11, 21, 3, 17, 40, tzinfo=UTC)
@@ -364,7 +364,7 @@ async def test_what_was_cancelled_or_never_had_a_chain_is_told_as_failed_with_wh
 
 
 async def test_a_posted_alert_is_followed_to_its_end(
-    api: API, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: API, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain("kubernetes"), namespace=cluster.served.own)
     submission = document("submission")
@@ -403,7 +403,7 @@ async def test_a_posted_alert_is_followed_to_its_end(
 
 
 async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, editor: str
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, editor: str
 ) -> None:
     def create_chain(alert_type: str) -> None:
         plane.create(manifests.chain(alert_type, name=alert_type.lower()), namespace=cluster.served.own)

@@ -22,7 +22,7 @@ from tarsy.controller import delivery_queues, projector
 from tarsy.deliveries import slack as slack_receiver
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ async def receiver() -> AsyncIterator[receivers.Receiver]:
         yield receiver
 
 
-@pytest.mark.usefixtures("no_autovacuum")
+@pytest.mark.usefixtures("own_postgres")
 async def test_a_webhook_gets_a_signed_cloud_event_of_the_end_and_no_double(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
@@ -153,7 +153,7 @@ async def test_what_was_sent_before_a_death_is_sent_again_with_the_same_id(
 
 
 async def test_a_message_is_given_up_after_a_day_with_an_event_on_the_object(
-    cluster: client.Cluster, database: databases.Database, plane: ControlPlane
+    cluster: client.Cluster, database: databases.Database, plane: Administrator
 ) -> None:
     made = plane.create(manifests.investigation("web-crash"), namespace=cluster.served.own)
     subject = queue.subject()

@@ -24,7 +24,7 @@ from tarsy.store.fleet import leader
 from tarsy.store.queue import questions
 from tarsy.store.reads import summaries
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
 
     def __init__(
         self,
-        plane: ControlPlane,
+        plane: Administrator,
         cluster: client.Cluster,
         database: databases.Database,
         platform: platforms.Platform = queue.PLATFORM,
@@ -74,7 +74,7 @@ class World:
 
 
 @pytest.fixture
-async def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> AsyncIterator[World]:
+async def world(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> AsyncIterator[World]:
     world = World(plane, cluster, database)
     world.create(manifests.chain())
     reconciling = asyncio.create_task(world.reconciler.run())
@@ -132,7 +132,7 @@ async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_i
 
 
 async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_and_no_others(
-    world: World, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    world: World, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     other = f"{cluster.served.own}-other"
     plane.create_namespace(other)
@@ -168,7 +168,7 @@ async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_an
 
 
 async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
-    plane: ControlPlane, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+    plane: Administrator, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, others = admin.served.own, [f"{admin.served.own}-first", f"{admin.served.own}-last"]
     for name in others:
@@ -228,7 +228,7 @@ async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
 
 
 async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
-    world: World, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    world: World, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     uid = world.investigate("web-crash")
     await world.duties.resync()

@@ -12,7 +12,7 @@ import pytest
 from support import apis, manifests, queue
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "the token"
 CAPTURES = Path(__file__).resolve().parents[1] / "captures"
@@ -42,7 +42,9 @@ class Grafana:
 
 
 @pytest.fixture
-async def grafana(cluster: client.Cluster, database: databases.Database, plane: ControlPlane) -> AsyncIterator[Grafana]:
+async def grafana(
+    cluster: client.Cluster, database: databases.Database, plane: Administrator
+) -> AsyncIterator[Grafana]:
     """It has the webhook's token, and there is a chain for what it sends."""
     plane.create(manifests.chain("PodRestarts", "pod-crash"), namespace=cluster.served.own)
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
@@ -51,7 +53,7 @@ async def grafana(cluster: client.Cluster, database: databases.Database, plane: 
 
 
 async def test_what_grafana_sends_is_investigated_once_and_its_resolve_is_recorded(
-    grafana: Grafana, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    grafana: Grafana, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     firing = recorded("grafana-12-webhook-firing")
     assert await grafana.outcomes(firing) == ["created"]

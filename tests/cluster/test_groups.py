@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.operations import deliveries
 from tarsy.transcript import entries, messages, ports
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 BY_NODE = {"by": "Labels", "labels": ["node"]}
 
@@ -31,7 +31,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
 
 
 async def test_alerts_with_equal_labels_are_one_investigation_and_are_found_by_search(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     told = await notify(api, *(alert(number, node=f"n{number % 2}") for number in range(6)), alert(9))
@@ -55,7 +55,7 @@ async def test_alerts_with_equal_labels_are_one_investigation_and_are_found_by_s
 
 
 async def test_notifications_of_one_group_are_one_investigation_with_the_digest_of_its_key(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, {"by": "Notification"})
     first = await notify(api, alert(1), alert(2), group_key="a")
@@ -71,7 +71,7 @@ async def test_notifications_of_one_group_are_one_investigation_with_the_digest_
 
 @pytest.mark.parametrize("point", ["intake.create.before", "intake.create.after"])
 async def test_a_group_whose_process_died_before_or_after_its_object_is_finished_by_another(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -92,7 +92,7 @@ async def test_a_group_whose_process_died_before_or_after_its_object_is_finished
 
 
 async def test_after_a_result_only_what_its_agents_were_told_of_is_counted_and_only_within_the_window(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE | {"windowSeconds": 600})
     (first,) = await notify(api, alert(1, node="n", severity="warning"))
@@ -117,7 +117,7 @@ async def test_after_a_result_only_what_its_agents_were_told_of_is_counted_and_o
 
 @pytest.mark.parametrize("ending", ["Completed", "Failed"])
 async def test_alerts_that_come_while_their_investigation_ends_join_it_as_those_that_come_after(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database, ending: str
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database, ending: str
 ) -> None:
     """They wait for the lock under which it ends, and only the row that they lock is read again after that."""
     grouped(plane, cluster, BY_NODE)
@@ -136,7 +136,7 @@ async def test_alerts_that_come_while_their_investigation_ends_join_it_as_those_
 
 
 async def test_a_failed_group_comes_again_as_one_after_the_cool_down(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     first, second = await notify(api, alert(1, node="n"), alert(2, node="n"))
@@ -153,7 +153,7 @@ async def test_a_failed_group_comes_again_as_one_after_the_cool_down(
 
 
 async def test_an_investigation_is_cancelled_once_all_its_alerts_are_resolved(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE, onResolved="Cancel")
     first, *_ = await notify(api, alert(1, node="n"), alert(2, node="n"))
@@ -169,7 +169,7 @@ async def test_an_investigation_is_cancelled_once_all_its_alerts_are_resolved(
 
 
 async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))
@@ -203,7 +203,7 @@ async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
 
 
 async def test_an_alert_taken_out_of_its_group_has_one_investigation_of_its_own_and_both_say_so(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     secret = "AKIA" + "IOSFODNN7EXAMPLE"

@@ -16,7 +16,7 @@ from tarsy.kube import client
 from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
 from tarsy_dev import children, patience, tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 FLAGS = ("--read-only", "--toolsets", "core", "--disable-multi-cluster")
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -58,7 +58,7 @@ async def connected(servers: pool.Pool) -> AsyncIterator[ports.Toolbox]:
 
 
 @pytest.mark.parametrize("way", ["stdio", "http", "sse"])
-async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, cluster: client.Cluster, way: str) -> None:
+async def test_a_toolbox_reads_the_cluster_through_it(plane: Administrator, cluster: client.Cluster, way: str) -> None:
     plane.kubectl("create", "configmap", "found-here", "--from-literal=a=b", namespace=cluster.served.own)
     kubeconfig = str(plane.kubeconfig(namespace=cluster.served.own))
     async with contextlib.AsyncExitStack() as stack:

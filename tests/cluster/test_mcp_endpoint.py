@@ -23,7 +23,7 @@ from tarsy.mcp_endpoint import answers, api_calls, tools
 from tarsy.resources import investigations, links
 from tarsy.store.base import databases
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 LONG = "A line of an analysis. " * 1000
 
@@ -94,7 +94,7 @@ async def test_an_agent_learns_what_this_is_and_reads(
 
 
 async def test_an_agent_starts_an_investigation_waits_for_it_and_asks(
-    connect: Connect, editor: str, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    connect: Connect, editor: str, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
     async with connect(editor) as agent:
@@ -171,7 +171,7 @@ async def test_who_is_not_known_gets_nothing(url: str) -> None:
 
 
 async def test_investigations_that_start_one_another_come_to_an_end(
-    connect: Connect, editor: str, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    connect: Connect, editor: str, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
 

@@ -12,7 +12,7 @@ from support import manifests
 from tarsy.kube import client, objects
 from tarsy.resources import base, chains, investigations
 from tarsy_dev import children, patience, proxy
-from tarsy_dev.controlplane import ControlPlane, KubectlError
+from tarsy_dev.controlplane import Administrator, KubectlError
 
 NOW = datetime(2026, 11, 22, 0, 14, 47, 535061, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ def on_the_wire(status: investigations.Status) -> Any:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def shown(plane: ControlPlane, namespace: str) -> Any:
+def shown(plane: Administrator, namespace: str) -> Any:
     """The status as the API server has it."""
     return json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
 
@@ -101,7 +101,7 @@ async def test_an_object_in_a_namespace_that_is_not_there_is_refused(admin: clie
     [{"alertType": "another"}, {"alertData": "another"}, {"fingerprint": "added"}, {"startsAt": None}],
     ids=["changed", "replaced", "added", "taken away"],
 )
-async def test_a_spec_cannot_be_changed(plane: ControlPlane, cluster: client.Cluster, change: dict[str, Any]) -> None:
+async def test_a_spec_cannot_be_changed(plane: Administrator, cluster: client.Cluster, change: dict[str, Any]) -> None:
     await objects.create_investigation(cluster, manifest(cluster.served.own, startsAt="2026-11-21T20:26:18Z"))
     (field,) = change
     with pytest.raises(KubectlError, match=f"{field} cannot be changed: delete the investigation and create another"):
@@ -116,7 +116,7 @@ async def test_a_spec_cannot_be_changed(plane: ControlPlane, cluster: client.Clu
         )
 
 
-async def test_a_status_is_written_whole(plane: ControlPlane, cluster: client.Cluster) -> None:
+async def test_a_status_is_written_whole(plane: Administrator, cluster: client.Cluster) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert shown(plane, cluster.served.own)["observedGeneration"] == -1
     for status in (a_status(1), a_status(1), a_status(7, finished=True)):
@@ -125,7 +125,7 @@ async def test_a_status_is_written_whole(plane: ControlPlane, cluster: client.Cl
 
 
 async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_name(
-    plane: ControlPlane, cluster: client.Cluster
+    plane: Administrator, cluster: client.Cluster
 ) -> None:
     first = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert await apply(cluster, first.investigation.metadata.uid, a_status(1)) == "written"
@@ -138,7 +138,7 @@ async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_n
 
 
 async def test_a_status_older_than_the_one_that_is_there_is_not_written(
-    plane: ControlPlane, cluster: client.Cluster
+    plane: Administrator, cluster: client.Cluster
 ) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     await apply(cluster, made.investigation.metadata.uid, a_status(7, finished=True))
@@ -155,7 +155,7 @@ async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_anothe
         await apply(cluster, made.investigation.metadata.uid, wrong)
 
 
-async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: client.Cluster) -> None:
+async def test_chains_are_listed_as_they_are(plane: Administrator, cluster: client.Cluster) -> None:
     assert await objects.list_chains(cluster, namespace=cluster.served.own) == []
     spec: dict[str, Any] = {
         "alertTypes": ["PodCrash"],
@@ -209,14 +209,16 @@ SYNTHESIS = "synthesis goes with several agents"
     ],
 )
 async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
-    plane: ControlPlane, cluster: client.Cluster, stage: dict[str, Any], complaint: str
+    plane: Administrator, cluster: client.Cluster, stage: dict[str, Any], complaint: str
 ) -> None:
     refused = manifests.chain(stages=[{"name": "analysis"} | stage])
     with pytest.raises(KubectlError, match=complaint):
         plane.create(refused, namespace=cluster.served.own)
 
 
-async def test_the_largest_chain_is_within_the_api_servers_budget(plane: ControlPlane, cluster: client.Cluster) -> None:
+async def test_the_largest_chain_is_within_the_api_servers_budget(
+    plane: Administrator, cluster: client.Cluster
+) -> None:
     """Rules are priced by the largest object that they may meet."""
     stages = [
         {
@@ -233,7 +235,7 @@ async def test_the_largest_chain_is_within_the_api_servers_budget(plane: Control
 
 
 async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
-    plane: ControlPlane, cluster: client.Cluster
+    plane: Administrator, cluster: client.Cluster
 ) -> None:
     for made in (
         manifests.chain("a\x00"),
@@ -247,7 +249,7 @@ async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
     assert (found.spec.fingerprint, found.spec.labels) == ("\ufffd", {"\ufffd": "y"})
 
 
-def a_kubeconfig(plane: ControlPlane, namespace: str, *, port: int, path: Path) -> Path:
+def a_kubeconfig(plane: Administrator, namespace: str, *, port: int, path: Path) -> Path:
     """The administrator's kubeconfig for another port of this machine."""
     config = json.loads(plane.kubeconfig(namespace=namespace).read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
@@ -256,7 +258,7 @@ def a_kubeconfig(plane: ControlPlane, namespace: str, *, port: int, path: Path) 
 
 
 async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
-    plane: ControlPlane, namespace: str, tmp_path: Path
+    plane: Administrator, namespace: str, tmp_path: Path
 ) -> None:
     async def read() -> object:
         return await objects.get_investigation(far, namespace=namespace, name="web-crash")
@@ -282,7 +284,7 @@ async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
 
 
 async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
-    plane: ControlPlane, cluster: client.Cluster, namespace: str
+    plane: Administrator, cluster: client.Cluster, namespace: str
 ) -> None:
     """They may come back, as after a rotated token or a repaired role; a refused object is given up."""
     made = await objects.create_investigation(cluster, manifest(namespace))
@@ -297,7 +299,7 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
         await unable.close()
 
 
-async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: client.Cluster) -> None:
+async def test_kubectl_shows_tells_and_waits(plane: Administrator, cluster: client.Cluster) -> None:
     def kubectl(*args: str) -> str:
         return plane.kubectl(*args, namespace=cluster.served.own)
 
@@ -321,7 +323,7 @@ async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: clien
 
 
 async def test_a_port_that_nobody_listens_on_is_a_cluster_that_is_down(
-    plane: ControlPlane, namespace: str, tmp_path: Path
+    plane: Administrator, namespace: str, tmp_path: Path
 ) -> None:
     (nobody,) = children.free_ports(1)
     cluster = await client.connect(a_kubeconfig(plane, namespace, port=nobody, path=tmp_path / "config"))

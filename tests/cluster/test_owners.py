@@ -21,7 +21,7 @@ from tarsy.kube import client
 from tarsy.kube import owners as cluster_owners
 from tarsy.store.base import databases
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 TYPE = "kubernetes"
 START = datetime(2026, 11, 26, 18, tzinfo=UTC)
@@ -62,7 +62,7 @@ async def replica(
 class Objects:
     """The objects of a namespace; the controllers of Kubernetes make their pods."""
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+    def __init__(self, plane: Administrator, namespace: str) -> None:
         self.namespace = namespace
         self._plane = plane
 
@@ -115,12 +115,12 @@ async def notify(api: aiohttp.ClientSession, *alerts: dict[str, Any], token: str
         await asyncio.sleep(0.1)
 
 
-def chain(plane: ControlPlane, cluster: client.Cluster, **spec: Any) -> None:
+def chain(plane: Administrator, cluster: client.Cluster, **spec: Any) -> None:
     plane.create(manifests.chain(TYPE, grouping={"by": "Owner"}, **spec), namespace=cluster.served.own)
 
 
 async def test_alerts_about_one_thing_are_one_investigation_and_those_about_two_are_two(
-    plane: ControlPlane, owning: client.Cluster, database: databases.Database, tmp_path: Path
+    plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     chain(plane, owning)
     here, there = Objects(plane, owning.served.own), Objects(plane, f"{owning.served.own}-b")
@@ -182,7 +182,7 @@ async def test_alerts_about_one_thing_are_one_investigation_and_those_about_two_
 
 
 async def test_a_workloads_alerts_are_counted_searched_and_resolved_together(
-    plane: ControlPlane, owning: client.Cluster, database: databases.Database, tmp_path: Path
+    plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     chain(plane, owning, onResolved="Cancel")
     objects = Objects(plane, owning.served.own)
@@ -205,7 +205,7 @@ async def test_a_workloads_alerts_are_counted_searched_and_resolved_together(
 
 
 async def test_without_the_right_each_alert_of_a_pod_is_investigated_alone_and_says_so(
-    plane: ControlPlane,
+    plane: Administrator,
     owning: client.Cluster,
     chart_accounts: installed.Installed,
     database: databases.Database,
@@ -233,7 +233,7 @@ async def test_without_the_right_each_alert_of_a_pod_is_investigated_alone_and_s
 
 
 async def test_a_defect_of_a_look_up_leaves_alerts_ungrouped_and_loses_none(
-    plane: ControlPlane,
+    plane: Administrator,
     owning: client.Cluster,
     database: databases.Database,
     tmp_path: Path,
@@ -253,7 +253,7 @@ async def test_a_defect_of_a_look_up_leaves_alerts_ungrouped_and_loses_none(
 
 
 async def test_storm_of_twenty_workloads_from_a_pair_is_twenty_investigations(
-    plane: ControlPlane, owning: client.Cluster, database: databases.Database, tmp_path: Path
+    plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     chain(plane, owning)
     objects, labels = Objects(plane, owning.served.own), {"namespace": owning.served.own}

@@ -20,7 +20,7 @@ from tarsy.store.queue import work
 from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 CHAIN = queue.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
 REFUSAL = admission.Refusal(
@@ -52,7 +52,7 @@ async def projected(database: databases.Database) -> None:
             pass
 
 
-def shown(plane: ControlPlane, subject: investigations.AlertInvestigation) -> Any:
+def shown(plane: Administrator, subject: investigations.AlertInvestigation) -> Any:
     """The object's status as the API server has it."""
     got = plane.kubectl("get", "inv", subject.metadata.name, "-o", "json", namespace=subject.metadata.namespace)
     return json.loads(got)["status"]
@@ -102,7 +102,7 @@ def story() -> list[entries.Entry]:
 
 
 async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
     async with projecting(cluster, database) as running:
@@ -153,7 +153,7 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
 
 
 async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
     await queue.admit(database, subject, chain=REFUSAL)
@@ -176,7 +176,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
 
 
 async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
     await queue.admit(database, subject, chain=CHAIN)
@@ -195,7 +195,7 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
 
 
 async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_can(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
     await queue.admit(database, subject, chain=CHAIN)
@@ -215,7 +215,7 @@ async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_
 
 
 async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_tried_for_ever(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")
     for subject in (deleted, replaced):
@@ -228,7 +228,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
 
 
 async def test_replicas_that_project_at_once_leave_the_newest_status(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
     await queue.admit(database, subject, chain=CHAIN)
@@ -243,7 +243,7 @@ async def test_replicas_that_project_at_once_leave_the_newest_status(
 
 
 async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
-    plane: ControlPlane, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+    plane: Administrator, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = await accounts.create(admin, "operator")
     without = [right for right in rights.ALL if right.resource != "events"]

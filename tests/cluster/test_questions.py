@@ -23,7 +23,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.transcript import admission, entries
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 JSON = {"Content-Type": "application/json"}
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -87,7 +87,7 @@ async def api(serve: Serve, cluster: client.Cluster, database: databases.Databas
 class World:
     """Investigations of the test's namespace, in cluster and store."""
 
-    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(self, plane: Administrator, cluster: client.Cluster, database: databases.Database) -> None:
         self._plane = plane
         self._namespace = cluster.served.own
         self._database = database
@@ -110,7 +110,7 @@ class World:
 
 
 @pytest.fixture
-def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+def world(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> World:
     return World(plane, cluster, database)
 
 

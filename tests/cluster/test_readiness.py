@@ -15,7 +15,7 @@ from tarsy.serve import problems
 from tarsy.store.base import databases, schema
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 API: tuple[settings.Role, ...] = ("api",)
 ALL: tuple[settings.Role, ...] = ("api", "controller", "worker")
@@ -69,7 +69,7 @@ async def test_a_controller_is_not_ready_before_its_watch_is_open(
 
 
 async def test_what_is_missing_is_named_all_at_once_for_the_roles_that_need_it(
-    postgres: launcher.Server, unreachable: str
+    postgres: launcher.Access, unreachable: str
 ) -> None:
     database = databases.Database(postgres.url("nothere"))
     cluster = await client.connect(Path(unreachable))
@@ -81,7 +81,7 @@ async def test_what_is_missing_is_named_all_at_once_for_the_roles_that_need_it(
 
 
 async def test_many_that_ask_at_once_cost_the_database_one_question(
-    postgres: launcher.Server, database_url: str, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+    postgres: launcher.Access, database_url: str, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
     monkeypatch.setattr(health, "MISSING_FRESH_SECONDS", 60.0)
@@ -110,7 +110,7 @@ async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(
 
 
 @pytest.fixture
-async def limited(plane: ControlPlane, admin: client.Cluster) -> AsyncIterator[client.Cluster]:
+async def limited(plane: Administrator, admin: client.Cluster) -> AsyncIterator[client.Cluster]:
     """The cluster as an account has it that may do nothing."""
     token = await accounts.create(admin, "operator")
     found = await client.connect(plane.kubeconfig(namespace=admin.served.own, user="limited", token=token))

@@ -17,7 +17,7 @@ from tarsy.controller import investigations
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.transcript import entries
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 STAGES = ("collect", "analysis")
 FULL = 3
@@ -27,7 +27,11 @@ class World:
     """The API, and investigations of the test's namespace in cluster and store."""
 
     def __init__(
-        self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database, session: aiohttp.ClientSession
+        self,
+        plane: Administrator,
+        cluster: client.Cluster,
+        database: databases.Database,
+        session: aiohttp.ClientSession,
     ) -> None:
         self._plane = plane
         self.namespace = cluster.served.own
@@ -97,7 +101,7 @@ class World:
 
 @pytest.fixture
 async def world(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, editor: str
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, editor: str
 ) -> AsyncIterator[World]:
     parts = apis.parts(cluster=cluster, database=database, token="the token", max_queued=FULL)
     headers = {**apis.bearer(editor), "Content-Type": "application/json"}

@@ -34,7 +34,7 @@ SERVERS = [{"name": "k8s", "tools": ["pods_*"]}, {"name": "prom"}]
     ],
 )
 def test_the_api_server_takes_a_selection_that_makes_sense(
-    plane: controlplane.ControlPlane, namespace: str, mcp: dict[str, Any], refusal: str
+    plane: controlplane.Administrator, namespace: str, mcp: dict[str, Any], refusal: str
 ) -> None:
     made = json.dumps(manifests.investigation(mcp=mcp))
     create = functools.partial(plane.kubectl, "create", "--dry-run=server", "-f", "-", namespace=namespace, input=made)
@@ -46,7 +46,7 @@ def test_the_api_server_takes_a_selection_that_makes_sense(
     assert refusal in str(error.value)
 
 
-def test_a_selection_does_not_change(plane: controlplane.ControlPlane, namespace: str) -> None:
+def test_a_selection_does_not_change(plane: controlplane.Administrator, namespace: str) -> None:
     plane.create(manifests.investigation(mcp={}), namespace=namespace)
     patch = json.dumps({"spec": {"mcp": {"servers": SERVERS}}})
     with pytest.raises(controlplane.KubectlError, match="mcp cannot be changed"):
@@ -54,7 +54,7 @@ def test_a_selection_does_not_change(plane: controlplane.ControlPlane, namespace
 
 
 async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
-    plane: controlplane.ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: controlplane.Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An alert whose chain is missing waits for it; one that names what its chain does not have waits for nothing."""
     server = platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url="http://s/mcp"))

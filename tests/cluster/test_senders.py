@@ -17,7 +17,7 @@ from support import apis, manifests, queue
 from tarsy.config.model import webhooks
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 TYPE = "kubernetes"
 START = datetime(2026, 11, 26, 18, tzinfo=UTC)
@@ -70,7 +70,7 @@ async def notify(api: aiohttp.ClientSession, sender: str, *alerts: dict[str, Any
 
 
 async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_apart(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain(TYPE, onResolved="Cancel"), namespace=cluster.served.own)
     first = {sender: (await notify(api, sender, alert(1)))[0] for sender in ("own", *SENDERS)}
@@ -100,7 +100,7 @@ async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_ap
 
 
 async def test_storm_of_two_clusters_with_equal_labels_is_one_investigation_for_each_cause_and_cluster(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, tmp_path: Path
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     """Each brings one notification of 500 alerts, and one of them a second time by the other of its pair."""
     grouping = {"by": "Labels", "labels": ["cause"]}

@@ -16,7 +16,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.telemetry import component_states
 from tarsy.web import site
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e'\""
@@ -115,7 +115,7 @@ async def test_a_user_without_a_right_is_told_which_one(
 
 
 @pytest.fixture
-async def hostile(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+async def hostile(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> None:
     chain = manifests.chain(HOSTILE, name="hostile")
     plane.create(chain, namespace=cluster.served.own)
     await report(database)

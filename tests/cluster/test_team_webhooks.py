@@ -17,7 +17,7 @@ from tarsy.config.model import webhooks
 from tarsy.kube import client
 from tarsy.resources import namespaces
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +30,7 @@ class Teams:
     """An API that serves the operator's namespace and those of two teams, `a` and `b`."""
 
     session: aiohttp.ClientSession
-    plane: ControlPlane
+    plane: Administrator
     own: str
     a: str
     b: str
@@ -61,7 +61,7 @@ class Teams:
 
 @pytest.fixture
 async def teams(
-    cluster: client.Cluster, plane: ControlPlane, database: databases.Database, tmp_path: Path
+    cluster: client.Cluster, plane: Administrator, database: databases.Database, tmp_path: Path
 ) -> AsyncIterator[Teams]:
     """Each team has a token; that of `both` is for both."""
     own = cluster.served.own
@@ -117,7 +117,7 @@ async def test_token_sends_alerts_to_the_namespaces_that_it_is_listed_for(teams:
 
 
 async def test_identity_of_the_cluster_sends_alerts_where_it_may_create_investigations(
-    teams: Teams, plane: ControlPlane, editor: str
+    teams: Teams, plane: Administrator, editor: str
 ) -> None:
     a, nobody = teams.a, b"{}"
     of_a = await client.connect(plane.kubeconfig(namespace=a))

@@ -26,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import ledgers
 from tarsy.web import site
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
 
@@ -117,7 +117,7 @@ async def worked_on(database: databases.Database, word: str, *, ends: bool) -> N
 
 
 async def team(
-    plane: ControlPlane, admin: client.Cluster, database: databases.Database, side: str, namespace: str
+    plane: Administrator, admin: client.Cluster, database: databases.Database, side: str, namespace: str
 ) -> Team:
     """A team's namespace with a chain, investigations, and an account that may see TARSy's setup, too."""
     plane.create_namespace(namespace)
@@ -150,7 +150,7 @@ async def team(
 
 
 @pytest.fixture
-async def api(plane: ControlPlane, admin: client.Cluster, database: databases.Database) -> AsyncIterator[API]:
+async def api(plane: Administrator, admin: client.Cluster, database: databases.Database) -> AsyncIterator[API]:
     names = {side: f"{side}-{secrets.token_hex(4)}" for side in ("alpha", "beta")}
     alpha, beta = [await team(plane, admin, database, side, name) for side, name in names.items()]
     cluster = replace(admin, served=namespaces.Served.from_names(admin.served.own, names.values()))

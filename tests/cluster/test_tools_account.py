@@ -24,7 +24,7 @@ from tarsy.config.load import loader
 from tarsy.kube import client
 from tarsy.process import server_check
 from tarsy_dev import children
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
 
@@ -41,7 +41,7 @@ MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}, "d
 
 @pytest.fixture
 async def account(
-    plane: ControlPlane, admin: client.Cluster, namespace: str
+    plane: Administrator, admin: client.Cluster, namespace: str
 ) -> AsyncIterator[tuple[installed.Installed, Path]]:
     """The accounts, and the kubeconfig of the tools' own; their namespace has a pod and a Secret."""
     accounts = installed.Installed(plane, admin)
@@ -153,7 +153,7 @@ def writing(namespace: str) -> dict[str, Object]:
 async def test_without_rules_of_its_own_the_account_refuses_the_same(
     account: tuple[installed.Installed, Path],
     programs: dict[str, Path],
-    plane: ControlPlane,
+    plane: Administrator,
     namespace: str,
     tmp_path: Path,
 ) -> None:

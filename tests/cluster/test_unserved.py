@@ -19,7 +19,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
 from tarsy.views import system_warnings
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 JSON = {"Content-Type": "application/json"}
@@ -54,7 +54,7 @@ async def warned(api: aiohttp.ClientSession) -> dict[str, str]:
 
 
 async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster
 ) -> None:
     assert await warned(api) == {}
     for _ in range(3):
@@ -108,7 +108,7 @@ def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any
 
 
 async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_replicas(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     kubectl = functools.partial(plane.kubectl, namespace=cluster.served.own)
     kubectl(
@@ -146,7 +146,7 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
 
 
 async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, tmp_path: Path
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     plane.create(deployment(), namespace=cluster.served.own)
     await unserved.count(database, {"Watchdog": 1}, namespace=cluster.served.own)

@@ -11,11 +11,11 @@ from support import accounts
 from support.watches import create, watching
 from tarsy.kube import client, watch
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 async def test_a_user_without_a_name_can_watch(
-    plane: ControlPlane, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+    plane: Administrator, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container, whose user is a number."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -26,7 +26,7 @@ async def test_a_user_without_a_name_can_watch(
 
 
 async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_they_are(
-    plane: ControlPlane, cluster: client.Cluster
+    plane: Administrator, cluster: client.Cluster
 ) -> None:
     before = create(plane, cluster.served.own, "before")
     async with watching(cluster) as seen:
@@ -44,7 +44,7 @@ async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_the
 
 
 async def test_each_served_namespace_is_watched_also_one_that_appears_later(
-    plane: ControlPlane, namespace: str, caplog: pytest.LogCaptureFixture
+    plane: Administrator, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     later = f"{namespace}-later"
     cluster = await client.connect(plane.kubeconfig(namespace=namespace), served=[later])
@@ -60,7 +60,7 @@ async def test_each_served_namespace_is_watched_also_one_that_appears_later(
 
 
 async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
-    plane: ControlPlane, admin: client.Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    plane: Administrator, admin: client.Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "REFUSED_SECONDS", 0.01)
     caplog.set_level("INFO")

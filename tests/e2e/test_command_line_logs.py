@@ -41,7 +41,7 @@ async def process(operator: Operator, llm: model.Server) -> Process:
 
 @pytest.fixture
 def run(
-    process: Process, operator: Operator, plane: controlplane.ControlPlane, programs: dict[str, Path]
+    process: Process, operator: Operator, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> command_line.CommandLine:
     return command_line.CommandLine(
         kubectl=programs["kubectl"],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import database, outages
+from support import migration, outages
 from tarsy_dev import mcp_server, model
 from tarsy_dev import postgres as launcher
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tarsy_dev.controlplane import ControlPlane
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwards_all_is_right(
     operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
@@ -36,7 +37,7 @@ def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
 @pytest.fixture
 def migrated_url(postgres: launcher.Server) -> str:
     """A database on that server."""
-    return database.create_migrated(postgres, "outages")
+    return migration.create(postgres, "outages")
 
 
 async def test_a_crash_of_the_database_that_outlasts_the_lease_repeats_nothing_committed(

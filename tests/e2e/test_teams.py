@@ -11,7 +11,7 @@ import pytest
 from support import charts, manifests
 from support.operators import Operator, Process
 from tarsy_dev import model, patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
 
@@ -25,7 +25,7 @@ async def send(process: Process, namespace: str | None, *, token: str | None) ->
 
 
 async def test_each_team_has_its_alerts_investigated_in_its_namespace_by_its_chain_or_the_operators(
-    operator: Operator, plane: ControlPlane, llm: model.Server, tmp_path: Path
+    operator: Operator, plane: Administrator, llm: model.Server, tmp_path: Path
 ) -> None:
     llm.script = lambda _turn: model.Answer(text="root cause")
     own, teams = operator.namespace, [f"{operator.namespace}-{name}" for name in ("a", "b")]

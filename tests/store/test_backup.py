@@ -15,13 +15,13 @@ from tarsy_dev import postgres as launcher
 
 
 @pytest.fixture
-def other_url(postgres: launcher.Server) -> str:
+def other_url(postgres: launcher.Access) -> str:
     """Another, empty database."""
     return postgres.create_database("restored")
 
 
 async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
-    database: databases.Database, other_url: str, postgres: launcher.Server, tmp_path_factory: pytest.TempPathFactory
+    database: databases.Database, other_url: str, postgres: launcher.Access, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     running, ended = await queue.admit(database), await queue.admit(database)
     one = await queue.opened(database, await queue.claimed(database))
@@ -67,7 +67,7 @@ async def test_a_database_of_another_cluster_is_told_apart_until_an_admin_says_s
 
 
 async def test_the_operators_user_needs_the_rights_to_rows_and_no_others(
-    database: databases.Database, postgres: launcher.Server, migrated: str
+    database: databases.Database, postgres: launcher.Access, migrated: str
 ) -> None:
     postgres.execute(
         "CREATE ROLE tarsy_app LOGIN PASSWORD 'app';"

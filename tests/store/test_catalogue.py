@@ -167,7 +167,7 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
 
 async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
     migrated_url: str,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     database: databases.Database,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

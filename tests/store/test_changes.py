@@ -16,7 +16,7 @@ from tarsy.store.reads import changes, listing
 from tarsy.transcript import entries
 from tarsy_dev import patience
 
-pytestmark = pytest.mark.usefixtures("no_autovacuum")
+pytestmark = pytest.mark.usefixtures("own_postgres")
 
 NAMESPACES = {"tarsy": "uid-of-tarsy"}
 

@@ -14,7 +14,7 @@ from tarsy.store.base import databases
 from tarsy.store.reads import changes
 from tarsy_dev import patience
 
-pytestmark = pytest.mark.usefixtures("no_autovacuum")
+pytestmark = pytest.mark.usefixtures("own_postgres")
 
 TARSY = {"tarsy": "uid-of-tarsy"}
 CHANNEL = live_events.Channel(None)

@@ -46,7 +46,7 @@ async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
         await database.close()
 
 
-async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Server) -> None:
+async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Access) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
         await schema.missing(database)
@@ -59,7 +59,7 @@ async def test_silent_database_counts_as_unavailable_within_seconds(postgres: la
         await database.close()
 
 
-async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Server) -> None:
+async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Access) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
 
@@ -92,7 +92,7 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
 
 @pytest.mark.parametrize("use", ["run", "run_within", "begin", "heartbeat"])
 async def test_server_that_has_said_that_it_ends_the_connection_counts_as_unavailable_before_it_does(
-    use: str, postgres: launcher.Server, migrated_url: str
+    use: str, postgres: launcher.Access, migrated_url: str
 ) -> None:
     """A server that shuts down says so to each idle connection, and closes it a moment later."""
     async with proxy.serve("127.0.0.1", postgres.port) as between:

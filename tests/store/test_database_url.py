@@ -132,7 +132,7 @@ def test_migrate_reports_in_one_line_why_the_database_refuses_it(
     assert "s3cret" not in line
 
 
-def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, postgres: launcher.Server) -> None:
+def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, postgres: launcher.Access) -> None:
     """As a new user of PostgreSQL 15 or newer, who may create nothing in public."""
     name = database_url.rpartition("/")[2]
     postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
@@ -143,7 +143,7 @@ def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, po
 
 
 async def test_migrate_waits_for_missing_parts_and_names_them(
-    database_url: str, postgres: launcher.Server, tmp_path: Path
+    database_url: str, postgres: launcher.Access, tmp_path: Path
 ) -> None:
     """For the Secret, then for the database of its URL, then for the way into it."""
     file, (address, _, name) = tmp_path / "uri", database_url.rpartition("/")
@@ -194,7 +194,7 @@ def test_migrate_that_waits_ends_on_a_signal(tmp_path: Path) -> None:
         assert waiting.stderr.read().strip() == "Aborted!"
 
 
-def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgres: launcher.Server) -> None:
+def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgres: launcher.Access) -> None:
     postgres.execute(
         "UPDATE alembic_version SET version_num = '9999', serves = '{9999}' || serves",
         database=migrated_url.rpartition("/")[2],

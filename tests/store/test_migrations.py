@@ -256,7 +256,7 @@ async def test_missing_table_is_named(empty: databases.Database) -> None:
     assert await schema.missing(empty, check_revision=False) == "the database's schema, which has no table clusters"
 
 
-async def test_each_right_that_is_missing_is_named(empty: databases.Database, postgres: launcher.Server) -> None:
+async def test_each_right_that_is_missing_is_named(empty: databases.Database, postgres: launcher.Access) -> None:
     await schema.migrate(empty)
     name = empty.url.rpartition("/")[2]
     user = f"user_{name}"
@@ -283,7 +283,7 @@ async def test_each_right_that_is_missing_is_named(empty: databases.Database, po
     await theirs.close()
 
 
-async def test_missing_right_is_a_temporary_error(empty: databases.Database, postgres: launcher.Server) -> None:
+async def test_missing_right_is_a_temporary_error(empty: databases.Database, postgres: launcher.Access) -> None:
     await schema.migrate(empty)
     name = empty.url.rpartition("/")[2]
     async with empty.begin() as connection:
@@ -328,7 +328,7 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: databases
 
 @pytest.mark.parametrize("query", [CONSTRAINTS, INDEXES], ids=["constraints", "indexes"])
 async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
-    empty: databases.Database, postgres: launcher.Server, query: str
+    empty: databases.Database, postgres: launcher.Access, query: str
 ) -> None:
     await schema.migrate(empty)
     created = databases.Database(postgres.create_database(f"{sqlalchemy.make_url(empty.url).database}_created"))

@@ -93,7 +93,7 @@ async def test_processes_hear_that_something_was_confirmed(database: databases.D
 
 
 async def test_unavailable_database_is_reported_as_unavailable(
-    database: databases.Database, postgres: launcher.Server
+    database: databases.Database, postgres: launcher.Access
 ) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         there = databases.Database(database.url.replace(f":{postgres.port}", f":{between.port}"))

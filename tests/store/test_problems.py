@@ -29,7 +29,7 @@ def token() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def bare_url(postgres: launcher.Server) -> str:
+def bare_url(postgres: launcher.Access) -> str:
     """A database that lacks all tables."""
     return postgres.create_database("bare")
 
@@ -96,7 +96,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[[str], Awaitable[aioht
 async def test_missing_database_right_is_a_503_and_postgres_message_is_only_logged(
     serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
     migrated_url: str,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     role = f"limited_{secrets.token_hex(4)}"
@@ -120,7 +120,7 @@ async def test_missing_database_right_is_a_503_and_postgres_message_is_only_logg
 async def test_hanging_database_is_reported_before_the_probe_times_out(
     serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
     migrated_url: str,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = f"/api/v1/investigations/{uuid.UUID(int=1)}"

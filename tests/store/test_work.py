@@ -176,7 +176,7 @@ async def test_heartbeat_renews_held_claims_and_reports_lost_ones(
     assert await queue.rows(database, renewed) == [(kept.investigation,)]
 
 
-async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher.Server) -> None:
+async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher.Access) -> None:
     (nobody,) = children.free_ports(1)
     heartbeat = heartbeats.Heartbeat(postgres.url().replace(f":{postgres.port}/", f":{nobody}/"), lease=queue.LEASE)
     with pytest.raises(databases.StoreDownError):
@@ -205,7 +205,7 @@ async def test_stale_investigations_are_returned_in_order_up_to_the_limit(databa
 
 @contextlib.asynccontextmanager
 async def behind_proxy(
-    server: launcher.Server, migrated_url: str
+    server: launcher.Access, migrated_url: str
 ) -> AsyncIterator[tuple[databases.Database, proxy.Proxy]]:
     async with proxy.serve("127.0.0.1", server.port) as between:
         database = databases.Database(migrated_url.replace(f":{server.port}/", f":{between.port}/"))
@@ -219,7 +219,7 @@ async def behind_proxy(
 async def test_commit_is_written_once_even_if_a_reply_is_lost(
     database: databases.Database,
     migrated_url: str,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     monkeypatch: pytest.MonkeyPatch,
     lost: bytes,
 ) -> None:
@@ -242,7 +242,7 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
 
 
 async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeover(
-    database: databases.Database, migrated_url: str, postgres: launcher.Server, monkeypatch: pytest.MonkeyPatch
+    database: databases.Database, migrated_url: str, postgres: launcher.Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
     await queue.admit(database)
@@ -269,7 +269,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
 
 
 async def test_database_is_reported_down_and_serves_again_after_an_outage(
-    database: databases.Database, migrated_url: str, postgres: launcher.Server
+    database: databases.Database, migrated_url: str, postgres: launcher.Access
 ) -> None:
     async with behind_proxy(postgres, migrated_url) as (far, between):
         assert await work.stale(far, limit=1) == []

@@ -12,7 +12,7 @@ import pytest
 from support import waiting
 from tarsy.kube import calls, client, rights
 from tarsy.resources import base
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 EVERYTHING = ("create", "delete", "get", "list", "update")
 EDITOR: Mapping[str, Sequence[str]] = {
@@ -90,7 +90,7 @@ async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right
             )
 
 
-def signed(plane: ControlPlane, like: str, **claims: object) -> str:
+def signed(plane: Administrator, like: str, **claims: object) -> str:
     """A token like that one, but for those claims: signed by the control plane's own key."""
     known = jwt.decode(like, options={"verify_signature": False})
     header = {"kid": jwt.get_unverified_header(like)["kid"]}
@@ -98,19 +98,19 @@ def signed(plane: ControlPlane, like: str, **claims: object) -> str:
 
 
 @pytest.fixture
-def editor(plane: ControlPlane) -> str:
+def editor(plane: Administrator) -> str:
     """The token of somebody who may do everything that the API offers, in all namespaces."""
     return _editor(plane)
 
 
 @functools.cache
-def _editor(plane: ControlPlane) -> str:
-    """Made once for each control plane."""
+def _editor(plane: Administrator) -> str:
+    """Asked for once by each worker, each of which may be the one that makes the account."""
     namespace, name = EDITORS_NAME.split(":")[2:]
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     made = {"apiVersion": "v1", "kind": "List", "items": [account, *_role(name, "ClusterRole", subject, may=EDITOR)]}
-    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=namespace)
+    plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(made), namespace=namespace)
     asked = {
         "user": EDITORS_NAME,
         "resourceAttributes": {"verb": "list", "group": base.GROUP, "resource": "agentchains"},

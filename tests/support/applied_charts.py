@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from support import charts
 from support.charts import Object
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
 @pytest.fixture
-def restricted(plane: ControlPlane) -> Iterator[str]:
+def restricted(plane: Administrator) -> Iterator[str]:
     """A namespace whose pods must satisfy `restricted`."""
     name = f"test-{secrets.token_hex(4)}"
     # Labelled from the start: what admits pods learns of a later label some time after that was answered.
@@ -41,7 +41,7 @@ def pods(objects: list[Object]) -> list[Object]:
     ]
 
 
-def apply(plane: ControlPlane, name: str, *, namespace: str) -> None:
+def apply(plane: Administrator, name: str, *, namespace: str) -> None:
     """Render the chart with the values of that file, and have all objects and pods of it taken by the API server."""
     objects = charts.render(charts.values(name), namespace=namespace)
     apart = [one for one in objects if one["kind"] != "Pod"]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support import inherited, installed
+from support import inherited, installed, shared
 from tarsy.kube import client
 from tarsy_dev import assets, controlplane, tools
 
@@ -40,16 +40,32 @@ def helm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
+def shared_plane(request: pytest.FixtureRequest, programs: dict[str, Path]) -> controlplane.Administrator:
     """The run's one control plane, with the kinds of `crds/` and a simulated node."""
-    folder = tmp_path_factory.mktemp("plane")
+    plane: controlplane.Administrator = shared.ask(request.config, "plane")
+    return plane
+
+
+@pytest.fixture(scope="module")
+def own_plane(
+    tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]
+) -> Iterator[controlplane.ControlPlane]:
+    """Another such control plane, for what kills parts of it or changes its kinds; then `plane` is this one."""
     crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
-    with controlplane.ControlPlane(folder=folder, crds=crds, audited=True) as running:
+    with controlplane.ControlPlane(folder=tmp_path_factory.mktemp("plane"), crds=crds, audited=True) as running:
         yield running
 
 
 @pytest.fixture
-def namespace(plane: controlplane.ControlPlane) -> str:
+def plane(request: pytest.FixtureRequest) -> controlplane.Administrator:
+    """The control plane of the test."""
+    name = "own_plane" if "own_plane" in request.fixturenames else "shared_plane"
+    plane: controlplane.Administrator = request.getfixturevalue(name)
+    return plane
+
+
+@pytest.fixture
+def namespace(plane: controlplane.Administrator) -> str:
     """A namespace of the test's own, which ends with the control plane: its deletion would cost more than its tests."""
     name = f"test-{secrets.token_hex(4)}"
     plane.create_namespace(name)
@@ -57,7 +73,7 @@ def namespace(plane: controlplane.ControlPlane) -> str:
 
 
 @pytest.fixture
-async def admin(plane: controlplane.ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+async def admin(plane: controlplane.Administrator, namespace: str) -> AsyncIterator[client.Cluster]:
     """The product's client of the test's namespace, for who may do everything."""
     cluster = await client.connect(plane.kubeconfig(namespace=namespace))
     yield cluster
@@ -65,7 +81,9 @@ async def admin(plane: controlplane.ControlPlane, namespace: str) -> AsyncIterat
 
 
 @pytest.fixture
-async def chart_accounts(plane: controlplane.ControlPlane, admin: client.Cluster) -> AsyncIterator[installed.Installed]:
+async def chart_accounts(
+    plane: controlplane.Administrator, admin: client.Cluster
+) -> AsyncIterator[installed.Installed]:
     """The accounts that the chart renders for the test's namespace; what they ask for has to be granted to them."""
     accounts = installed.Installed(plane, admin)
     yield accounts

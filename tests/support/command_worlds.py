@@ -23,7 +23,7 @@ class World:
     operator: Operator
     process: Process
     llm: model.Server
-    plane: controlplane.ControlPlane
+    plane: controlplane.Administrator
     run: command_line.CommandLine
 
     async def uid(self, name: str) -> str:
@@ -32,7 +32,7 @@ class World:
 
 @pytest.fixture
 async def ended_world(
-    operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
+    operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> World:
     """`completed`, `failed` and `deleted` have ended, `running` runs; the model never answers it."""
 

@@ -1,16 +1,17 @@
-"""A Postgres server for the whole run, and an empty database for each test."""
+"""A Postgres server, and an empty database for each test."""
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from concurrent import futures
 
 import pytest
+from support import migration, shared
 from tarsy.store.base import databases, schema, tables
 from tarsy_dev import postgres as launcher
 
+_COPIED: set[tuple[int, str]] = set()
+"""Which copies there are, by the port of their server."""
 EMPTY = f"""
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
@@ -28,44 +29,61 @@ EMPTY = f"""
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Server]:
-    """The run's one server. A test that kills or stops it makes its own: `postgres.Server(log=...)`."""
+def shared_postgres(request: pytest.FixtureRequest) -> launcher.Access:
+    """The run's one server."""
+    server: launcher.Access = shared.ask(request.config, "postgres")
+    return server
+
+
+@pytest.fixture(scope="session")
+def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Server]:
+    """A server of the worker's own, on which a test's transactions are the only ones; then `postgres` is this one.
+
+    What is settled, and the next number of a transaction, depend on all transactions of a server, its own too.
+    """
     with launcher.Server(log=tmp_path_factory.mktemp("postgres") / "postgres.log", durable=False) as server:
+        server.execute("ALTER SYSTEM SET autovacuum = off")
+        server.execute("SELECT pg_reload_conf()")
+        while server.execute("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
+            pass
+        migration.create(server, migration.TEMPLATE)
         yield server
 
 
 @pytest.fixture
-def database_url(postgres: launcher.Server) -> Iterator[str]:
+def postgres(request: pytest.FixtureRequest) -> launcher.Access:
+    """The database server of the test. One that kills or stops it makes another: `postgres.Server(log=...)`."""
+    name = "own_postgres" if "own_postgres" in request.fixturenames else "shared_postgres"
+    server: launcher.Access = request.getfixturevalue(name)
+    return server
+
+
+@pytest.fixture
+def database_url(postgres: launcher.Access) -> Iterator[str]:
     """The URL (postgresql://...) of a fresh, empty database."""
     name = f"test_{secrets.token_hex(4)}"
     yield postgres.create_database(name)
     postgres.drop_database(name)
 
 
-@pytest.fixture(scope="session")
-def migrated(postgres: launcher.Server) -> str:
-    """The name of the one database at the newest schema; to make one for each test takes a third of a second."""
-    create_migrated(postgres, "migrated")
-    return "migrated"
+@pytest.fixture
+def migrated(postgres: launcher.Access, worker_id: str) -> str:
+    """The name of the worker's one database at the newest schema; to make one for each test takes a tenth of a second.
+
+    Whoever still used it is not thrown out yet.
+    """
+    name = f"migrated_{worker_id}"
+    if (postgres.port, name) not in _COPIED:
+        postgres.create_database(name, template=migration.TEMPLATE)
+        _COPIED.add((postgres.port, name))
+    return name
 
 
 @pytest.fixture
-def migrated_url(postgres: launcher.Server, migrated: str) -> str:
+def migrated_url(postgres: launcher.Access, migrated: str) -> str:
     """The URL of a database at the newest schema, empty: whoever still used it is thrown out."""
     postgres.execute(EMPTY, database=migrated)
     return postgres.url(migrated)
-
-
-@pytest.fixture
-def no_autovacuum(postgres: launcher.Server) -> Iterator[None]:
-    """Let the test's transactions be the only ones: what is settled, and the next number, depend on all of a server."""
-    postgres.execute("ALTER SYSTEM SET autovacuum = off")
-    postgres.execute("SELECT pg_reload_conf()")
-    while postgres.execute("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
-        pass
-    yield
-    postgres.execute("ALTER SYSTEM RESET autovacuum")
-    postgres.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture
@@ -74,17 +92,3 @@ async def database(migrated_url: str) -> AsyncIterator[databases.Database]:
     database = databases.Database(migrated_url)
     yield database
     await database.close()
-
-
-def create_migrated(server: launcher.Server, name: str) -> str:
-    """Create a database at the newest schema on any server; its URL."""
-
-    async def migrate() -> None:
-        database = databases.Database(url)
-        await schema.migrate(database)
-        await database.close()
-
-    url = server.create_database(name)
-    with futures.ThreadPoolExecutor(1) as thread:  # whoever asks for it may be on a loop
-        thread.submit(asyncio.run, migrate()).result()
-    return url

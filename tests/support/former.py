@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tarsy_dev import tools
-from tarsy_dev.controlplane import ControlPlane, KubectlError
+from tarsy_dev.controlplane import Administrator, KubectlError
 
 _SPEC = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties"
 _LAX = {
@@ -18,7 +18,7 @@ _LAX = {
 }
 
 
-def store(plane: ControlPlane, manifest: dict[str, Any], *, namespace: str) -> None:
+def store(plane: Administrator, manifest: dict[str, Any], *, namespace: str) -> None:
     """Make an object that today's kind refuses by `startsAt` or `activeDeadlineSeconds`."""
     name, field, schema = _LAX[manifest["kind"]]
     with _lax(plane, name, field, schema):
@@ -29,7 +29,7 @@ def store(plane: ControlPlane, manifest: dict[str, Any], *, namespace: str) -> N
 
 
 @contextmanager
-def _lax(plane: ControlPlane, name: str, field: str, schema: dict[str, str]) -> Iterator[None]:
+def _lax(plane: Administrator, name: str, field: str, schema: dict[str, str]) -> Iterator[None]:
     """A kind as a former version had it; a change of one is in force some time after it was answered."""
     patch = [{"op": "replace", "path": f"{_SPEC}/{field}", "value": schema}]
     plane.kubectl("patch", "crd", name, "--type=json", "--patch", json.dumps(patch))
@@ -39,14 +39,14 @@ def _lax(plane: ControlPlane, name: str, field: str, schema: dict[str, str]) -> 
         plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(tools.ROOT / "crds"))
 
 
-def _until(plane: ControlPlane, manifest: dict[str, Any], *, namespace: str, accepted: bool) -> None:
+def _until(plane: Administrator, manifest: dict[str, Any], *, namespace: str, accepted: bool) -> None:
     """Return once the kinds in force accept the manifest, or do not."""
     last = time.monotonic() + 30
     while _accepts(plane, json.dumps(manifest), namespace) != accepted:
         assert time.monotonic() < last, "the kinds are not in force"
 
 
-def _accepts(plane: ControlPlane, text: str, namespace: str) -> bool:
+def _accepts(plane: Administrator, text: str, namespace: str) -> bool:
     try:
         plane.kubectl("create", "--dry-run=server", "-f", "-", input=text, namespace=namespace)
     except KubectlError as error:

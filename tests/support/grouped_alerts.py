@@ -15,7 +15,7 @@ from tarsy.kube import client
 from tarsy.masking import masker
 from tarsy.store.base import databases
 from tarsy.web import site
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 JSON = {"Content-Type": "application/json"}
 
@@ -34,7 +34,7 @@ async def replica(cluster: client.Cluster, database: databases.Database) -> Asyn
         yield session
 
 
-def grouped(plane: ControlPlane, cluster: client.Cluster, grouping: dict[str, Any], **spec: Any) -> None:
+def grouped(plane: Administrator, cluster: client.Cluster, grouping: dict[str, Any], **spec: Any) -> None:
     plane.create(manifests.chain(TYPE, "Other", grouping=grouping, **spec), namespace=cluster.served.own)
 
 
@@ -59,7 +59,7 @@ async def notify(
         return list(receipt.get("alerts", ()))
 
 
-def objects(plane: ControlPlane, cluster: client.Cluster) -> int:
+def objects(plane: Administrator, cluster: client.Cluster) -> int:
     listed = plane.kubectl("get", "inv", "-o", "name", namespace=cluster.served.own)
     return len(listed.split())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support import accounts, charts, rights
 from tarsy.kube import calls, client
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 ALL = "all"
 """The part that is all of them in one process."""
@@ -33,7 +33,7 @@ _PATHS = {
 class Installed:
     """The accounts of one namespace, made when they are first asked for."""
 
-    def __init__(self, plane: ControlPlane, admin: client.Cluster) -> None:
+    def __init__(self, plane: Administrator, admin: client.Cluster) -> None:
         """`admin` may make them; its namespace it is."""
         self._plane = plane
         self._admin = admin
@@ -98,6 +98,10 @@ class Installed:
         path = f"{_PATHS[role['kind']].format(namespace=self._admin.served.own)}/{role['metadata']['name']}"
         await calls.request(self._admin, "PUT", path, body=role)
 
+    async def _post(self, made: rights.Manifest) -> None:
+        path = _PATHS[made["kind"]].format(namespace=self._admin.served.own)
+        await calls.request(self._admin, "POST", path, body=made)
+
     async def remove(self) -> None:
         """Delete the bindings of all namespaces, through which the API server looks at each request; no end of a
         namespace takes them along. Roles that nothing binds cost nothing.
@@ -114,10 +118,13 @@ class Installed:
         if release not in self._made:
             namespace = self._admin.served.own
             self._made[release] = made = rendered(namespace, release=release)
-            for one in made:
-                await calls.request(self._admin, "POST", _PATHS[one["kind"]].format(namespace=namespace), body=one)
             roles = {(one["kind"], one["metadata"]["name"]): one for one in made}
             last_bindings = {one["kind"]: one for one in made if one["kind"].endswith("RoleBinding")}
+            last_roles = [roles[one["roleRef"]["kind"], one["roleRef"]["name"]] for one in last_bindings.values()]
+            last = [*last_roles, *last_bindings.values()]
+            # The last binding is in force once all are: the API server learns of each kind in the order of its making.
+            for together in ([one for one in made if one not in last], last_roles, last_bindings.values()):
+                await asyncio.gather(*map(self._post, together))
             for kind, binding in last_bindings.items():
                 role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
                 where = namespace if kind == "RoleBinding" else ""

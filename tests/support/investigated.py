@@ -15,7 +15,7 @@ from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.transcript import entries
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 CHAIN = queue.chain(
     stages=[
@@ -28,7 +28,7 @@ CHAIN = queue.chain(
 class World:
     """Investigations in the namespace that the site serves."""
 
-    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+    def __init__(self, plane: Administrator, cluster: client.Cluster, database: databases.Database) -> None:
         self.plane = plane
         self.namespace = cluster.served.own
         self.database = database
@@ -48,7 +48,7 @@ class World:
 
 
 @pytest.fixture
-def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+def world(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> World:
     return World(plane, cluster, database)
 
 

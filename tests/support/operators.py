@@ -21,7 +21,7 @@ import pytest
 from support import installed, scrapes
 from tarsy.kube import calls, client
 from tarsy_dev import children, mcp_server, model, nursery, patience, tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ class Operator:
     def __init__(
         self,
         *,
-        plane: ControlPlane,
+        plane: Administrator,
         admin: client.Cluster,
         accounts: installed.Installed,
         editor: str,
@@ -345,7 +345,7 @@ def nursed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nursery.Nursery
 
 
 @pytest.fixture
-def unreachable(plane: ControlPlane, namespace: str, tmp_path: Path) -> str:
+def unreachable(plane: Administrator, namespace: str, tmp_path: Path) -> str:
     """The path of a kubeconfig whose API server is not there."""
     (nobody,) = children.free_ports(1)
     path = tmp_path / "unreachable"
@@ -370,7 +370,7 @@ async def toolbox() -> AsyncIterator[mcp_server.Server]:
 
 @pytest.fixture
 async def operator(
-    plane: ControlPlane,
+    plane: Administrator,
     admin: client.Cluster,
     chart_accounts: installed.Installed,
     editor: str,

@@ -15,10 +15,10 @@ import pytest
 from support import manifests
 from tarsy.kube import client, watch
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
-def create(plane: ControlPlane, namespace: str, name: str) -> Any:
+def create(plane: Administrator, namespace: str, name: str) -> Any:
     """Create an investigation; the object as the API server has it."""
     made = plane.create(manifests.investigation(name), namespace=namespace)
     del made["metadata"]["managedFields"]  # as kubectl shows it

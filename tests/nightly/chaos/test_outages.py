@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import database, manifests, outages
+from support import manifests, migration, outages
 from support.outages import (
     CHAIN,
     WATCH,
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 LEASE = timedelta(seconds=3)
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_without_etcd_runs_go_on_alerts_are_refused_and_afterwards_all_is_right(
     operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     await outages.outlast_api_server("etcd", operator, plane, llm, toolbox)
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_an_operator_that_starts_without_an_api_server_works_once_there_is_one(
     operator: Operator, plane: ControlPlane, llm: model.Server
 ) -> None:
@@ -67,7 +69,7 @@ def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
 @pytest.fixture
 def migrated_url(postgres: launcher.Server) -> str:
     """A database on that server."""
-    return database.create_migrated(postgres, "outages")
+    return migration.create(postgres, "outages")
 
 
 async def test_a_crash_of_the_database_during_a_model_call_repeats_nothing_committed(
@@ -106,6 +108,7 @@ async def check_successor(
     check_calls(operator, llm, toolbox, names=found, again=1)
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_an_operator_that_stops_without_an_api_server_gives_its_run_back(
     operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -13,7 +13,7 @@ import yaml
 from support import applied_charts, chart_values, charts
 from support.charts import Object
 from tarsy_dev import chart, tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 PROMETHEUS_KINDS = ("PodMonitor", "PrometheusRule")
 
@@ -22,7 +22,7 @@ NAMES = "jsonpath={.items[*].metadata.name}"
 
 @pytest.mark.parametrize("name", [path.stem for path in charts.FILES if path.stem != "everything"])
 def test_what_other_installations_render_is_taken_and_their_pods_are_restricted(
-    plane: ControlPlane, restricted: str, name: str
+    plane: Administrator, restricted: str, name: str
 ) -> None:
     applied_charts.apply(plane, name, namespace=restricted)
 
@@ -34,7 +34,7 @@ def test_what_other_installations_render_is_taken_and_their_pods_are_restricted(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(drawn=chart_values.values())
-def test_whatever_the_schema_takes_a_cluster_takes(plane: ControlPlane, namespace: str, drawn: Object) -> None:
+def test_whatever_the_schema_takes_a_cluster_takes(plane: Administrator, namespace: str, drawn: Object) -> None:
     try:
         objects = charts.render(drawn, namespace=namespace)
     except chart.RefusedError as error:
@@ -50,7 +50,7 @@ def test_whatever_the_schema_takes_a_cluster_takes(plane: ControlPlane, namespac
     assert told.count(" created ") == len(asked)
 
 
-def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: ControlPlane) -> None:
+def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: Administrator) -> None:
     """All but what stands in namespace tarsy, which a dry run does not make."""
     built = list(yaml.load_all(plane.kubectl("kustomize", str(chart.MANIFESTS)), Loader=yaml.CSafeLoader))
     written = list(yaml.load_all((chart.MANIFESTS / "install.yaml").read_text(), Loader=yaml.CSafeLoader))

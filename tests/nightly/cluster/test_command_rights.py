@@ -12,7 +12,7 @@ from tarsy.config.model import budgets
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 BUDGET = budgets.Budget(scope="all", per="day", tokens=1000)
 NONE_SEEN = (
@@ -23,7 +23,7 @@ NONE_SEEN = (
 
 @pytest.mark.parametrize(("verbs", "missing"), [(["get"], "list"), (["get", "list"], "watch")])
 async def test_watch_ends_with_the_right_that_is_missing(
-    plane: ControlPlane, admin: client.Cluster, programs: dict[str, Path], verbs: list[str], missing: str
+    plane: Administrator, admin: client.Cluster, programs: dict[str, Path], verbs: list[str], missing: str
 ) -> None:
     plane.create(manifests.investigation("web"), namespace=admin.served.own)
     token = await accounts.create(admin, "anna", may={"alertinvestigations": verbs})
@@ -43,7 +43,7 @@ async def test_watch_ends_with_the_right_that_is_missing(
 
 
 async def test_budgets_that_a_person_may_not_see_are_told_with_the_rights_that_show_them(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     admin: client.Cluster,
     database: databases.Database,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from tarsy_dev import children
-from tarsy_dev.controlplane import ControlPlane, KubectlError
+from tarsy_dev.controlplane import Administrator, ControlPlane, KubectlError
 
 
-def run_pod(plane: ControlPlane, namespace: str, **annotations: str) -> None:
+def run_pod(plane: Administrator, namespace: str, **annotations: str) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -22,17 +22,19 @@ def run_pod(plane: ControlPlane, namespace: str, **annotations: str) -> None:
     plane.kubectl("create", "-f", "-", namespace=namespace, input=json.dumps(pod))
 
 
-def wait_for(plane: ControlPlane, namespace: str, condition: str) -> None:
+def wait_for(plane: Administrator, namespace: str, condition: str) -> None:
     plane.kubectl("wait", f"--for={condition}", "--timeout=60s", "pod/web", namespace=namespace)
 
 
-def test_a_deployment_rolls_out_and_its_pods_log(plane: ControlPlane, namespace: str) -> None:
+def test_a_deployment_rolls_out_and_its_pods_log(plane: Administrator, namespace: str) -> None:
     plane.kubectl("create", "deployment", "web", "--image=registry.example/web:1", "--replicas=3", namespace=namespace)
     plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", namespace=namespace)
     assert "listening" in plane.kubectl("logs", "deployment/web", namespace=namespace)
 
 
-def test_a_crash_looping_pod_restarts_again_and_again_and_its_log_says_why(plane: ControlPlane, namespace: str) -> None:
+def test_a_crash_looping_pod_restarts_again_and_again_and_its_log_says_why(
+    plane: Administrator, namespace: str
+) -> None:
     run_pod(plane, namespace, crash="true", log="starting\npanic: no such table: orders\n")
     wait_for(plane, namespace, "jsonpath={.status.containerStatuses[0].restartCount}=2")
     shown = plane.kubectl("get", "pod", "web", namespace=namespace)
@@ -44,14 +46,14 @@ def test_a_crash_looping_pod_restarts_again_and_again_and_its_log_says_why(plane
     assert plane.kubectl("logs", "web", "--previous", namespace=namespace).startswith("starting\n")
 
 
-def test_a_pod_without_an_image_says_so_instead_of_a_log(plane: ControlPlane, namespace: str) -> None:
+def test_a_pod_without_an_image_says_so_instead_of_a_log(plane: Administrator, namespace: str) -> None:
     run_pod(plane, namespace, **{"image-error": "true"})
     wait_for(plane, namespace, "jsonpath={.status.containerStatuses[0].state.waiting.reason}=ImagePullBackOff")
     with pytest.raises(KubectlError, match="trying and failing to pull image"):
         plane.kubectl("logs", "web", namespace=namespace)
 
 
-def test_a_token_has_the_rights_of_its_service_account_only(plane: ControlPlane, namespace: str) -> None:
+def test_a_token_has_the_rights_of_its_service_account_only(plane: Administrator, namespace: str) -> None:
     token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
     limited = plane.kubeconfig(namespace=namespace, user="limited", token=token)
     whoami = plane.kubectl("auth", "whoami", f"--kubeconfig={limited}")
@@ -60,6 +62,7 @@ def test_a_token_has_the_rights_of_its_service_account_only(plane: ControlPlane,
         plane.kubectl("get", "pods", f"--kubeconfig={limited}")
 
 
+@pytest.mark.usefixtures("own_plane")
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
 def test_a_killed_component_comes_back_on_its_port_with_its_data(
     plane: ControlPlane, namespace: str, component: str

@@ -22,7 +22,7 @@ from tarsy.kube import client, watch
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
 from tarsy_dev import patience, proxy
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator, ControlPlane
 
 UID_BYTES = 16
 """What a uid takes at least, however well a list is compressed."""
@@ -57,7 +57,7 @@ class Controller:
 
 @pytest.fixture
 async def start(
-    plane: ControlPlane, namespace: str, database: databases.Database, tmp_path: Path
+    plane: Administrator, namespace: str, database: databases.Database, tmp_path: Path
 ) -> AsyncIterator[Callable[[], Awaitable[Controller]]]:
     """Starts a controller, whose watch then is open."""
     async with contextlib.AsyncExitStack() as stack:
@@ -96,7 +96,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             pass  # the condition itself gives way to the others
 
 
-def reads(plane: ControlPlane) -> int:
+def reads(plane: Administrator) -> int:
     """How often the API server was asked for one investigation so far."""
     counted = plane.kubectl("get", "--raw", "/metrics")
     found = re.findall(
@@ -105,11 +105,11 @@ def reads(plane: ControlPlane) -> int:
     return round(sum(map(float, found)))
 
 
-def create(plane: ControlPlane, namespace: str, manifest: dict[str, Any]) -> str:
+def create(plane: Administrator, namespace: str, manifest: dict[str, Any]) -> str:
     return str(plane.create(manifest, namespace=namespace)["metadata"]["uid"])
 
 
-def live_for(plane: ControlPlane, namespace: str, name: str, seconds: int) -> None:
+def live_for(plane: Administrator, namespace: str, name: str, seconds: int) -> None:
     """Change the time to live of an investigation."""
     patch = json.dumps({"spec": {"ttlSecondsAfterFinished": seconds}})
     plane.kubectl("patch", "inv", name, "--type=merge", f"--patch={patch}", namespace=namespace)
@@ -129,7 +129,7 @@ async def ending(database: databases.Database, uid: str) -> str | None:
 
 @pytest.mark.parametrize("count", [1000, 5000])
 async def test_neither_a_start_nor_an_idle_pass_looks_at_each(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     start: Callable[[], Awaitable[Controller]],
@@ -163,7 +163,7 @@ async def is_cancelled(database: databases.Database, uid: str) -> bool:
 
 
 async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     start: Callable[[], Awaitable[Controller]],
@@ -178,7 +178,7 @@ async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
 
 
 async def test_everything_is_listed_once_after_each_list_of_the_watch(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     start: Callable[[], Awaitable[Controller]],
@@ -196,6 +196,7 @@ async def test_everything_is_listed_once_after_each_list_of_the_watch(
     assert [await passed() > UID_BYTES * 200 for _ in range(2)] == [True, False]
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
     plane: ControlPlane,
     cluster: client.Cluster,
@@ -224,7 +225,7 @@ async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
 
 
 async def test_a_status_that_says_it_has_ended_ends_nothing(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     start: Callable[[], Awaitable[Controller]],

@@ -30,7 +30,7 @@ from tarsy.store.queue import work
 from tarsy.telemetry import metrics
 from tarsy.transcript import admission
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 ALERT_MASKER = platforms.AlertMasking().masker(NO_SECRETS)
 BUSY_MAX = 0.5
@@ -88,7 +88,7 @@ class API:
 
 @pytest.fixture
 async def api(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
+    plane: Administrator, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
 ) -> AsyncIterator[API]:
     plane.create(manifests.chain("taken"), namespace=cluster.served.own)
     parts = apis.parts(
@@ -233,7 +233,7 @@ BY_CLUSTER = {"by": "Labels", "labels": ["cluster"]}
 
 
 async def test_flood_of_several_senders_leaves_each_alert_that_was_taken_with_one_row_and_drains(
-    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """The queue is far too short for it, and the pool of connections small: senders are told to send again."""
     plane.create(manifests.chain("taken", grouping={"by": "Alert"}), namespace=cluster.served.own)
@@ -298,7 +298,7 @@ async def test_flood_of_several_senders_leaves_each_alert_that_was_taken_with_on
         await small.close()
 
 
-def requests_of_investigations(plane: ControlPlane) -> int:
+def requests_of_investigations(plane: Administrator) -> int:
     """The requests that have created investigations, as the API server counts them."""
     scraped = plane.kubectl("get", "--raw", "/metrics")
     created = (line for line in scraped.splitlines() if line.startswith("apiserver_request_total{"))
@@ -328,7 +328,7 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
 
 
 async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
-    plane: ControlPlane, api: API, watchdog: Watchdog, cluster: client.Cluster
+    plane: Administrator, api: API, watchdog: Watchdog, cluster: client.Cluster
 ) -> None:
     alerts = [alert(number) for number in range(1, 1001)]
     key = "{}:{" + 'x="password=hunter2-s3cret",' * 4000 + "}"
@@ -415,7 +415,7 @@ async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
 
 async def test_alert_that_cannot_be_grouped_because_of_a_defect_costs_its_neighbours_nothing(
     api: API,
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     monkeypatch: pytest.MonkeyPatch,
     database: databases.Database,
@@ -483,8 +483,9 @@ async def test_what_is_of_no_alerts_making_ends_the_notification(
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
-    api: API, plane: ControlPlane, cluster: client.Cluster
+    api: API, plane: Administrator, cluster: client.Cluster
 ) -> None:
     name = naming.for_alert(
         alertname="Crash", fingerprint=f"{1:016x}", starts_at=datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
@@ -501,7 +502,7 @@ async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
 
 
 async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
-    api: API, caplog: pytest.LogCaptureFixture, plane: ControlPlane, cluster: client.Cluster
+    api: API, caplog: pytest.LogCaptureFixture, plane: Administrator, cluster: client.Cluster
 ) -> None:
     caplog.set_level(logging.INFO)
     receiver = "password=hunter2-s3cret " * 1000

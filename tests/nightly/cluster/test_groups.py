@@ -26,7 +26,7 @@ from tarsy.store.base import databases
 from tarsy.store.intake import receipts
 from tarsy.store.queue import work
 from tarsy.transcript import ports, record
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 BY_NODE = {"by": "Labels", "labels": ["node"]}
 
@@ -38,7 +38,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
 
 
 async def test_after_a_result_an_alert_of_another_subject_in_a_notification_begins_anew(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, {"by": "Notification"})
     (first,) = await notify(api, alert(1, namespace="shop", pod="web-0"))
@@ -50,7 +50,7 @@ async def test_after_a_result_an_alert_of_another_subject_in_a_notification_begi
 
 
 async def test_agents_read_the_result_of_the_investigation_that_theirs_follows(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n", severity="warning"))
@@ -67,7 +67,7 @@ async def test_agents_read_the_result_of_the_investigation_that_theirs_follows(
 
 
 async def test_a_severer_alert_lets_a_waiting_investigation_be_claimed_earlier_and_never_later(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
 
@@ -95,7 +95,7 @@ async def test_a_severer_alert_lets_a_waiting_investigation_be_claimed_earlier_a
 )
 async def test_an_alert_that_joins_wakes_a_parked_run_and_of_a_budget_only_if_it_is_more_severe(
     api: aiohttp.ClientSession,
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     *,
@@ -114,7 +114,7 @@ async def test_an_alert_that_joins_wakes_a_parked_run_and_of_a_budget_only_if_it
 
 
 async def test_an_alert_that_joins_with_the_severity_of_a_reserve_opens_it(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """Whichever alert was first, the next request may spend it, and another investigation's may not."""
     grouped(plane, cluster, BY_NODE)
@@ -145,7 +145,7 @@ async def test_an_alert_that_joins_with_the_severity_of_a_reserve_opens_it(
 
 
 async def test_a_failed_group_comes_again_with_all_alerts_that_still_fire(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))
@@ -177,7 +177,7 @@ async def age(database: databases.Database, **days: int) -> None:
 
 
 async def test_a_group_that_stays_open_longer_than_the_dedup_window_stays_one(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE | {"windowSeconds": chains.GROUP_WINDOW_MAX})
     first, _ = await notify(api, alert(1, node="n"), alert(2, node="n"))
@@ -199,7 +199,7 @@ async def test_a_group_that_stays_open_longer_than_the_dedup_window_stays_one(
 
 
 async def test_alerts_that_resolve_at_once_cancel_their_investigation(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE, onResolved="Cancel")
     first, *_ = await notify(api, *(alert(number, node="n") for number in range(8)))
@@ -208,7 +208,7 @@ async def test_alerts_that_resolve_at_once_cancel_their_investigation(
 
 
 async def test_a_group_whose_object_was_deleted_begins_anew(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))
@@ -218,7 +218,7 @@ async def test_a_group_whose_object_was_deleted_begins_anew(
 
 
 async def test_the_command_takes_an_alert_out_of_its_group_or_says_why_it_cannot(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     programs: dict[str, Path],
@@ -255,7 +255,7 @@ async def test_the_command_takes_an_alert_out_of_its_group_or_says_why_it_cannot
 
 
 async def test_an_alert_that_cannot_be_taken_out_is_refused_with_the_remedy(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))
@@ -272,7 +272,7 @@ async def test_an_alert_that_cannot_be_taken_out_is_refused_with_the_remedy(
 
 
 async def test_the_rest_of_a_group_counts_as_resolved_once_its_only_firing_alert_is_taken_out(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE, onResolved="Cancel")
     (first,) = await notify(api, alert(1, node="n"))
@@ -287,7 +287,7 @@ async def test_the_rest_of_a_group_counts_as_resolved_once_its_only_firing_alert
 
 
 async def test_a_split_that_ended_before_it_was_complete_is_completed_by_its_repeat(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE, onResolved="Cancel")
     (first,) = await notify(api, alert(1, node="n"))
@@ -317,7 +317,7 @@ async def test_a_split_that_ended_before_it_was_complete_is_completed_by_its_rep
 
 @pytest.mark.parametrize("point", ["intake.create.before", "intake.create.after"])
 async def test_a_split_whose_process_died_is_finished_by_the_same_request(
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -341,7 +341,7 @@ async def test_a_split_whose_process_died_is_finished_by_the_same_request(
 
 async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing_for_others(
     api: aiohttp.ClientSession,
-    plane: ControlPlane,
+    plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -371,7 +371,7 @@ async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing
 
 
 async def test_pages_list_groups_with_the_number_of_their_alerts(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     told = await notify(api, *(alert(number, node="n") for number in range(3)), alert(3))
@@ -384,7 +384,7 @@ async def test_pages_list_groups_with_the_number_of_their_alerts(
 
 
 async def test_the_alerts_of_a_group_are_listed_in_pages_as_they_came(
-    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster
+    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster
 ) -> None:
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))

@@ -26,7 +26,7 @@ from tarsy.serve import answers
 from tarsy.store.base import databases
 from tarsy.web import site
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 VERSION = "2026-07-28"
@@ -144,7 +144,7 @@ async def test_what_has_begun_is_named_also_to_an_agent_that_may_not_read_it(
     serve: Serve,
     admin: client.Cluster,
     cluster: client.Cluster,
-    plane: ControlPlane,
+    plane: Administrator,
     database: databases.Database,
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
@@ -167,7 +167,7 @@ async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
     admin: client.Cluster,
     cluster: client.Cluster,
     database: databases.Database,
-    plane: ControlPlane,
+    plane: Administrator,
     clock: Clock,
 ) -> None:
     served = await serve()
@@ -197,7 +197,7 @@ async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
 
 
 async def test_only_pages_of_ours_use_the_credentials_of_a_browser_or_a_proxy(
-    serve: Serve, admin: client.Cluster, cluster: client.Cluster, database: databases.Database, plane: ControlPlane
+    serve: Serve, admin: client.Cluster, cluster: client.Cluster, database: databases.Database, plane: Administrator
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
     await accounts.grant(admin, "jane", may={"alertinvestigations": ["create", "get", "list"]})
@@ -382,7 +382,7 @@ async def test_hostile_messages_are_refused_in_words_and_start_nothing(
     serve: Serve,
     editor: str,
     cluster: client.Cluster,
-    plane: ControlPlane,
+    plane: Administrator,
     database: databases.Database,
     log_lines: loglines.LogLines,
 ) -> None:

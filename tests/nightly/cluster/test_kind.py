@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support import charts
 from tarsy_dev import tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 KIND = tools.ROOT / "dev" / "kind"
 
@@ -30,7 +30,7 @@ def test_without_an_engine_it_says_that_it_did_not_run_and_ends_well(tmp_path: P
     assert done.stdout.startswith("test-kind DID NOT RUN: ")
 
 
-def test_what_it_applies_is_taken_and_its_pods_are_restricted(plane: ControlPlane) -> None:
+def test_what_it_applies_is_taken_and_its_pods_are_restricted(plane: Administrator) -> None:
     objects = list(yaml.safe_load_all((KIND / "world.yaml").read_text()))
     names = [one["metadata"]["name"] for one in objects if one["kind"] == "Namespace"]
     plane.kubectl("apply", "-f", str(KIND / "world.yaml"))

@@ -14,7 +14,7 @@ from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.web import site
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m\"'><img src=x onerror=alert(2)>"
 
@@ -89,7 +89,7 @@ async def test_an_object_is_found_by_its_name_by_those_who_may_read_it(
     reader: dict[str, str],
     admin: client.Cluster,
     cluster: client.Cluster,
-    plane: ControlPlane,
+    plane: Administrator,
 ) -> None:
     namespace = cluster.served.own
     uid = plane.create(manifests.investigation("web-crash"), namespace=namespace)["metadata"]["uid"]

@@ -120,7 +120,7 @@ async def test_the_printed_address_signs_a_browser_in(url: str, admin: client.Cl
 async def test_a_name_opens_the_page_of_that_investigation(
     url: str,
     admin: client.Cluster,
-    plane: controlplane.ControlPlane,
+    plane: controlplane.Administrator,
     namespace: str,
     programs: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +148,7 @@ async def test_a_name_opens_the_page_of_that_investigation(
 
 
 def test_without_a_service_the_way_to_name_the_address_is_told(
-    plane: controlplane.ControlPlane, namespace: str, config: Path
+    plane: controlplane.Administrator, namespace: str, config: Path
 ) -> None:
     config.write_text(plane.kubeconfig(namespace=namespace).read_text())
 
@@ -162,7 +162,7 @@ def test_without_a_service_the_way_to_name_the_address_is_told(
 
 @pytest.mark.parametrize("mode", ["single", "split"])
 def test_the_apis_service_is_found_among_those_of_the_chart(
-    mode: str, plane: controlplane.ControlPlane, namespace: str, config: Path
+    mode: str, plane: controlplane.Administrator, namespace: str, config: Path
 ) -> None:
     config.write_text(plane.kubeconfig(namespace=namespace).read_text())
     rendered = chart.rendered({"mode": mode, "postgres": {"trial": True}}, name="team-a", namespace=namespace)

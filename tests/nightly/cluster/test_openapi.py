@@ -28,7 +28,7 @@ from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy_dev import patience
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 LIMITS = platforms.API(requests_per_second=100_000, burst=1_000_000)
 """So much that nobody is told to come later: what is right in form has to be looked at."""
@@ -123,7 +123,7 @@ class World:
 
 
 @pytest.fixture
-async def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+async def world(plane: Administrator, cluster: client.Cluster, database: databases.Database) -> World:
     """A chain, and investigations in all states."""
 
     async def admitted(name: str, uid: str | None = None) -> str:
@@ -155,7 +155,7 @@ def identity(world: World) -> str:
     return world.ids[0]
 
 
-async def create(plane: ControlPlane, cluster: client.Cluster, manifest: dict[str, Any]) -> str:
+async def create(plane: Administrator, cluster: client.Cluster, manifest: dict[str, Any]) -> str:
     """Create an object; its uid."""
     made = await asyncio.to_thread(plane.create, manifest, namespace=cluster.served.own)
     return str(made["metadata"]["uid"])

@@ -16,7 +16,7 @@ from tarsy.kube import client
 from tarsy.resources import namespaces
 from tarsy.store.base import databases
 from tarsy.views import system_warnings
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 SERVED = namespaces.Served.from_names("tarsy", ["shop", "web"])
 
@@ -28,7 +28,7 @@ def webhook(rules: Sequence[dict[str, Any]], allowed: list[str] | None = None) -
 
 
 async def test_chain_of_a_rule_that_does_not_exist_is_a_warning_until_it_does(
-    plane: ControlPlane, admin: client.Cluster, database: databases.Database
+    plane: Administrator, admin: client.Cluster, database: databases.Database
 ) -> None:
     own, other = admin.served.own, f"{admin.served.own}-other"
     plane.create_namespace(other)

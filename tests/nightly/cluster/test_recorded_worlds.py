@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from support import waiting
 from tarsy.config.model import platforms
@@ -18,7 +19,7 @@ from tarsy.evaluation import recording, scenarios, world_platform, world_server,
 from tarsy.kube import client
 from tarsy.process import agent_tools
 from tarsy_dev import tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator, ControlPlane
 from tarsy_dev.node import builds
 from tarsy_dev.scenarios import cluster as recorded_cluster
 
@@ -109,6 +110,7 @@ async def reading(kubeconfig: Path) -> AsyncIterator[agent_tools.Call]:
         yield call
 
 
+@pytest.mark.usefixtures("own_plane")
 async def test_every_answer_of_a_world_is_that_of_the_cluster(
     plane: ControlPlane, cluster: client.Cluster, tmp_path: Path
 ) -> None:
@@ -148,7 +150,7 @@ async def test_every_answer_of_a_world_is_that_of_the_cluster(
         assert worlds.MISS.search(await ask_world("nodes_stats_summary", {"name": "sim-0"}))
 
 
-def test_objects_of_live_scenarios_are_valid_and_run_images_of_the_node(plane: ControlPlane) -> None:
+def test_objects_of_live_scenarios_are_valid_and_run_images_of_the_node(plane: Administrator) -> None:
     """`make nightly` applies them, and asks for their evidence."""
     paths = sorted((tools.ROOT / "scenarios").glob("*/live.yaml"))
     assert len(paths) >= 8

@@ -7,26 +7,25 @@ import contextlib
 import functools
 import json
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
 from support import backups, loglines, manifests, queue, stories, waiting
 from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations, projector
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.queue import work
-from tarsy_dev import controlplane, patience, tools
+from tarsy_dev import controlplane, patience
 from tarsy_dev import postgres as launcher
 
 
 class World:
     """Objects of one namespace, as kubectl sees them."""
 
-    def __init__(self, plane: controlplane.ControlPlane, cluster: client.Cluster) -> None:
+    def __init__(self, plane: controlplane.Administrator, cluster: client.Cluster) -> None:
         self.plane = plane
         self.cluster = cluster
 
@@ -101,10 +100,10 @@ def told(log_lines: loglines.LogLines) -> list[tuple[str, str]]:
 
 
 async def test_an_older_database_repeats_nothing_that_it_does_not_know_and_says_so(
-    plane: controlplane.ControlPlane,
+    plane: controlplane.Administrator,
     admin: client.Cluster,
     database: databases.Database,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     tmp_path: Path,
     log_lines: loglines.LogLines,
 ) -> None:
@@ -174,14 +173,6 @@ async def ended(database: databases.Database, name: str) -> bool:
 
 async def is_ahead(world: World, sequence: int) -> bool:
     return bool((await asyncio.to_thread(world.status, "running"))["sequence"] > sequence)
-
-
-@pytest.fixture
-def own_plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
-    """A control plane of the test's own, with our kinds."""
-    crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
-    with controlplane.ControlPlane(folder=tmp_path / "plane", crds=crds) as running:
-        yield running
 
 
 async def test_an_older_cluster_gets_the_statuses_of_its_database_and_runs_nothing_again(

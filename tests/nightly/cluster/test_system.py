@@ -22,7 +22,7 @@ from tarsy.store.queue import work
 from tarsy.telemetry import component_states
 from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SYSTEM = "/api/v1/system"
@@ -246,7 +246,7 @@ async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database:
 
 
 async def test_alert_types_and_chains_are_told_as_they_stand_now(
-    cluster: client.Cluster, database: databases.Database, plane: ControlPlane, namespace: str
+    cluster: client.Cluster, database: databases.Database, plane: Administrator, namespace: str
 ) -> None:
     def apply(*found: dict[str, Any]) -> None:
         for manifest in found:
@@ -299,7 +299,7 @@ async def test_without_the_api_server_only_what_it_knows_is_a_503(
 
 
 async def test_without_the_database_health_tells_what_the_process_knows_itself_and_since_when(
-    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+    migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
@@ -323,7 +323,7 @@ async def test_without_the_database_health_tells_what_the_process_knows_itself_a
 
 
 async def test_health_asked_by_many_at_once_costs_the_database_one_question(
-    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+    migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
     async with proxy.serve("127.0.0.1", postgres.port) as between:

@@ -13,10 +13,10 @@ import pytest
 from support.watches import create, watching
 from tarsy.kube import client, watch
 from tarsy_dev import patience, proxy
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 
-async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPlane, cluster: client.Cluster) -> None:
+async def test_only_the_namespace_that_was_asked_for_is_watched(plane: Administrator, cluster: client.Cluster) -> None:
     create(plane, "default", f"before-{cluster.served.own}")
     async with watching(cluster) as seen:
         first = create(plane, cluster.served.own, "first")
@@ -27,7 +27,7 @@ async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPl
     assert seen.namespaces == {cluster.served.own}
 
 
-async def test_a_hundred_namespaces_are_listed_and_watched_once_each(plane: ControlPlane, namespace: str) -> None:
+async def test_a_hundred_namespaces_are_listed_and_watched_once_each(plane: Administrator, namespace: str) -> None:
     others = [f"{namespace}-{number}" for number in range(100)]
     cluster = await client.connect(plane.kubeconfig(namespace=namespace), served=others)
     plane.create_namespace(others[-1])
@@ -43,7 +43,7 @@ async def test_a_hundred_namespaces_are_listed_and_watched_once_each(plane: Cont
 
 
 async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
-    plane: ControlPlane,
+    plane: Administrator,
     namespace: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -100,7 +100,7 @@ asyncio.run(main())
 """
 
 
-def test_a_stop_right_after_the_start_ends_the_thread(plane: ControlPlane, namespace: str) -> None:
+def test_a_stop_right_after_the_start_ends_the_thread(plane: Administrator, namespace: str) -> None:
     """In a process of its own: a thread that cannot be told to end would hang this one."""
     kubeconfig = plane.kubeconfig(namespace=namespace)
     done = subprocess.run([sys.executable, "-c", STOP_AT_ONCE, kubeconfig], timeout=90, capture_output=True, text=True)

@@ -68,7 +68,7 @@ async def process(operator: Operator, llm: model.Server) -> Process:
 
 @pytest.fixture
 def run(
-    process: Process, operator: Operator, plane: controlplane.ControlPlane, programs: dict[str, Path], tmp_path: Path
+    process: Process, operator: Operator, plane: controlplane.Administrator, programs: dict[str, Path], tmp_path: Path
 ) -> command_line.CommandLine:
     """The command line, with `tarsy`, `kubectl-tarsy` and `kubectl_complete-tarsy` on PATH as they are installed."""
     folder = tmp_path / "bin"
@@ -169,7 +169,7 @@ async def test_an_account_that_may_only_view_reads_and_changes_nothing(
     operator: Operator,
     run: command_line.CommandLine,
     admin: client.Cluster,
-    plane: controlplane.ControlPlane,
+    plane: controlplane.Administrator,
 ) -> None:
     may = {"alertinvestigations": ["get", "list", "watch"], "agentchains": ["get", "list"]}
     token = await accounts.create(admin, "viewer", may=may)

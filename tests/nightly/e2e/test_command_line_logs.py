@@ -40,7 +40,7 @@ async def process(operator: Operator, llm: model.Server) -> Process:
 
 @pytest.fixture
 def run(
-    process: Process, operator: Operator, plane: controlplane.ControlPlane, programs: dict[str, Path]
+    process: Process, operator: Operator, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> command_line.CommandLine:
     return command_line.CommandLine(
         kubectl=programs["kubectl"],
@@ -112,7 +112,7 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
 
 
 async def test_why_names_the_server_that_was_away(
-    operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
+    operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> None:
     llm.script = model.answers("nothing seen")
     operator.configure(agents={"KubernetesAgent": {"mcp_servers": ["kubernetes-server"]}})

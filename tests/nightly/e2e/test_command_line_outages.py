@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_watch_outlasts_the_api_server_and_the_operator(
-    operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path]
+    operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> None:
     look = model.Answer(calls=(model.Call(name="tools__lookup", args={"name": "web-0"}),))
     llm.script = lambda turn: model.Hang() if turn.iteration else look
@@ -63,7 +63,7 @@ async def test_a_watch_outlasts_the_api_server_and_the_operator(
 async def test_a_list_of_thousands_comes_page_by_page(
     admin: client.Cluster,
     database: databases.Database,
-    plane: controlplane.ControlPlane,
+    plane: controlplane.Administrator,
     programs: dict[str, Path],
 ) -> None:
     await finished.create(admin, database, count=10_000)

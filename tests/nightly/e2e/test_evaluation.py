@@ -68,7 +68,7 @@ def platform_file(folder: Path, url: str) -> Path:
 
 @pytest.mark.timeout(2_400)
 async def test_all_evidence_reaches_the_model_and_no_secret_does(
-    postgres: launcher.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    postgres: launcher.Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPTED_KEY", "any")
     known = scenarios.find([tools.ROOT / "scenarios"])
@@ -236,7 +236,7 @@ stringData: {{password: Kw9-copper-lynx-20, user: shop}}
 
 
 async def test_a_past_investigation_becomes_a_scenario_that_passes_its_check(
-    operator: Operator, llm: model.Server, plane: controlplane.ControlPlane, programs: dict[str, Path], tmp_path: Path
+    operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path], tmp_path: Path
 ) -> None:
     namespace = operator.namespace
 

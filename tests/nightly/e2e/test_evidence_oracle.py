@@ -104,7 +104,7 @@ def lacking(scenario: scenarios.Scenario, turn: model.Turn) -> list[str]:
 
 @pytest.mark.parametrize("name", ["two-passwords", "connection-hog"])
 async def test_every_model_of_an_investigation_has_the_evidence_or_can_have_it(
-    name: str, postgres: launcher.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, postgres: launcher.Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPTED_KEY", "any")
     scenario = scenarios.load(tools.ROOT / "scenarios" / name)

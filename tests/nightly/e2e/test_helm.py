@@ -181,7 +181,7 @@ async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investi
     values: dict[str, Any],
     llm: model.Server,
     toolbox: mcp_server.Server,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     mode: str,
 ) -> None:
     """An installation, an alert, a reload of the platform file, an upgrade to what is there and to more, a rollback.
@@ -257,7 +257,7 @@ async def test_two_releases_stand_side_by_side_and_one_that_goes_leaves_kinds_an
     release: Release,
     node: kubelet.Kubelet,
     helm: Path,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     values: dict[str, Any],
     llm: model.Server,
 ) -> None:

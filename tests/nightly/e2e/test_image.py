@@ -20,7 +20,7 @@ from packaging import markers, requirements
 from support import charts, manifests, operators
 from support import image as images
 from tarsy_dev import children, model, tools
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.timeout(1800)  # the first time the locked packages are installed
 
@@ -163,7 +163,7 @@ def investigate(turn: model.Turn) -> model.Answer:
 class Installation:
     """What the chart renders, its accounts and roles in a namespace, and its pods' volumes in a folder."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, *, folder: Path, values: charts.Object) -> None:
+    def __init__(self, plane: Administrator, namespace: str, *, folder: Path, values: charts.Object) -> None:
         self._plane = plane
         self._namespace = namespace
         self._folder = folder
@@ -216,7 +216,7 @@ def port() -> int:
 
 @pytest.fixture
 def installation(
-    plane: ControlPlane, namespace: str, llm: model.Server, port: int, tmp_path: Path
+    plane: Administrator, namespace: str, llm: model.Server, port: int, tmp_path: Path
 ) -> Iterator[Installation]:
     provider = {
         "type": "google",
@@ -247,7 +247,7 @@ def here(container: images.Container, port: int) -> images.Container:
 
 async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_nothing(
     image: images.Image,
-    plane: ControlPlane,
+    plane: Administrator,
     namespace: str,
     editor: str,
     database_url: str,

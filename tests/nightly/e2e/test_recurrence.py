@@ -12,7 +12,7 @@ from tarsy_dev import model, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator
-    from tarsy_dev.controlplane import ControlPlane
+    from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 CHAIN = manifests.chain("KubePodCrashLooping", recurrence={"mode": "Recheck"})
@@ -67,7 +67,7 @@ async def crash(operator: Operator, *, restarts: int) -> None:
 
 
 async def test_one_crash_loop_is_investigated_once_until_its_image_changes(
-    operator: Operator, llm: model.Server, plane: ControlPlane
+    operator: Operator, llm: model.Server, plane: Administrator
 ) -> None:
     here = {"namespace": operator.namespace}
     calls = (

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tarsy.kube import client, discovery, objects, rights
 from tarsy.store.base import databases, schema, tables
 from tarsy_dev import model, patience, proxy, tools
 from tarsy_dev import postgres as launcher
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
@@ -29,19 +29,16 @@ WEBHOOK = "/api/v1/webhooks/alertmanager"
 
 
 @pytest.fixture
-async def without_kinds(plane: ControlPlane, admin: client.Cluster) -> AsyncIterator[None]:
-    """The control plane has no CRDs of ours until the test applies them; afterwards it has them again."""
+async def without_kinds(own_plane: Administrator, admin: client.Cluster) -> None:
+    """The control plane has no CRDs of ours until the test applies them."""
 
     async def are_gone() -> bool:
         with contextlib.suppress(client.ClusterDownError, objects.RefusedError):
             return await discovery.unserved_kinds(admin) == [*discovery.KINDS]
         return False
 
-    plane.kubectl("delete", "-f", CRDS)
+    own_plane.kubectl("delete", "-f", CRDS)
     await waiting.seen(are_gone)  # the API server's lists forget them later
-    yield
-    plane.kubectl("apply", "-f", CRDS)
-    plane.kubectl("wait", "--for=condition=Established", "-f", CRDS)
 
 
 async def says(process: Process, wanted: str) -> None:
@@ -74,9 +71,9 @@ class World:
 
 async def test_processes_that_start_with_nothing_there_name_what_is_left_until_an_investigation_runs(
     operator: Operator,
-    plane: ControlPlane,
+    plane: Administrator,
     admin: client.Cluster,
-    postgres: launcher.Server,
+    postgres: launcher.Access,
     llm: model.Server,
     without_kinds: None,
     tmp_path: Path,
@@ -199,7 +196,7 @@ async def _check_waiting(world: World) -> None:
 
 
 async def test_a_process_that_waits_ends_at_once_and_well_when_it_is_told_to(
-    operator: Operator, postgres: launcher.Server
+    operator: Operator, postgres: launcher.Access
 ) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         between.blackhole()

@@ -20,7 +20,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
 from tarsy_dev import proxy
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "the token"
 
@@ -48,7 +48,7 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
 async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_honestly(
     cluster: client.Cluster,
     database: databases.Database,
-    plane: ControlPlane,
+    plane: Administrator,
     admitted: Callable[..., Awaitable[UUID]],
     editor: str,
     tmp_path: Path,

@@ -206,7 +206,7 @@ async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
 
 
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(
-    database: databases.Database, postgres: launcher.Server
+    database: databases.Database, postgres: launcher.Access
 ) -> None:
     async with patience.limit(), keeping(database.url, lease=PATIENT) as lease_manager:
         held = await claimed(database, lease_manager, lease=PATIENT)

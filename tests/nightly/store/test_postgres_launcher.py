@@ -19,12 +19,12 @@ async def test_each_database_is_empty_and_takes_asyncpg(database_url: str) -> No
         await connection.close()
 
 
-async def test_postgres_asks_for_its_password(postgres: launcher.Server) -> None:
+async def test_postgres_asks_for_its_password(postgres: launcher.Access) -> None:
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(postgres.url(), password="guessed")
 
 
-def test_postgres_listens_on_loopback_tcp_only(postgres: launcher.Server) -> None:
+def test_postgres_listens_on_loopback_tcp_only(postgres: launcher.Access) -> None:
     assert postgres.execute("SHOW listen_addresses") == "127.0.0.1"
     assert postgres.execute("SHOW unix_socket_directories") == ""
 

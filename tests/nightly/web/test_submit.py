@@ -10,13 +10,13 @@ from support import browser as browsers
 from support import manifests, queue
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 expect = playwright.expect
 
 
 @pytest.fixture
-def chain(plane: ControlPlane, cluster: client.Cluster) -> None:
+def chain(plane: Administrator, cluster: client.Cluster) -> None:
     made = manifests.chain("KubePodCrashLooping", "NodeDown")
     plane.create(made, namespace=cluster.served.own)
 

@@ -16,7 +16,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.telemetry import component_states
 from tarsy.web import site as pages
-from tarsy_dev.controlplane import ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PINNED, OFFERED = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -37,7 +37,7 @@ async def test_the_empty_page_has_all_its_parts(page: playwright.Page) -> None:
 
 
 async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
-    page: playwright.Page, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+    page: playwright.Page, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     stages = [
         manifests.stage("data-collection"),

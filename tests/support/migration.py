@@ -1,0 +1,26 @@
+"""A database at the newest schema, on any server."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent import futures
+
+from tarsy.store.base import databases, schema
+from tarsy_dev import postgres
+
+TEMPLATE = "template_migrated"
+"""The one that those of the workers are copies of; nobody uses it."""
+
+
+def create(server: postgres.Access, name: str) -> str:
+    """Create a database at the newest schema on any server; its URL."""
+
+    async def migrate() -> None:
+        database = databases.Database(url)
+        await schema.migrate(database)
+        await database.close()
+
+    url = server.create_database(name)
+    with futures.ThreadPoolExecutor(1) as thread:  # whoever asks for it may be on a loop
+        thread.submit(asyncio.run, migrate()).result()
+    return url
