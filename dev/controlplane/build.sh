@@ -15,7 +15,7 @@ export CGO_ENABLED=0 GOTOOLCHAIN=local
 how=(-trimpath -buildvcs=false -ldflags "$flags")
 go list -deps "${how[@]}" \
   -f '{{if eq .Name "main"}}link{{else if .Stale}}todo{{else}}have{{end}} {{.ImportPath}}' .
-for program in certs etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok podlogs; do
+for program in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do
   ln -sf controlplane "$out/$program"
 done
 # By exec: whoever kills this script kills Go.

@@ -1,6 +1,6 @@
 // Command controlplane is a Kubernetes control plane for development and
 // tests in one binary: etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler, kubectl, kwok, and two programs of our own (certs, podlogs).
+// kube-scheduler, kubectl and kwok.
 // One binary is a third of the size of six, and links in a third of the time.
 //
 // It runs the program whose name it was started by (a symlink), or else the
@@ -30,14 +30,12 @@ import (
 
 // programs maps a program's name to its main, which reads os.Args and returns the exit status.
 var programs = map[string]func() int{
-	"certs":                   runCerts,
 	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubectl":                 runKubectl,
 	"kwok":                    runKwok,
-	"podlogs":                 runPodLogs,
 }
 
 // runKubectl prints errors itself, as kubectl's own main does.

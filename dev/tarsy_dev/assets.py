@@ -23,14 +23,12 @@ from tarsy_dev import cache, errors, progress, tools
 
 SOURCE = tools.ROOT / "dev" / "controlplane"
 PROGRAMS = (
-    "certs",
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
     "kubectl",
     "kwok",
-    "podlogs",
 )
 HELM_SOURCE = tools.ROOT / "dev" / "helm"
 HELM = "helm"

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on 127.0.0.1, without containers.
 
 etcd and kube-apiserver make it one; the controller-manager adds what clusters do by themselves (deleting namespaces,
-garbage collection, ServiceAccounts, workloads); the scheduler, kwok and podlogs play nodes that run pods. A fake API
+garbage collection, ServiceAccounts, workloads); the scheduler, kwok and pod-logs play nodes that run pods. A fake API
 server was the alternative, and has none of what our code leans on: admission, CEL, watches, conflicts, RBAC.
 
 Every part can be killed and started again on its port and its data, which is what the chaos tests do. Nothing is
@@ -18,6 +18,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +29,12 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
-from tarsy_dev import assets, children, errors, patience
+from tarsy_dev import assets, certificates, children, errors, patience
 
 Flags = dict[str, str | int | Path]
 
 WATCHERS = ("kube-controller-manager", "kube-scheduler", "kwok")
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "podlogs")
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "pod-logs")
 NODE = "sim-0"
 SERVICES = "10.96.0.0/16"
 SERVICE = "10.96.0.1"
@@ -183,16 +184,16 @@ class Administrator:
                 raise patience.TooLong(f"the control plane: {what} did not come true in {patience.PATIENCE:.0f} s")
             time.sleep(0.02)
 
-    def _ask(self, path: str, *, posted: object = None) -> int:
+    def _ask(self, path: str, *, posted: object = None, port: int | None = None) -> int:
         """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
-        return children.http_status(self._connection(timeout=60 if posted else 5), path, posted=posted)
+        return children.http_status(self._connection(timeout=60 if posted else 5, port=port), path, posted=posted)
 
-    def _connection(self, *, timeout: float) -> HTTPSConnection:
-        """A connection of the administrator's."""
+    def _connection(self, *, timeout: float, port: int | None = None) -> HTTPSConnection:
+        """A connection of the administrator's, to the API server or to another `port` of its host."""
         server = urlsplit(self.url)
         context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
         context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
-        return HTTPSConnection(server.hostname or "", server.port, timeout=timeout, context=context)
+        return HTTPSConnection(server.hostname or "", port or server.port, timeout=timeout, context=context)
 
     def _pem(self, file: str) -> str:
         return base64.b64encode((self._pki / file).read_bytes()).decode()
@@ -219,7 +220,7 @@ class ControlPlane(Administrator):
         host: str | None = None,
         controllers: Sequence[str] = (),
     ) -> None:
-        self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._podlogs = children.free_ports(5)
+        self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._pod_logs = children.free_ports(5)
         if host is not None:
             self._apiserver = REAL_PORT
         super().__init__(folder=folder, url=f"https://127.0.0.1:{self._apiserver}")
@@ -249,7 +250,7 @@ class ControlPlane(Administrator):
         self.logs.mkdir(parents=True, exist_ok=True)
         if not self._pki.exists():
             addresses = [] if self._host is None else [self._host, SERVICE]
-            subprocess.run([assets.program("certs"), self._pki, *addresses], check=True)
+            certificates.write(self._pki, addresses)
         try:
             self._spawn("etcd")
             self.start_component("kube-apiserver")
@@ -258,7 +259,7 @@ class ControlPlane(Administrator):
             self.start_component("kube-controller-manager")
             self.start_component("kube-scheduler")
             if self._host is None:
-                self.start_component("podlogs")
+                self.start_component("pod-logs")
                 self.start_component("kwok")
                 self._add_node()
             self._wait_for_namespace("default")
@@ -282,6 +283,7 @@ class ControlPlane(Administrator):
             "etcd": lambda: children.http_status(HTTPConnection("127.0.0.1", self._etcd, timeout=5), "/readyz") == 200,
             "kube-apiserver": lambda: self._ask("/readyz") == 200,
             "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
+            "pod-logs": lambda: self._ask("/healthz", port=self._pod_logs) == 200,
         }.get(name)
         if ready is not None:
             self._wait(child, ready, what="readiness")
@@ -328,8 +330,9 @@ class ControlPlane(Administrator):
         self.kubectl("wait", "--for=condition=Ready", "--timeout=240s", f"node/{NODE}")
 
     def _spawn(self, name: str) -> children.Child:
+        ours = [sys.executable, "-m", "tarsy_dev.pod_logs"]
         child = children.start(
-            [assets.program(name), *self._arguments(name)],
+            [*(ours if name == "pod-logs" else [assets.program(name)]), *self._arguments(name)],
             name=name,
             log=self.logs / f"{name}.log",
             cwd=self.folder,
@@ -345,7 +348,7 @@ class ControlPlane(Administrator):
             "kube-controller-manager": self._controller_manager_arguments,
             "kube-scheduler": self._scheduler_arguments,
             "kwok": self._kwok_arguments,
-            "podlogs": self._podlogs_arguments,
+            "pod-logs": self._pod_logs_arguments,
         }
         return [f"--{flag}={value}" for flag, value in arguments[name]().items()]
 
@@ -421,16 +424,10 @@ class ControlPlane(Administrator):
             "config": assets.SOURCE / "kwok.yaml",
             "manage-all-nodes": "true",
             "node-ip": "127.0.0.1",
-            "node-port": self._podlogs,
+            "node-port": self._pod_logs,
             "node-lease-duration-seconds": 40,
             "server-address": f"127.0.0.1:{self._kwok}",
         }
 
-    def _podlogs_arguments(self) -> Flags:
-        return {
-            "kubeconfig": self.kubeconfig(),
-            "listen": f"127.0.0.1:{self._podlogs}",
-            "tls-cert-file": self._pki / "server.crt",
-            "tls-private-key-file": self._pki / "server.key",
-            "client-ca-file": self._pki / "ca.crt",
-        }
+    def _pod_logs_arguments(self) -> Flags:
+        return {"port": self._pod_logs, "server": self.url, "pki": self._pki}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NODE = "node-0"
-"""The node's name, as its certificate has it (dev/controlplane/certs.go)."""
+"""The node's name, as its certificate has it (`tarsy_dev.certificates`)."""
 NODE_ADDRESS = "172.30.0.2"
 CONTROL_PLANE = "172.30.0.1"
 """Where nodes and pods reach the API server; a machine apart, so that policies hold for it."""
