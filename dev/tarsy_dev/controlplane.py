@@ -29,6 +29,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from tarsy_dev import assets, certificates, children, errors, patience
 
 Flags = dict[str, str | int | Path]
@@ -83,6 +85,10 @@ class Administrator:
         """One event of audit.k8s.io/v1 a line, of `dev/controlplane/audit.yaml`, where the control plane is audited."""
         self._pki = self.folder / "pki"
 
+    def program(self, name: str) -> Path:
+        """Return the path of one of the programs that the control plane is made of, or of kubectl."""
+        return assets.program(name)
+
     def kubeconfig(
         self, *, namespace: str = "default", user: str = "admin", token: str | None = None, url: str | None = None
     ) -> Path:
@@ -124,7 +130,7 @@ class Administrator:
         `input` is its stdin, for `-f -`. Raises KubectlError with its stderr, or subprocess.TimeoutExpired.
         """
         kubeconfig = self.kubeconfig(namespace=namespace)
-        command = [str(assets.program("kubectl")), f"--kubeconfig={kubeconfig}", *args]
+        command = [str(self.program("kubectl")), f"--kubeconfig={kubeconfig}", *args]
         # A cache of our own: what kubectl remembers of another control plane that had this port would mislead it.
         # It ends before a collection of garbage would be worth its time: a quarter of it.
         env = {**os.environ, "KUBECACHEDIR": str(self.folder / "kubectl-cache"), "GOGC": "off"}
@@ -172,8 +178,7 @@ class Administrator:
         self._until(lambda: all(self._ask(path) == HTTPStatus.OK for path in paths), what="custom resources")
 
     def _wait_for_namespace(self, name: str) -> None:
-        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-        self._until(lambda: self._ask(account) == HTTPStatus.OK, what=f"the default ServiceAccount of {name}")
+        self._until(lambda: self._has_account(name), what=f"the default ServiceAccount of {name}")
 
     def _until(self, ready: Callable[[], bool], *, what: str) -> None:
         """Poll `ready`. The end of a component is an error at once; patience.TooLong."""
@@ -183,6 +188,10 @@ class Administrator:
             if time.monotonic() > deadline:
                 raise patience.TooLong(f"the control plane: {what} did not come true in {patience.PATIENCE:.0f} s")
             time.sleep(0.02)
+
+    def _has_account(self, namespace: str) -> bool:
+        """Tell whether a namespace has its default ServiceAccount, without which no pod is made in it."""
+        return self._ask(f"/api/v1/namespaces/{namespace}/serviceaccounts/default") == HTTPStatus.OK
 
     def _ask(self, path: str, *, posted: object = None, port: int | None = None) -> int:
         """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
@@ -204,8 +213,9 @@ class ControlPlane(Administrator):
 
     `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
     before anything watches. `audited`: what ServiceAccounts do is written to `audit_log`, which costs the API server
-    a line a request. `controllers` run beside those that simulated nodes need. Usable as a context manager, which
-    starts and stops it.
+    a line a request. `controllers` run beside those that simulated nodes need. Without `workloads` it is etcd, the API
+    server and the log server alone: what controllers, scheduler and node would do, the caller writes into the status of
+    objects. Usable as a context manager, which starts and stops it.
 
     Its one node is a simulated one, unless `host` is given: the address that real nodes and their pods reach the API
     server at, on port 6443 and on every other interface too. Then it simulates nothing and has every controller.
@@ -219,6 +229,7 @@ class ControlPlane(Administrator):
         audited: bool = False,
         host: str | None = None,
         controllers: Sequence[str] = (),
+        workloads: bool = True,
     ) -> None:
         self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._pod_logs = children.free_ports(5)
         if host is not None:
@@ -227,6 +238,7 @@ class ControlPlane(Administrator):
         self._host = host
         self._audited = audited
         self._controllers = controllers
+        self._workloads = workloads
         self._crds = crds
         self._running: dict[str, children.Child] = {}
 
@@ -256,11 +268,14 @@ class ControlPlane(Administrator):
             self.start_component("kube-apiserver")
             # Before the controller-manager: its garbage collector takes up to 20 s to notice a kind that comes later.
             self._apply_crds()
-            self.start_component("kube-controller-manager")
-            self.start_component("kube-scheduler")
+            if self._workloads:
+                self.start_component("kube-controller-manager")
+                self.start_component("kube-scheduler")
             if self._host is None:
                 self.start_component("pod-logs")
+            if self._host is None and self._workloads:
                 self.start_component("kwok")
+            if self._host is None:
                 self._add_node()
             self._wait_for_namespace("default")
         except BaseException:
@@ -326,13 +341,27 @@ class ControlPlane(Administrator):
 
     def _add_node(self) -> None:
         if self._ask(f"/api/v1/nodes/{NODE}") == 404:
-            self.kubectl("create", "-f", str(assets.SOURCE / "node.yaml"))
+            node = yaml.safe_load((assets.SOURCE / "node.yaml").read_text())
+            if not self._workloads:
+                node["status"] |= {
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+                    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                    "daemonEndpoints": {"kubeletEndpoint": {"Port": self._pod_logs}},
+                }
+            self.kubectl("create", "-f", "-", input=json.dumps(node))
         self.kubectl("wait", "--for=condition=Ready", "--timeout=240s", f"node/{NODE}")
+
+    def _has_account(self, namespace: str) -> bool:
+        if self._workloads:
+            return super()._has_account(namespace)
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        created = self._ask(accounts, posted={"metadata": {"name": "default"}})
+        return created in (HTTPStatus.CREATED, HTTPStatus.CONFLICT)
 
     def _spawn(self, name: str) -> children.Child:
         ours = [sys.executable, "-m", "tarsy_dev.pod_logs"]
         child = children.start(
-            [*(ours if name == "pod-logs" else [assets.program(name)]), *self._arguments(name)],
+            [*(ours if name == "pod-logs" else [self.program(name)]), *self._arguments(name)],
             name=name,
             log=self.logs / f"{name}.log",
             cwd=self.folder,

@@ -1,7 +1,8 @@
 """`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to analysis and summary.
 
-Everything is real but the pods, which kwok simulates, and the model, which is scripted unless a key is set, such as
-GOOGLE_API_KEY: the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are real in any case.
+Everything is real but the pods, which nobody runs (`tarsy_dev.shop`), and the model, which is scripted unless a key is
+set, such as GOOGLE_API_KEY: the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are real in
+any case.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tarsy_dev import errors, local, tools, world
+from tarsy_dev import errors, local, shop, tools, world
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything running afterwards")
     keep = parser.parse_args(arguments).keep
-    world = local.Local(STATE, operator=True)
+    world = local.Local(STATE, demo=True)
     try:
         world.up()
         return _investigate(_Shell(world.environment()), keep=keep)
@@ -55,9 +56,9 @@ class _Shell:
         """The address of the API and the pages."""
         return self._environment["TARSY_API"]
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
         command = ["kubectl", *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=input, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise DemoError(f"'{' '.join(command)}' failed: {done.stderr.strip()}")
         return done.stdout
@@ -82,10 +83,9 @@ class _Shell:
 def _investigate(shell: _Shell, *, keep: bool) -> int:
     model = world.real_provider() or "the scripted model (set GOOGLE_API_KEY or the like for a real one)"
     print(f"The model is {model}.")
-    shell.kubectl("apply", "--filename", str(CHAINS))
-    shell.kubectl("apply", "--filename", str(FILES / "chain.yaml"), "--filename", str(FILES / "shop.yaml"))
-    print("Seeded namespace shop; waiting for pod web-0 to crash-loop.")
-    _wait(lambda: _is_crashing(shell) or None, what="shop/web-0 in CrashLoopBackOff", timeout=60)
+    shell.kubectl("apply", "--filename", str(CHAINS), "--filename", str(FILES / "chain.yaml"))
+    shop.seed(shell.kubectl, FILES / "shop.yaml")
+    print("Seeded namespace shop, where pod web-0 is in CrashLoopBackOff.")
 
     receipt = shell.post("/api/v1/webhooks/alertmanager", (FILES / "notification.json").read_bytes())
     (alert,) = receipt["alerts"]
@@ -104,14 +104,10 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
             "  tarsy open                # signs your browser in, and shows all investigations\n"
             f"  tarsy open {name}\n"
             "  tarsy open --no-browser   # prints an address that signs in a browser of this machine, once\n"
-            "  kubectl get inv"
+            "  kubectl get inv\n\n"
+            "Workloads do not run here: what you create stays as it is. 'make local' has simulated nodes that run pods."
         )
     return 0 if status["phase"] == "Completed" else 1
-
-
-def _is_crashing(shell: _Shell) -> bool:
-    reasons = "jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}"
-    return "CrashLoopBackOff" in shell.kubectl("get", "pods", "--namespace=shop", f"--output={reasons}")
 
 
 def _ended(shell: _Shell, name: str, progress: _Progress) -> dict[str, Any] | None:

@@ -21,13 +21,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run `local up`, `local down` or `local run`."""
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev local", description=__doc__)
     parser.add_argument("--state", type=Path, default=tools.ROOT / ".dev", help="where its files lie; .dev by default")
-    parser.add_argument("--operator", action="store_true", help="run an operator as well")
+    parser.add_argument("--demo", action="store_true", help="run an operator as well, and no workloads")
     actions = parser.add_subparsers(required=True, metavar="up|down|run")
     actions.add_parser("up", help="start it in the background; does nothing when it is up").set_defaults(do=Local.up)
     actions.add_parser("down", help="end it and delete its data").set_defaults(do=Local.down)
     actions.add_parser("run", help="run it in the foreground until SIGTERM").set_defaults(do=Local.run)
     parsed = parser.parse_args(arguments)
-    world = Local(parsed.state.resolve(), operator=parsed.operator)
+    world = Local(parsed.state.resolve(), demo=parsed.demo)
     parsed.do(world)
     if parsed.do is Local.up:
         print(f"The local world is up; its logs are in {background.shown(world.state)}. Next:\n")
@@ -37,14 +37,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class Local:
-    """The local world whose files lie in `state`."""
+    """The local world whose files lie in `state`.
 
-    def __init__(self, state: Path, *, operator: bool = False) -> None:
+    That of the demo has an operator as well, and a control plane that runs no workloads: it takes fewer programs.
+    """
+
+    def __init__(self, state: Path, *, demo: bool = False) -> None:
         self.state = state
-        self._operator = operator
+        self._demo = demo
         self.env = state / "env"
         """The shell file that says where everything is; it exists while the world is ready."""
-        more = ["--operator"] if operator else []
+        more = ["--demo"] if demo else []
         arguments = ["local", "--state", str(state), *more, "run"]
         self._supervisor = background.Supervisor(state, ready=self.env, arguments=arguments, what="the local world")
 
@@ -78,9 +81,9 @@ class Local:
         self.state.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._supervisor.locked())
-            running = stack.enter_context(world.running(self.state))
+            running = stack.enter_context(world.running(self.state, workloads=not self._demo))
             env = running.env
-            if self._operator:
+            if self._demo:
                 env = stack.enter_context(world.operating(running, logs=self.state / "logs"))
             draft = self.env.with_suffix(".draft")
             draft.touch(mode=0o600)

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tarsy_dev import assets, chart, children, controlplane, errors, postgres, tools
+from tarsy_dev import chart, children, controlplane, errors, postgres, tools
 
 NAMESPACE = "tarsy"
 OPERATOR = "tarsy"
@@ -73,11 +73,11 @@ class World:
 
 
 @contextmanager
-def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
+def running(folder: Path, *, durable: bool = False, workloads: bool = True) -> Iterator[World]:
     """Start a world whose files lie in `folder`, and end it, its database included; the folder stays.
 
     The kinds of `crds/` are applied, the database is migrated and the namespace `tarsy` exists. No operator runs,
-    and there are no chains. `durable` is the database's (see `postgres.Server`).
+    and there are no chains. `durable` is the database's (see `postgres.Server`), `workloads` the control plane's.
     """
     logs = folder / "logs"
     with ExitStack() as stack:
@@ -90,7 +90,8 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
         url = database.create_database("tarsy")
         _migrate(url)
         crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
-        plane = stack.enter_context(controlplane.ControlPlane(folder=folder / "plane", crds=crds))
+        plane = controlplane.ControlPlane(folder=folder / "plane", crds=crds, workloads=workloads)
+        stack.enter_context(plane)
         plane.create_namespace(NAMESPACE)
         plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_ACCOUNTS)
         plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_of_the_chart())
@@ -112,7 +113,7 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
             "TARSY_TOKEN": _token(plane, "tarsy-user"),
             "TARSY_API": API,
             SCRIPTED_MODEL_KEY: "any",
-            "PATH": str(_link_programs(folder / "bin")),
+            "PATH": str(_link_programs(folder / "bin", kubectl=plane.program("kubectl"))),
         }
         yield World(plane=plane, database=database, model=model, env=env)
 
@@ -199,9 +200,9 @@ def operating(world: World, *, logs: Path) -> Iterator[dict[str, str]]:
         operator.end()
 
 
-def _link_programs(folder: Path) -> Path:
+def _link_programs(folder: Path, *, kubectl: Path) -> Path:
     """Fill a folder for PATH with the two programs that people call, so that nothing else of ours shadows theirs."""
     folder.mkdir()
-    (folder / "kubectl").symlink_to(assets.program("kubectl"))
+    (folder / "kubectl").symlink_to(kubectl)
     (folder / "tarsy").symlink_to(Path(sys.executable).with_name("tarsy"))
     return folder
