@@ -78,7 +78,7 @@ shake: assets  ## Run TESTS=... five times on one core, beside two busy loops: a
 test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine
 	dev/kind/test.sh
 
-demo: assets  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
+demo: setup  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
 	$(DEV) demo $(if $(KEEP),--keep)
 
 local: assets  ## Start control plane, Postgres and scripted model in the background, for `tarsy operator`

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# build.sh OUTDIR: build the control plane's binary and a link for each of its programs.
+# build.sh OUTDIR [apiserver]: build the control plane's binary and a link for each of its programs; with `apiserver`,
+# the smaller binary with etcd and kube-apiserver alone.
 # It prints a plan first (have PACKAGE or todo PACKAGE, as Go's cache has it or not; link PACKAGE for the program's own),
 # then each package as it is begun.
 set -euo pipefail
@@ -12,11 +13,20 @@ package=k8s.io/component-base/version
 flags="-s -w -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=$(cut -d. -f2 <<<"$version")"
 flags+=" -X $package.gitTreeState=clean -X $package.gitCommit=gomodule -X $package.buildDate=1970-01-01T00:00:00Z"
 export CGO_ENABLED=0 GOTOOLCHAIN=local
-how=(-trimpath -buildvcs=false -ldflags "$flags")
+# Without DWARF, which -s removes anyway, it compiles faster. Both binaries have the same flags: they share packages.
+how=(-trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "$flags")
+binary=${2:-controlplane}
+programs=(etcd kube-apiserver)
+if [[ $binary = controlplane ]]; then
+  main=.
+  programs+=(kube-controller-manager kube-scheduler kubectl kwok)
+else
+  main=./$binary
+fi
 go list -deps "${how[@]}" \
-  -f '{{if eq .Name "main"}}link{{else if .Stale}}todo{{else}}have{{end}} {{.ImportPath}}' .
-for program in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok; do
-  ln -sf controlplane "$out/$program"
+  -f '{{if eq .Name "main"}}link{{else if .Stale}}todo{{else}}have{{end}} {{.ImportPath}}' "$main"
+for program in "${programs[@]}"; do
+  ln -sf "$binary" "$out/$program"
 done
 # By exec: whoever kills this script kills Go.
-exec go build -v "${how[@]}" -o "$out/controlplane" .
+exec go build -v "${how[@]}" -o "$out/$binary" "$main"

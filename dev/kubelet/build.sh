@@ -11,7 +11,8 @@ package=k8s.io/component-base/version
 flags="-s -w -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=$(cut -d. -f2 <<<"$version")"
 flags+=" -X $package.gitTreeState=clean -X $package.gitCommit=gomodule -X $package.buildDate=1970-01-01T00:00:00Z"
 export CGO_ENABLED=0 GOTOOLCHAIN=local
-how=(-trimpath -buildvcs=false -ldflags "$flags")
+# The flags of dev/controlplane, so that Go has compiled most of it.
+how=(-trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "$flags")
 go list -deps "${how[@]}" \
   -f '{{if eq .Name "main"}}link{{else if .Stale}}todo{{else}}have{{end}} {{.ImportPath}}' .
 for program in coredns kube-proxy; do

@@ -4,6 +4,8 @@ Each comes from `TEST_ASSET_<NAME>` (a file; envtest's own names, such as TEST_A
 folder `KUBEBUILDER_ASSETS`, else from our own binary, which is built from `dev/controlplane` with Go. A build is
 named by its sources and by the compiler, so that it is made once for all checkouts and is never an old one.
 
+The demo needs three of them only (`api_program`), which are fetched where that is quick.
+
 Two more binaries are built only when they are asked for. helm comes from `dev/helm`, a module of its own because it
 needs other versions of the same modules. The programs of a node come from `dev/kubelet`, which needs what the control
 plane needs, in the same versions, so that Go has compiled most of it.
@@ -16,10 +18,10 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tarsy_dev import cache, errors, progress, tools
+from tarsy_dev import cache, envtest, errors, progress, tools
 
 SOURCE = tools.ROOT / "dev" / "controlplane"
 PROGRAMS = (
@@ -37,6 +39,7 @@ NODE_PROGRAMS = ("coredns", "kube-proxy", "kubelet", "peer")
 
 _ONCE = "minutes on two cores; an interrupted build goes on where it was"
 _NOTICE = f"building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: 6 to 13 {_ONCE}"
+_API_NOTICE = f"building etcd and kube-apiserver from their Go modules, once: 4 to 9 {_ONCE}"
 _HELM_NOTICE = f"building helm from its Go module, once: 3 to 10 {_ONCE}"
 _NODE_NOTICE = f"building the node's programs (kubelet, kube-proxy, CoreDNS) from Go modules, once: 1 to 5 {_ONCE}"
 
@@ -50,20 +53,54 @@ def program(name: str) -> Path:
 
     Raises AssetError, or tools.ToolError when there is no Go and none can be installed.
     """
-    variable = f"TEST_ASSET_{name.upper().replace('-', '_')}"
-    given = os.environ.get(variable)
-    if given:
-        if not os.access(given, os.X_OK):
-            raise AssetError(f"{variable}={given} is no program: it must be the path of {name}")
-        return Path(given)
-    folder = os.environ.get("KUBEBUILDER_ASSETS")
-    if folder and os.access(Path(folder) / name, os.X_OK):
-        return Path(folder) / name
+    if configured := _configured(name):
+        return configured
     if name == HELM:
         return _built(HELM_SOURCE, _HELM_NOTICE) / name
     if name in NODE_PROGRAMS:
         return _built(NODE_SOURCE, _NODE_NOTICE) / name
     return _built(SOURCE, _NOTICE) / name
+
+
+def api_program(name: str) -> Path:
+    """Return the path of a program of envtest.PROGRAMS: all that an API server needs which runs no workloads.
+
+    Where they are missing, their published archive is fetched, else etcd and kube-apiserver are built. The errors are
+    those of `program`.
+    """
+    if configured := _configured(name):
+        return configured
+    target = cache.folder() / f"apiserver-{digest(SOURCE, compiler=envtest.LOCK.read_text())}"
+    return cache.made(target, make_api_programs, notice=f"fetching {', '.join(envtest.PROGRAMS)}, once") / name
+
+
+def make_api_programs(
+    folder: Path,
+    *,
+    lock: Path = envtest.LOCK,
+    source: Path = SOURCE,
+    kubectl: Callable[[], Path] = tools.kubectl,
+) -> None:
+    """Put envtest.PROGRAMS into `folder`: the archive of `lock`, or what `source` builds and the path of `kubectl`."""
+    try:
+        envtest.fetch(folder, envtest.published(tools.PLATFORM, lock.read_text()))
+    except envtest.FetchError as error:
+        cache.say(f"{error}; {_API_NOTICE}")
+        build(source, folder, "apiserver")
+        (folder / "kubectl").symlink_to(kubectl())
+
+
+def _configured(name: str) -> Path | None:
+    """Return the path of a program that the environment names, if it does. Raises AssetError."""
+    variable = f"TEST_ASSET_{name.upper().replace('-', '_')}"
+    if path := os.environ.get(variable):
+        if not os.access(path, os.X_OK):
+            raise AssetError(f"{variable}={path} is no program: it must be the path of {name}")
+        return Path(path)
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    if folder and os.access(Path(folder) / name, os.X_OK):
+        return Path(folder) / name
+    return None
 
 
 @functools.cache
@@ -82,7 +119,7 @@ def digest(source: Path, *, compiler: str) -> str:
     return content.hexdigest()[:16]
 
 
-def build(source: Path, folder: Path) -> None:
+def build(source: Path, folder: Path, *arguments: str) -> None:
     """Run `source`'s build.sh, which puts its programs into `folder`; stderr tells how far it is.
 
     When it is killed, the next one compiles only the packages that this one had not.
@@ -91,7 +128,7 @@ def build(source: Path, folder: Path) -> None:
     cached = Path(go.run("env", "GOMODCACHE", cwd=source).strip())
     reader = progress.GoBuild(downloads=downloads((source / "go.sum").read_text(), cached))
     script = source / "build.sh"
-    done = progress.follow([script, folder], reader, what=source.name, env=go.env)
+    done = progress.follow([script, folder, *arguments], reader, what=source.name, env=go.env)
     if done.returncode != 0:
         kept = "what it downloaded and compiled is kept for the next run"
         raise AssetError(f"{script} failed; {kept}. It said:\n{done.stdout}")
@@ -117,6 +154,13 @@ def _escaped(text: str) -> str:
 def everything() -> dict[str, Path]:
     """Return the path of each of PROGRAMS and of kubernetes-mcp-server, by name; what is missing is made."""
     return {name: program(name) for name in PROGRAMS} | {"kubernetes-mcp-server": tools.kubernetes_mcp_server()}
+
+
+def demo() -> None:
+    """Make what the demo needs and this machine lacks: less than `everything`."""
+    for name in envtest.PROGRAMS:
+        api_program(name)
+    tools.kubernetes_mcp_server()
 
 
 def main(arguments: Sequence[str]) -> int:

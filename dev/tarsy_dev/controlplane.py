@@ -242,6 +242,10 @@ class ControlPlane(Administrator):
         self._crds = crds
         self._running: dict[str, children.Child] = {}
 
+    def program(self, name: str) -> Path:
+        """Return the path of one of the programs that the control plane is made of, or of kubectl."""
+        return assets.program(name) if self._workloads else assets.api_program(name)
+
     @property
     def etcd_url(self) -> str:
         """The address of etcd, which needs no credential."""

@@ -3,6 +3,7 @@
 Error
 ├── tools.ToolError             a program is missing and cannot be installed
 ├── setup.SetupError            the dependencies cannot be installed
+├── envtest.FetchError          the published programs of a control plane cannot be fetched
 ├── assets.AssetError           a program of the control plane cannot be had
 ├── children.ChildError         a server ended
 ├── patience.TooLong            what was waited for did not come

@@ -53,7 +53,10 @@ class Local:
 
     def up(self) -> None:
         """Start the supervisor, unless it runs, and return when the world is ready."""
-        assets.everything()  # in the foreground, because it may take minutes and says so
+        if self._demo:  # in the foreground, because it may take minutes and says so
+            assets.demo()
+        else:
+            assets.everything()
         self.state.mkdir(exist_ok=True)
         with self._supervisor.command():
             if self._supervisor.pid() is None:

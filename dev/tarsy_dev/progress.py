@@ -173,6 +173,26 @@ class Display:
             print(f"\r\033[K{line}", end="", file=self._stream, flush=True)
 
 
+@contextlib.contextmanager
+def telling(what: str) -> Iterator[Callable[[Step], None]]:
+    """Give a function that tells on stderr how far `what` is; its end is told unless the body raises."""
+    display = _display(what)
+    start = time.monotonic()
+    ok = False
+    try:
+        yield lambda step: display.show(step, time.monotonic() - start)
+        ok = True
+    finally:
+        display.end(time.monotonic() - start, ok=ok)
+
+
+def _display(what: str) -> Display:
+    columns = None
+    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return Display(what, sys.stderr, columns=columns)
+
+
 def follow(
     command: Sequence[str | Path],
     reader: Reader,
@@ -185,10 +205,7 @@ def follow(
 
     When we are interrupted, so are the program and its children; when we are killed, so is the program.
     """
-    columns = None
-    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    display = Display(what, sys.stderr, columns=columns)
+    display = _display(what)
     start = time.monotonic()
     others: list[str] = []
     status = None

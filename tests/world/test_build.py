@@ -37,6 +37,13 @@ FILES = {
 
         const Name = "second after " + first.Name
     """,
+    "apiserver/main.go": """
+        package main
+
+        import "example.test/tiny/second"
+
+        func main() { println("the API server alone: " + second.Name) }
+    """,
     "kubernetes/go.mod": "module k8s.io/kubernetes\n",
 }
 
@@ -105,3 +112,15 @@ def test_a_build_that_is_killed_in_the_middle_goes_on_where_it_was(
     done = subprocess.run([target / "kubectl"], check=True, capture_output=True, text=True)
     assert done.stderr.startswith("second after ")
     assert sorted(path.name for path in target.parent.iterdir()) == ["controlplane-1", "controlplane-1.lock"]
+
+
+def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock, kubectl = tmp_path / "lock", tmp_path / "bin" / "kubectl"
+    lock.write_text("")
+    assets.make_api_programs(source.parent, lock=lock, source=source, kubectl=lambda: kubectl)
+    assert "there is no archive of envtest for" in capsys.readouterr().err.splitlines()[0]
+    done = subprocess.run([source.parent / "kube-apiserver"], check=True, capture_output=True, text=True)
+    assert done.stderr.startswith("the API server alone: second after ")
+    assert (source.parent / "kubectl").readlink() == kubectl
