@@ -172,8 +172,8 @@ async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(reporter, "READ_SECONDS", 0.01)
-    monkeypatch.setattr(reporter, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(reporter, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(reporter, "RETRY_SECONDS", 0.0)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         part = Part(fact())

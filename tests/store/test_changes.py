@@ -76,6 +76,11 @@ async def test_heads_tell_how_far_each_is(database: databases.Database) -> None:
 WRITERS, ROUNDS = 6, 25
 
 
+async def give_way(times: int) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
 async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
     """Transactions that change one after the other, begun early or late and ended early or late, some in vain."""
     connection = await asyncpg.connect(url)
@@ -85,11 +90,11 @@ async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
             await transaction.start()
             if dice.random() < 0.5:
                 await connection.fetchval("SELECT pg_current_xact_id()")  # it has its number from here on
-                await asyncio.sleep(dice.random() * 0.01)
+                await give_way(dice.randrange(20))
             changed = sorted(dice.sample(identities, dice.choice([1, 1, 3])))  # in one order: no deadlocks
             for identity in changed:
                 await connection.execute("UPDATE work SET revision = revision + 1 WHERE investigation = $1", identity)
-            await asyncio.sleep(dice.random() * 0.02)
+            await give_way(dice.randrange(40))
             await (transaction.rollback() if dice.random() < 0.2 else transaction.commit())
     finally:
         await connection.close()

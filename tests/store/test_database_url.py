@@ -20,7 +20,7 @@ from tarsy.config.load import settings
 from tarsy.process import migration
 from tarsy.store.base import databases, hints, notify, schema
 from tarsy.store.queue import heartbeats
-from tarsy_dev import loopback, patience
+from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 WRONG: list[tuple[Callable[[str], str], str]] = [
@@ -59,7 +59,7 @@ async def query(url: str) -> None:
 
 
 async def beat(url: str) -> None:
-    heartbeat = heartbeats.Heartbeat(url, lease=timedelta(seconds=20))
+    heartbeat = heartbeats.Heartbeat(url, lease=timedelta(minutes=10))
     try:
         await heartbeat.beat({})
     finally:
@@ -92,15 +92,6 @@ async def test_refused_connection_states_the_reason(
         await use(spoil(database.url))
     assert told in str(error.value)
     assert "s3cret" not in str(error.value)
-
-
-async def test_database_server_that_does_not_answer_is_reported() -> None:
-    with loopback.listen() as silent:
-        heartbeat = heartbeats.Heartbeat(
-            f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/t", lease=timedelta(seconds=0.2)
-        )
-        with pytest.raises(databases.StoreDownError, match=r"^cannot connect to the database: TimeoutError$"):
-            await heartbeat.beat({})
 
 
 async def test_refused_listener_logs_the_reason_and_tries_again(

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 import sqlalchemy
-from alembic import autogenerate, command, config, script
+from alembic import autogenerate, script
 from alembic.runtime import migration
+from support import revisions
 from tarsy.store.base import databases, schema, tables
 from tarsy_dev import postgres as launcher
 
@@ -62,24 +62,6 @@ async def test_migration_waits_longer_for_another_migration_than_for_statements(
     finally:
         await hasty.close()
         await patient.close()
-
-
-async def test_migration_does_not_wait_for_a_table_that_others_use(
-    empty: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would stop all statements behind it for as long as a dump takes. `tarsy migrate --wait` tries again."""
-    monkeypatch.setattr(schema, "LOCK_SECONDS", 0.1)
-    async with empty.begin() as connection:
-        await connection.run_sync(upgrade_to, "excerpts")
-    dump = await asyncpg.connect(empty.url)
-    try:
-        await dump.execute("BEGIN; LOCK TABLE work IN ACCESS SHARE MODE")  # as pg_dump does
-        with pytest.raises(databases.StoreDownError, match="lock timeout"):
-            await schema.migrate(empty)
-        await dump.execute("COMMIT")
-        assert await schema.migrate(empty) == schema.NEWEST
-    finally:
-        await dump.close()
 
 
 async def test_missing_schema_is_reported_with_its_remedy(empty: databases.Database) -> None:
@@ -207,7 +189,7 @@ async def test_additive_migration_removes_nothing_that_older_programs_use(empty:
         scripts = script.ScriptDirectory(str(Path(databases.__file__).parent / "migrations"))
         for one in reversed(list(scripts.walk_revisions())):
             before = Schema.of(connection)
-            upgrade_to(connection, one.revision)
+            revisions.upgrade_to(connection, one.revision)
             if getattr(one.module, "ADDITIVE", False):
                 assert before.harm(Schema.of(connection)) == [], one.revision
 
@@ -365,7 +347,7 @@ async def test_migration_counts_the_messages_and_calls_of_an_older_log(empty: da
       VALUES (gen_random_uuid(), :seq, 1, :kind, 1, 0, '', '', CAST(:body AS json))
     """
     async with empty.begin() as connection:
-        await connection.run_sync(upgrade_to, "providers")
+        await connection.run_sync(revisions.upgrade_to, "providers")
         for seq, (kind, body, _) in enumerate(rows, 1):
             await connection.execute(sqlalchemy.text(inserted), {"seq": seq, "kind": kind, "body": body})
     await schema.migrate(empty)
@@ -373,9 +355,3 @@ async def test_migration_counts_the_messages_and_calls_of_an_older_log(empty: da
         counts = "SELECT messages, model_calls, tool_calls FROM entries ORDER BY seq"
         found = [tuple(row) for row in await connection.execute(sqlalchemy.text(counts))]
     assert found == [counted for _, _, counted in rows]
-
-
-def upgrade_to(connection: sqlalchemy.Connection, revision: str) -> None:
-    migrations = config.Config(attributes={"connection": connection})
-    migrations.set_main_option("script_location", str(Path(databases.__file__).parent / "migrations"))
-    command.upgrade(migrations, revision)

@@ -14,7 +14,7 @@ from support import apis, kubeconfigs
 from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy_dev import patience, proxy
+from tarsy_dev import patience
 from tarsy_dev import postgres as launcher
 
 WEBHOOK = {"Authorization": "Bearer the token"}
@@ -115,29 +115,6 @@ async def test_missing_database_right_is_a_503_and_postgres_message_is_only_logg
         assert "permission denied for table investigations" in caplog.text
     finally:
         postgres.execute(f"DROP ROLE {role}")
-
-
-async def test_hanging_database_is_reported_before_the_probe_times_out(
-    serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
-    migrated_url: str,
-    postgres: launcher.Access,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = f"/api/v1/investigations/{uuid.UUID(int=1)}"
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        api = await serve(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
-        for _ in ("with no connection", "with one"):
-            between.blackhole()
-            with monkeypatch.context() as patched:
-                patched.setattr(app, "STATEMENT_SECONDS", 0.3)
-                async with patience.limit(), api.get(path) as response:  # a statement of a worker has 30 s
-                    assert response.status == 503
-                    problem = await response.json(content_type=None)
-                    assert problem["detail"].startswith("the database cannot be reached")
-
-            between.heal()
-            async with api.get(path) as response:
-                assert response.status == 404
 
 
 @pytest.mark.parametrize("token", [None])

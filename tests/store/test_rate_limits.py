@@ -317,7 +317,7 @@ async def test_a_provider_without_limits_costs_no_statement(name: str) -> None:
 async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(
     database: databases.Database, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(rate_limits, "RETRY_SECONDS", 0.0)
     parts = urlsplit(database.url)
     async with proxy.serve("127.0.0.1", parts.port or 0) as between:
         netloc = parts.netloc.replace(f":{parts.port}", f":{between.port}")

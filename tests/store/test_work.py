@@ -223,7 +223,7 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     lost: bytes,
 ) -> None:
-    monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(journal, "RETRY_SECONDS", 0.0)
     await queue.admit(database)
     held = await queue.claimed(database)
     ends = (stories.stage_ended(outcome="Failed"), stories.run_ended("Failed", "StagesFailed"))
@@ -244,7 +244,7 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
 async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeover(
     database: databases.Database, migrated_url: str, postgres: launcher.Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(journal, "RETRY_SECONDS", 0.0)
     await queue.admit(database)
     first = await queue.claimed(database)
     async with behind_proxy(postgres, migrated_url) as (far, between), patience.limit():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,8 +60,8 @@ class Server:
     def __init__(self) -> None:
         self.answer: Callable[[], Iterable[bytes]] = list
         self.url = ""
-        self.pause = 0.0
-        """Seconds between two pieces."""
+        self.pause: Callable[[], Awaitable[None]] | None = None
+        """What is waited for after each piece."""
         self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +82,7 @@ class Server:
                     await reader.read()
                     break
                 if self.pause:
-                    await asyncio.sleep(self.pause)
+                    await self.pause()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()

@@ -26,19 +26,16 @@ class Slack:
     calls: list[str] = field(default_factory=list)
     limits: int = 0
     """The number of next calls that are answered 429."""
-    early: int = 0
-    """The number of messages that came less than a second after the one before, or while the rate was limited."""
-    free_at: float = 0.0
+    sent_at: list[float] = field(default_factory=list)
+    """The times of requests to write or change a message, in seconds of the monotonic clock."""
     history: bool = True
     """Whether the bot may read the channel's history."""
 
     def answer(self, request: receivers.Request) -> web.StreamResponse:
         method = request.path.rpartition("/")[2]
         self.calls.append(method)
-        now = time.monotonic()
         if method.startswith("chat."):
-            self.early += now < self.free_at
-            self.free_at = now + 0.99  # timers may be a little early
+            self.sent_at.append(time.monotonic())
         if self.limits:
             self.limits -= 1
             return web.Response(status=429, headers={"Retry-After": "1"})

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,12 +100,9 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
     async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
         with pytest.raises(ports.ModelError) as error:
             await asked.ask(REQUEST, leases.SCOPE)
-        left = time.time()
         assert error.value.failure.kind == kind
         request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
-    assert request.ended is not None
-    assert request.ended - left < 30, "of 120"
 
 
 async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -87,15 +86,12 @@ async def test_a_cancelled_call_is_recorded_as_such() -> None:
     async with connected() as (server, client):
         task = asyncio.create_task(client.call_tool("slow", {"seconds": 60}))
         await server.wait_for(lambda calls: len(calls) == 1)
-        left = time.time()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         call = await server.wait_for(lambda calls: next((call for call in calls if call.ended), None))
         assert text(await client.call_tool("slow", {"seconds": 0})) == "waited 0 s"
     assert call.end == "client closed"
-    assert call.ended is not None
-    assert call.ended - left < 30
 
 
 async def test_calls_can_be_held_back_before_they_do_anything() -> None:

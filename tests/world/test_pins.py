@@ -41,7 +41,7 @@ class Keep(pins.MemoryPins):
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RELIST_LEAST", "PINS_SECONDS"):
-        monkeypatch.setattr(connection, name, 0.02)
+        monkeypatch.setattr(connection, name, 0.0)
 
 
 @contextlib.asynccontextmanager

@@ -86,12 +86,14 @@ def of(**urls: str) -> platforms.Platform:
 
 async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_no_longer() -> None:
     async with mcp_server.serve() as mended:
-        silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections that nobody answers
+        silent = socket.create_server(("127.0.0.1", 0))
+        silent.setblocking(False)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         servers = pool.Pool(of(one=url), secrets=NO_SECRETS)
         tasks = asyncio.create_task(servers.run())
         waiting = asyncio.create_task(servers.tools.wait_tried())
-        await asyncio.sleep(0.1)
+        async with patience.limit():
+            connection, _ = await asyncio.get_running_loop().sock_accept(silent)  # and no answer
         assert not waiting.done()
         await close(await renew(servers, of(one=mended.url)))
         async with patience.limit():
@@ -99,6 +101,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
         tasks.cancel()
         with pytest.raises(asyncio.CancelledError):
             await tasks
+        connection.close()
         silent.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import urllib.parse
 from collections.abc import AsyncIterator
 
@@ -79,14 +78,6 @@ async def test_all_bytes_arrive_when_the_server_closes_after_much_text() -> None
             assert len(await asyncio.wait_for(client.reader.read(), 60)) == 3_000_000
 
 
-async def test_each_direction_can_be_delayed() -> None:
-    async with echoing() as (p, _), connected(p) as client:
-        p.delay_up, p.delay_down = 0.1, 0.15
-        began = time.monotonic()
-        assert await client.ask(b"hello\n") == b"echo hello\n"
-        assert time.monotonic() - began >= 0.24
-
-
 async def test_a_blackhole_accepts_and_delivers_only_after_it_is_healed() -> None:
     async with echoing() as (p, echo), connected(p) as before:
         assert await before.ask(b"one\n") == b"echo one\n"
@@ -94,8 +85,9 @@ async def test_a_blackhole_accepts_and_delivers_only_after_it_is_healed() -> Non
         async with connected(p) as during:
             await p.wait_for(lambda: p.connections == 2)
             await before.say(b"two\n")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(during.ask(b"three\n"), 0.1)
+            await during.say(b"three\n")
+            for _ in range(100):
+                await asyncio.sleep(0)  # whatever could pass, passes
             assert echo.lines == [b"one\n"]
             p.heal()
             assert await asyncio.wait_for(before.reader.readline(), 60) == b"echo two\n"

@@ -74,7 +74,7 @@ async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, m
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n", encoding="utf-8")
     monkeypatch.setenv("MCP_TOKEN", TOKEN)
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.0)
     async with served(kind, around=heads) as there:
         for given in ({"bearer_token_env": "MCP_TOKEN"}, {"bearer_token_file": str(file), "bearer_token_env": "NONE"}):
             heads.seen.clear()

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -345,14 +344,11 @@ async def test_what_never_ends_ends_when_the_client_leaves(fault: model.Hang | m
         task = asyncio.create_task(sdk.stream(user()))
         pieces = 9 if isinstance(fault, model.Flood) else fault.after or 0
         await server.wait_for(lambda requests: requests and requests[0].answered and requests[0].pieces >= pieces)
-        left = time.time()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
-    assert request.ended is not None
-    assert 0 <= request.ended - left < 30
 
 
 async def test_a_server_that_ends_lets_nothing_hang() -> None:
@@ -417,7 +413,7 @@ async def test_waiting_in_vain_says_what_there_was() -> None:
     async with talking(model.answers("a")) as (server, sdk):
         await sdk.stream(user())
         with pytest.raises(TimeoutError, match=r"1 entries.*tarsy/web-crash"):
-            await server.wait_for(lambda requests: len(requests) >= 2, timeout=0.05)
+            await server.wait_for(lambda requests: len(requests) >= 2, timeout=0)
 
 
 async def test_calls_can_carry_a_key_that_tells_them_apart() -> None:

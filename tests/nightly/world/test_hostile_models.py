@@ -5,6 +5,7 @@ Each row is a bounded error of ours that names what was refused, whatever the se
 
 from __future__ import annotations
 
+import asyncio
 import bz2
 import gzip
 import itertools
@@ -155,7 +156,7 @@ TRICKLES = {
 async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_path: Path) -> None:
     limits = platforms.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})
     async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source, patience.limit():
-        server.pause = 0.01
+        server.pause = lambda: asyncio.sleep(0.01)
         for answer in TRICKLES.values():
             server.answer = answer
             with pytest.raises(ports.ModelError) as error:

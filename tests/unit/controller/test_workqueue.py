@@ -112,6 +112,7 @@ async def test_a_failing_key_is_tried_again_and_the_others_go_on() -> None:
     assert (tried.count("bad"), tried.count("good")) == (4, 1)
 
 
+@pytest.mark.leaps
 async def test_delays_double_up_to_the_longest_and_start_anew_after_a_success(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

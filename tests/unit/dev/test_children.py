@@ -54,12 +54,12 @@ def test_an_early_end_is_an_error_with_the_last_lines_of_the_log(tmp_path: Path)
 def test_a_server_that_is_not_ready_in_time_is_an_error_that_says_what_was_waited_for(tmp_path: Path) -> None:
     child = start(tmp_path, "exec sleep 60")
     with pytest.raises(patience.TooLong, match="server: readiness did not come true"):
-        child.wait_until(lambda: False, timeout=0.1, what="readiness")
+        child.wait_until(lambda: False, timeout=0, what="readiness")
     child.end()
 
 
 def test_a_child_that_ignores_its_signal_is_killed(tmp_path: Path) -> None:
     child = start(tmp_path, "trap '' TERM; echo deaf; while :; do sleep 1; done")
     child.wait_until(child.log.read_text, what="the trap")
-    child.end(timeout=0.1)
+    child.end(timeout=0)
     assert child.process.returncode == -signal.SIGKILL

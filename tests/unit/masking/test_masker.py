@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import time
 from collections.abc import Callable
 
 import hypothesis
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import strategies
 from support import cluster_text, scrapes, steps
-from tarsy.masking import known_secrets, lookalikes, masker
+from tarsy.masking import lookalikes, masker
 
 from bench import hostile_texts
 
@@ -141,36 +140,6 @@ def test_the_clock_is_looked_at_within_a_pass() -> None:
     slow = masker.Masker(groups=["security"], clock=lambda: next(ticks) * 0.1)
     text = "password=cnry1234 " * 20_000
     assert slow.text(text) == masker.withheld(len(text))
-
-
-class Delayed(known_secrets.KnownSecrets):
-    """Known secrets that are looked for in a thread that waits, or works, for a while."""
-
-    def __init__(self, delay: Callable[[], object]) -> None:
-        super().__init__()
-        self._delay = delay
-
-    def mask_bytes(self, doc: bytes) -> bytes:
-        self._delay()
-        return super().mask_bytes(doc)
-
-
-def work() -> None:
-    end = time.thread_time() + 0.5
-    while time.thread_time() < end:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("delay", "masked"),
-    [(lambda: time.sleep(0.5), "password=[MASKED:password]"), (work, masker.withheld(17))],
-    ids=["waits", "works"],
-)
-def test_only_time_of_the_processor_counts(
-    delay: Callable[[], object], masked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masker, "_SECONDS", 0.25)
-    assert masker.Masker(groups=["security"], secrets=Delayed(delay)).text("password=cnry1234") == masked
 
 
 def test_executed_lines_grow_linearly_with_output_of_clusters() -> None:

@@ -31,7 +31,7 @@ def written(folder: Path, *agents: str, **servers: str) -> dict[str, Any]:
 @pytest.fixture
 async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[clients.Clients]:
     """That of a file with a provider and a server; nothing is connected, because its pool does not run."""
-    monkeypatch.setattr(clients, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(clients, "SETTLE_SECONDS", 0.0)
     (tmp_path / "key").write_text("k")
     (tmp_path / "tarsy.yaml").write_text(str(written(tmp_path, kept="http://127.0.0.1:1/mcp")))
     database = databases.Database(NOBODY)

@@ -157,7 +157,7 @@ async def k8s() -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
-    monkeypatch.setattr(health, "AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(health, "AWAY_SECONDS", 0.0)
     limits = platforms.Limits.model_validate({"tool_call": "20s"})
     return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, selection=ALL)
 
