@@ -210,7 +210,8 @@ async def test_the_subject_of_a_question_says_whether_there_is_a_chain(database:
 async def test_a_question_that_waits_for_the_deletion_of_the_object_is_not_asked(database: databases.Database) -> None:
     identity = await ended(database)
     waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR NO KEY UPDATE%'"
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FOR NO KEY UPDATE%'"
     )
     async with database.begin() as deleting:  # as `work.gone` does it
         await deleting.execute(sqlalchemy.text("SELECT 1 FROM work FOR NO KEY UPDATE"))

@@ -174,7 +174,8 @@ STANDING = sqlalchemy.text("""
 """)
 """Which connection it is, and what was left on it."""
 ASLEEP = sqlalchemy.text(
-    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%' AND state = 'active'"
 )
 
 

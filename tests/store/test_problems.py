@@ -29,9 +29,9 @@ def token() -> str | None:
 
 
 @pytest.fixture(scope="module")
-def bare_url(postgres: launcher.Access) -> str:
+def bare_url(shared_postgres: launcher.Access) -> str:
     """A database that lacks all tables."""
-    return postgres.create_database("bare")
+    return shared_postgres.create_database("bare")
 
 
 @pytest.fixture

@@ -206,7 +206,10 @@ async def test_refused_request_gets_its_wait_and_a_cancelled_one_leaves_no_trace
 async def test_waiting_request_is_counted_when_it_is_granted(database: databases.Database) -> None:
     taker = limited(database, requests=5, window=WINDOW)
     await taker.take("google", 0)
-    waits = "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE wait_event_type = 'Lock'"
+    waits = (
+        "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
     clock = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision)")
     async with patience.limit():
         async with database.begin() as holder:

@@ -91,7 +91,8 @@ async def test_commit_of_an_agent_is_completed_when_its_sibling_fails(database: 
     both_asked = asyncio.Barrier(2)
     locked = asyncio.Event()
     waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO entries%'"
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%INSERT INTO entries%'"
     )
 
     async def ask(_request: ports.Request, scope: ports.Scope) -> messages.Message:
