@@ -16,7 +16,10 @@ from tarsy_dev import postgres as launcher
 
 SECRET = "pod web-0 in namespace shop"
 ECHO = sqlalchemy.text("SELECT CAST(:text AS text)")
-ENDS = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'tarsy'"
+ENDS = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND application_name = 'tarsy'"
+)
 
 
 async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
