@@ -2,8 +2,8 @@
 
 They belong to the process that the workers of xdist come from; without xdist the one process is both. It starts each
 when it is first asked for, and ends both when the run ends; should it be killed, the kernel ends them
-(`tarsy_dev.children`). A run ends at once when one of them dies. What kills or changes one has one of its own:
-`own_plane`, `own_postgres`.
+(`tarsy_dev.children`). When one of them has died, the run ends with the first test that fails. A test that kills or
+changes one has one of its own: `own_plane`, `own_postgres`.
 """
 
 from __future__ import annotations
