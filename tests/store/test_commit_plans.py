@@ -18,7 +18,6 @@ OPEN = 50
 @pytest.fixture
 async def claims(database: databases.Database) -> list[work.Claim]:
     """The claims of two of many open runs, of which there was none when the table was analyzed."""
-    await queue.execute(database, "ALTER TABLE work SET (autovacuum_enabled = false)")
     await queue.execute(
         database,
         """INSERT INTO investigations (id, namespace, name, generation, alert_type, alert_data)

@@ -34,7 +34,6 @@ async def test_statements_about_open_runs_do_not_read_ended_ones(
     database: databases.Database, *, is_storm: bool
 ) -> None:
     """Also while the planner does not know yet that runs are open."""
-    await queue.stop_autovacuum(database)
     await queue.insert_rows(database, 20_000, state="ended", chain="number % 10")
     await turns.store_limits(database, "tarsy", {"chain-1": 1, "chain-2": 2}, known=["chain-1", "chain-2"])
     await queue.execute(database, "ANALYZE")

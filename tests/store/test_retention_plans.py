@@ -76,9 +76,7 @@ STATEMENTS: dict[str, tuple[str, sqlalchemy.TextClause, Mapping[str, Any]]] = {
 
 @pytest.mark.parametrize("analyzed", ["while all were kept", "now"])
 async def test_a_batch_reads_no_more_rows_than_it_changes(database: databases.Database, analyzed: str) -> None:
-    """All investigations are due at once, and with their updates no table is vacuumed."""
-    for table in ("investigations", "work", "runs", "entries", "identities"):
-        await queue.execute(database, f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+    """All investigations are due at once."""
     for insertion in MADE:
         await queue.execute(database, insertion, **({"count": COUNT} if ":count" in insertion else {}))
     if analyzed == "while all were kept":

@@ -42,11 +42,7 @@ def own_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.
     What is settled, and the next number of a transaction, depend on all transactions of a server, its own too.
     """
     with launcher.Server(log=tmp_path_factory.mktemp("postgres") / "postgres.log", durable=False) as server:
-        server.execute("ALTER SYSTEM SET autovacuum = off")
-        server.execute("SELECT pg_reload_conf()")
-        while server.execute("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
-            pass
-        migration.create(server, migration.TEMPLATE)
+        migration.prepare(server)
         yield server
 
 

@@ -12,6 +12,15 @@ TEMPLATE = "template_migrated"
 """The one that those of the workers are copies of; nobody uses it."""
 
 
+def prepare(server: postgres.Access) -> None:
+    """Make the template on a new server, and let nothing but the tests' own statements change a plan: no autovacuum."""
+    server.execute("ALTER SYSTEM SET autovacuum = off")
+    server.execute("SELECT pg_reload_conf()")
+    while server.execute("SELECT 1 FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"):
+        pass
+    create(server, TEMPLATE)
+
+
 def create(server: postgres.Access, name: str) -> str:
     """Create a database at the newest schema on any server; its URL."""
 

@@ -190,12 +190,6 @@ async def execute(database: databases.Database, statement: str, **values: Any) -
         await connection.execute(sqlalchemy.text(statement), values)
 
 
-async def stop_autovacuum(database: databases.Database) -> None:
-    """Let the planner's statistics become old."""
-    for table in ("work", "investigations"):
-        await execute(database, f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
-
-
 async def insert_rows(database: databases.Database, number: int, *, state: str, chain: str) -> None:
     """Insert rows of investigations without a log; `chain` is SQL that makes the chain's name of a row's `number`."""
     for first in range(0, number, 10_000):

@@ -54,7 +54,7 @@ class Owner:
     def postgres(self) -> postgres.Access:
         """Access to the database server, which has the template of migrated databases."""
         server = self._running.enter_context(postgres.Server(log=self._folder / "postgres.log", durable=False))
-        migration.create(server, migration.TEMPLATE)
+        migration.prepare(server)
         self._started.append(server)
         return server.access()
 

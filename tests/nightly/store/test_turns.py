@@ -21,7 +21,6 @@ async def pages_of_a_claim(database: databases.Database) -> int:
 
 async def test_claim_reads_few_rows_of_a_long_queue(database: databases.Database) -> None:
     """A storm of one chain, and a hundred other chains; also while the planner knows nothing of the rows."""
-    await queue.stop_autovacuum(database)
     await admit(database, named("a", maxRunning=1), 2)
     await queue.claimed(database)
     await queue.insert_rows(
@@ -34,7 +33,6 @@ async def test_claim_reads_few_rows_of_a_long_queue(database: databases.Database
 
 async def test_claim_reads_few_rows_of_a_storm_after_a_quiet_time(database: databases.Database) -> None:
     """All investigations had ended when the planner last counted; then a hundred chains have alerts."""
-    await queue.stop_autovacuum(database)
     await queue.insert_rows(database, 100_000, state="ended", chain="number % 100")
     await queue.execute(database, "ANALYZE")
     await queue.insert_rows(database, 100_000, state="queued", chain="number % 100")
