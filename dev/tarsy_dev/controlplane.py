@@ -175,12 +175,12 @@ class Administrator:
         """
         path = "/apis/{.spec.group}/{.spec.versions[0].name}/{.spec.names.plural}"
         paths = self.kubectl("get", "crds", "-o", f'jsonpath={{range .items[*]}}{path}{{"\\n"}}{{end}}').split()
-        self._until(lambda: all(self._ask(path) == HTTPStatus.OK for path in paths), what="custom resources")
+        self.wait_until(lambda: all(self._ask(path) == HTTPStatus.OK for path in paths), what="custom resources")
 
     def _wait_for_namespace(self, name: str) -> None:
-        self._until(lambda: self._has_account(name), what=f"the default ServiceAccount of {name}")
+        self.wait_until(lambda: self._has_account(name), what=f"the default ServiceAccount of {name}")
 
-    def _until(self, ready: Callable[[], bool], *, what: str) -> None:
+    def wait_until(self, ready: Callable[[], bool], *, what: str) -> None:
         """Poll `ready`. The end of a component is an error at once; patience.TooLong."""
         deadline = time.monotonic() + patience.PATIENCE
         while not ready():

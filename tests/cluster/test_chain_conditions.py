@@ -176,7 +176,7 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
 async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group_by_them(
     plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
+    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.0)
     stages = [manifests.stage("analysis", agent="Only")]
     plane.create(
         manifests.chain(name="by-owner", stages=stages, grouping={"by": "Owner"}), namespace=cluster.served.own
@@ -235,7 +235,7 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
 async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
     plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.05)
+    monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.0)
     needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
     other = manifests.chain("Other", name="other", stages=[manifests.stage("analysis", agent="Only")])
     for made in (needs, other):

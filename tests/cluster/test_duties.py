@@ -210,7 +210,7 @@ async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, admin: client.Cluster
 ) -> None:
     """As who may ask for any kind: to the others one that is not there is one that they may not ask for."""
-    monkeypatch.setattr(duties, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(duties, "EVERY_SECONDS", 0.0)
     uid = world.investigate("web-crash")
     monkeypatch.setattr(world.duties, "_cluster", admin)
     with monkeypatch.context() as patch:

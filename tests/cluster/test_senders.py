@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support import apis, manifests, queue
+from support import apis, manifests, queue, waiting
 from tarsy.config.model import webhooks
 from tarsy.kube import client
 from tarsy.store.base import databases
@@ -60,13 +60,18 @@ def alert(number: int, *, status: str = "firing", **labels: str) -> dict[str, An
 async def notify(api: aiohttp.ClientSession, sender: str, *alerts: dict[str, Any]) -> list[dict[str, Any]]:
     body = json.loads(manifests.notification()) | {"alerts": alerts, "groupKey": "g"}
     headers = {"Authorization": f"Bearer {sender * 10 if sender in SENDERS else OWN}"}
-    while True:  # a sender sends again while other notifications are being taken
+    receipt: dict[str, Any] = {}
+
+    async def taken() -> bool:
+        """Whether it was taken; a sender sends again while other notifications are being taken."""
+        nonlocal receipt
         async with api.post("/api/v1/webhooks/alertmanager", data=json.dumps(body), headers=headers) as response:
             receipt = await response.json()
-            if response.status == 200:
-                return list(receipt["alerts"])
-            assert response.status == 503, receipt
-            await asyncio.sleep(0.1)
+            assert response.status in (200, 503), receipt
+            return response.status == 200
+
+    await waiting.seen(taken)
+    return list(receipt["alerts"])
 
 
 async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_apart(

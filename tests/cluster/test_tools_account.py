@@ -84,7 +84,7 @@ async def running(
     path = container["readinessProbe"]["httpGet"]["path"]
 
     def is_ready() -> bool:
-        return children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), path) == 200
+        return children.http_status(HTTPConnection("127.0.0.1", port, timeout=60), path) == 200
 
     try:
         await asyncio.to_thread(child.wait_until, is_ready, what="readiness")

@@ -115,7 +115,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
     admitted: Callable[..., Awaitable[UUID]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster_rights, "ALLOWED_SECONDS", 0.2)
+    monkeypatch.setattr(cluster_rights, "ALLOWED_SECONDS", 0.0)
     monkeypatch.setattr(subscriptions, "CHECKED_EVERY", (0.1, 0.2))
     identity = await admitted()
     url = await serve()

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import aiohttp
 import asyncpg
 import pytest
-from support import audits, manifests
+from support import audits, manifests, operators
 from support.actions import act, hanging, phase, uid
 from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
-STOP_SECONDS = 20.0
-"""Two cancels after the death of a worker come before it has passed, also on a machine that pauses meanwhile."""
-
 
 async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Hang()
-    process = await operator.start(queue={"slots": 1})
+    process = await operator.start(lease=operators.NO_HEARTBEAT, queue={"slots": 1})
     await operator.apply(manifests.chain())
     _, receipt = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
     running = receipt["alerts"][0]["name"]
@@ -40,12 +35,9 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     for name in ("queued", "suspended"):
         named = {"id": uids[name], "namespace": operator.namespace, "name": name}
         assert await act(process, uids[name]) == (202, named | {"phase": "Cancelled"})
-    cancelled = time.time()
     assert (await act(process, uids[running]))[1]["phase"] == "Cancelling"
     (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None)
     assert request.end == "client closed"
-    assert request.ended is not None
-    assert request.ended - cancelled < STOP_SECONDS
     found = await operator.finished()
     for name, identity in uids.items():
         status = found[name]["status"]
@@ -88,7 +80,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     llm.script = lambda _turn: model.Hang()
     await operator.apply(manifests.chain())
     process = await operator.start(role="api")
-    worker = await operator.start(lease=timedelta(seconds=20), role="worker")  # it beats every 4 s once it wakes
+    worker = await operator.start(queue={"heartbeat": "1s"}, role="worker")
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
     _, made = await process.request("POST", "/api/v1/alerts", body=body)
     await hanging(llm)

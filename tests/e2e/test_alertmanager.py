@@ -68,8 +68,7 @@ async def alertmanager(folder: Path, configuration: str) -> AsyncIterator[int]:
     try:
         await asyncio.to_thread(
             running.wait_until,
-            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/-/ready") == 200,
-            timeout=60,
+            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=60), "/-/ready") == 200,
             what="readiness",
         )
         yield port

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import manifests
+from support import manifests, operators
 from support.chats import QUESTION, ask, ended
 from tarsy_dev import model
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
-
-
-STOP_SECONDS = 20.0
 
 
 async def found(operator: Operator, name: str) -> dict[str, Any]:
@@ -82,17 +78,14 @@ async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_i
 
 
 async def test_a_question_ends_on_request_and_with_its_object(operator: Operator, llm: model.Server) -> None:
-    process = await operator.start()
+    process = await operator.start(lease=operators.NO_HEARTBEAT)
     await operator.apply(manifests.chain())
     uid = await hanging(operator, llm, process)
     assert (await ask(process, uid))[0] == 409
-    cancelled = time.time()
     status, stopped = await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel")
     assert (status, stopped["id"], stopped["run"], stopped["phase"]) == (202, uid, 1, "Cancelling")
     request = await llm.wait_for(is_over)
     assert request.end == "client closed"
-    assert request.ended is not None
-    assert request.ended - cancelled < STOP_SECONDS
     assert (await ended(process, uid, run=1))["message"] == "cancelled by request"
     assert (await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel"))[0] == 409
 

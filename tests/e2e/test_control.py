@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -53,7 +52,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
         return model.Answer(text="Looking.", calls=model.keyed(turn, [model.Call(name="tools__lookup", args={})]))
 
     llm.script = script
-    process = await operator.start(lease=timedelta(seconds=10))
+    process = await operator.start(queue={"heartbeat": "1s"})
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) >= 1)
     await patch(operator, "web-crash", suspend=True)

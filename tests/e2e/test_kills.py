@@ -6,15 +6,14 @@ The oracle is outside the operator (`support.repeats`).
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 import signal
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
-from support import manifests, repeats
+from support import manifests, repeats, waiting
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.once
 
-LEASE = timedelta(seconds=3)
-
 KILLS = 12
+STEPS = 12
+"""The model requests and tool calls of a run of `repeats.CHAIN`."""
 
 SIDE_BY_SIDE = manifests.chain(
     stages=[{"name": "collect", "agent": "KubernetesAgent", "replicas": 3}, manifests.stage("analysis")],
@@ -47,8 +46,17 @@ FAILPOINTS = (
 )
 
 
-def _asked_about(investigation: str, requests: Sequence[model.Request]) -> bool:
-    return any(request.key.investigation == investigation for request in requests)
+async def _start(operator: Operator, known: set[UUID]) -> tuple[Process, UUID]:
+    """One more operator, and what its leases are owned by, which is added to the `known`."""
+    process = await operator.start()
+
+    async def has_told() -> bool:
+        return bool(await operator.owners() - known)
+
+    await waiting.seen(has_told)
+    (owner,) = await operator.owners() - known
+    known.add(owner)
+    return process, owner
 
 
 @pytest.mark.parametrize("hit", [1, 2, 3, 5])
@@ -84,15 +92,24 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     llm.script = repeats.investigate
     names = [f"crash-{number:02}" for number in range(KILLS)]
     chance = random.Random(20261121)  # noqa: S311 - the same kills each time
-    running: list[Process] = [await operator.start(lease=LEASE), await operator.start(lease=LEASE)]
+    known: set[UUID] = set()
+    running = [await _start(operator, known) for _ in range(2)]
     await operator.apply(chain)
+
+    def steps(name: str) -> int:
+        about = f"{operator.namespace}/{name}"
+        asked = sum(request.key.investigation == about for request in llm.requests)
+        return asked + sum(call.key.partition("|")[0] == about for call in toolbox.calls)
+
     for name in names:
         await operator.apply(manifests.investigation(name))
-        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"))
-        await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
+        last = chance.randint(1, STEPS)
+        await waiting.until(lambda name=name, last=last: steps(name) >= last)  # type: ignore[misc]
         victim = chance.randrange(2)
-        await running[victim].kill()
-        running[victim] = await operator.start(lease=LEASE)
+        process, owner = running[victim]
+        await process.kill()
+        await operator.let_leases_pass(owner)
+        running[victim] = await _start(operator, known)
     await operator.finished(*names)
     await repeats.check(operator, llm, toolbox, names=names, agents=agents)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,9 +40,8 @@ def _lax(plane: Administrator, name: str, field: str, schema: dict[str, str]) ->
 
 def _until(plane: Administrator, manifest: dict[str, Any], *, namespace: str, accepted: bool) -> None:
     """Return once the kinds in force accept the manifest, or do not."""
-    last = time.monotonic() + 30
-    while _accepts(plane, json.dumps(manifest), namespace) != accepted:
-        assert time.monotonic() < last, "the kinds are not in force"
+    text = json.dumps(manifest)
+    plane.wait_until(lambda: _accepts(plane, text, namespace) == accepted, what="the change of the kind")
 
 
 def _accepts(plane: Administrator, text: str, namespace: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import re
 import signal
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
@@ -32,6 +34,8 @@ UNHURRIED = dict.fromkeys(("iteration", "first_byte", "idle", "tool_call"), "15m
 TOKEN = "the webhook's token"
 LEASE = timedelta(minutes=10)
 """A busy machine must not decide whether a claim is lost; `Operator.let_leases_pass` ends those of killed processes."""
+NO_HEARTBEAT = timedelta(hours=1)
+"""A lease whose first heartbeat comes after the patience of a test: what a worker hears before, it is told at once."""
 AT_FAILPOINT = 137
 """The status of a process that ended at a failpoint."""
 _FOR_TOKEN = ("/api/v1/webhooks/", "/api/v1/alerts")
@@ -136,7 +140,7 @@ class Process:
 
 
 def _status(port: int, path: str) -> int | None:
-    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -257,12 +261,24 @@ class Operator:
                 raise
         return process
 
-    async def let_leases_pass(self) -> None:
-        """Let the claims and duties of processes pass now: each process that has any was killed."""
+    async def let_leases_pass(self, owner: uuid.UUID | None = None) -> None:
+        """Let the claims and duties of processes pass now, or those of one of them: each that has any was killed."""
         connection = await asyncpg.connect(self.database_url)
         try:
-            await connection.execute("UPDATE work SET lease_until = clock_timestamp() WHERE lease_until IS NOT NULL")
-            await connection.execute("UPDATE leaders SET until = clock_timestamp()")
+            for table, column in (("work", "lease_until"), ("leaders", "until")):
+                await connection.execute(
+                    f"UPDATE {table} SET {column} = clock_timestamp() "  # noqa: S608 - names of ours
+                    f"WHERE {column} IS NOT NULL AND owner = coalesce($1, owner)",
+                    owner,
+                )
+        finally:
+            await connection.close()
+
+    async def owners(self) -> set[uuid.UUID]:
+        """Return what the claims and duties of its processes are owned by, once a process has told that it runs."""
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            return {row["process"] for row in await connection.fetch("SELECT process FROM catalogue")}
         finally:
             await connection.close()
 
@@ -308,11 +324,10 @@ class Operator:
         """Ask the API server as the administrator."""
         async with patience.limit():
             while True:
-                try:
+                with contextlib.suppress(client.ClusterDownError):
                     async with calls.errors():
                         return await calls.request(self._admin, method, path, **given)
-                except client.ClusterDownError:
-                    await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)
 
     def _path(self, kind: str) -> str:
         """The path of the objects of a kind in the operator's namespace."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from support import manifests, waiting
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
     from tarsy_dev.controlplane import ControlPlane
 
-LEASE = timedelta(seconds=3)
 WATCH = "the watch (controller)"
 """What is missing a few seconds after the API server."""
 WEBHOOK = "/api/v1/webhooks/alertmanager"
@@ -171,12 +168,18 @@ async def outlast_api_server(
     await process.stop()
 
 
-async def outlast_database(
-    under_way: str, operator: Operator, postgres: launcher.Server, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    """Crash Postgres for longer than a lease while that is under way, and check that nothing committed is repeated."""
+@contextlib.asynccontextmanager
+async def without_database(
+    under_way: str,
+    operator: Operator,
+    postgres: launcher.Server,
+    llm: model.Server,
+    toolbox: mcp_server.Server,
+    **options: Any,
+) -> AsyncIterator[Process]:
+    """Postgres has crashed while that was under way, and the leases have passed; nothing committed is repeated."""
     llm.script = script = Held()
-    process = await begun(operator, llm, lease=LEASE)
+    process = await begun(operator, llm, **options)
     released = asyncio.Event()
 
     async def hold(call: mcp_server.Call) -> None:
@@ -187,20 +190,15 @@ async def outlast_database(
         toolbox.hold = hold
         script.go()
         await toolbox.wait_for(lambda _: toolbox.of(tool="restart"))
+    await operator.let_leases_pass()
     await asyncio.to_thread(postgres.kill)
-    await process.logged("action=heartbeat_failed")
-    passed = time.monotonic() + 2 * LEASE.total_seconds()
     await check_outage(process)
     script.go()
     released.set()
     await process.logged("action=commit_waits")
     sent = len(llm.requests), len(toolbox.calls)
-
-    async def over() -> bool:
-        assert sent == (len(llm.requests), len(toolbox.calls))
-        return time.monotonic() > passed
-
-    await waiting.seen(over)
+    yield process
+    assert sent == (len(llm.requests), len(toolbox.calls))
     await asyncio.to_thread(postgres.start)
     found = await check_afterwards(operator, process)
     check_calls(operator, llm, toolbox, names=found, again=1)

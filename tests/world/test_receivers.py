@@ -21,7 +21,8 @@ async def answer_of(reply: bytes, *, answer_max: int = requests.ANSWER_MAX, clos
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server, requests.Client(seconds=2.0 if not close else 60.0) as client:
+    never_ends = not close and answer_max > 0
+    async with server, requests.Client(seconds=0.5 if never_ends else 60.0) as client:
         port = server.sockets[0].getsockname()[1]
         return await client.send("GET", f"http://127.0.0.1:{port}/", headers={}, answer_max=answer_max)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from google.auth.compute_engine import _metadata
-from support import leases
+from support import leases, time_limits
 from tarsy.config.model import platforms, providers
 from tarsy.llm import limited_model, provider, registry, vertexai
 from tarsy.transcript import messages, ports
@@ -190,12 +190,17 @@ async def test_credentials_do_not_follow_a_redirect(tmp_path: Path, status: int)
 async def test_a_token_server_that_hangs_is_left_at_the_limit_of_the_first_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", limited_model.LONGEST_BACKOFF)  # 10 s at least: no retry
-    limits = {"first_byte": "2s", "iteration": "10s"}
+    for name in ("FIRST_BACKOFF", "LONGEST_BACKOFF"):
+        monkeypatch.setattr(limited_model, name, 3600.0)  # no retry
+    passing = time_limits.TimeLimits(monkeypatch)
+    limits = {"first_byte": "10m", "iteration": "15m"}
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path), limits=limits) as asked:
         server.tokens.reply = model.Hang()
-        _, error = await failure(asked, "timeout", attempts=1)
-        assert "was silent for 2 s" in error.call.attempts[0].error
+        failing = asyncio.create_task(failure(asked, "timeout", attempts=1))
+        await server.tokens.log.wait_for(lambda entries: entries or None)
+        assert passing.expire(600.0) == 1
+        _, error = await failing
+        assert "was silent for 600 s" in error.call.attempts[0].error
         server.tokens.reply = None
         assert (await asked.ask(REQUEST, leases.SCOPE)).message.text == "It is out of memory."
 

@@ -151,11 +151,13 @@ class LeaseManager:
 
     async def _beat(self) -> None:
         try:
-            while not self._stopping:
+            while True:
+                self._beat_now.clear()  # before the leases are read: a later hint sends another heartbeat
+                if self._stopping:  # read after the event is cleared, which `run` sets when it stops
+                    return
                 if time.monotonic() - self._ticked > HUNG_SECONDS:
                     log.critical("the main loop hangs: ending the process", extra={"action": "hung"})
                     os._exit(70)
-                self._beat_now.clear()  # before the leases are read: a later hint sends another heartbeat
                 # A copy in one step: the main loop adds and drops leases meanwhile.
                 held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
                 sent = time.monotonic()

@@ -72,10 +72,12 @@ def migrated_url(postgres: launcher.Server) -> str:
     return migration.create(postgres, "outages")
 
 
-async def test_a_crash_of_the_database_during_a_model_call_repeats_nothing_committed(
+async def test_a_crash_of_the_database_during_a_model_call_sends_nothing_while_the_lease_is_uncertain(
     operator: Operator, postgres: launcher.Server, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    await outages.outlast_database("a model call", operator, postgres, llm, toolbox)
+    async with outages.without_database("a model call", operator, postgres, llm, toolbox, lease=LEASE) as process:
+        await process.logged("action=heartbeat_failed")
+        await asyncio.sleep(2 * LEASE.total_seconds())
 
 
 async def test_a_short_end_of_the_database_repeats_nothing(
