@@ -41,7 +41,6 @@ pytest_plugins = [
     "support.browser",
     "support.cluster",
     "support.database",
-    "support.image",
     "support.investigated",
     "support.leaping",
     "support.loglines",

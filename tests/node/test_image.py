@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 
+from packaging import requirements
 from support.archives import Image
+from tarsy_dev import tools
 from tarsy_dev.node import builds, machine
 
+LOCK = (tools.ROOT / "requirements" / "runtime.txt").read_text()
 _LOOK = """
-import json, os, pathlib, shutil, subprocess
+import importlib.metadata, json, os, pathlib, shutil, subprocess
 print("user", os.getuid(), os.getgid())
 for program in ("cc", "gcc", "make", "pip", "npm", "node", "curl"):
     print(program, shutil.which(program))
@@ -22,7 +26,9 @@ for place in ("/", "/opt/tarsy", "/usr/local"):
 for folder in ("/root/.cache", "/var/lib/apt/lists", "/var/cache/apt/archives"):
     path = pathlib.Path(folder)
     print(folder, len(list(path.rglob("*.*"))) if os.access(path, os.R_OK) else 0)
-print(json.loads(pathlib.Path("/opt/tarsy/sbom.cdx.json").read_text())["bomFormat"])
+print(json.dumps({one.name: one.version for one in importlib.metadata.distributions()}))
+bill = json.loads(pathlib.Path("/opt/tarsy/sbom.cdx.json").read_text())
+print(json.dumps({one["name"]: one["version"] for one in bill["components"]}))
 for command in (["tarsy", "--version"], ["kubernetes-mcp-server", "--version"]):
     print(command[0], subprocess.run(command, capture_output=True).returncode)
 """
@@ -37,7 +43,7 @@ def test_a_registry_has_less_than_300_mb_with_labels_and_a_user_that_is_a_number
     assert image.config["Labels"]["org.opencontainers.image.version"] == "0.1.0"
 
 
-def test_a_container_has_no_compiler_no_cache_and_nothing_that_it_may_write(
+def test_a_container_has_the_locked_packages_no_compiler_no_cache_and_nothing_that_it_may_write(
     node: machine.Machine, images: Mapping[str, Image], namespaces: Callable[[str], str]
 ) -> None:
     namespace = namespaces("image")
@@ -67,11 +73,22 @@ def test_a_container_has_no_compiler_no_cache_and_nothing_that_it_may_write(
     node.kubectl("create", "-f", "-", input=json.dumps(pod))
     node.kubectl("wait", "pod/look", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s", namespace=namespace)
     seen = node.kubectl("logs", "look", namespace=namespace).splitlines()
+    *seen, packages, listed, tarsy, server = seen
     assert seen == [
         "user 65532 65532",
         *(f"{program} None" for program in ("cc", "gcc", "make", "pip", "npm", "node", "curl")),
         *(f"{folder} 0" for folder in ("/root/.cache", "/var/lib/apt/lists", "/var/cache/apt/archives")),
-        "CycloneDX",
-        "tarsy 0",
-        "kubernetes-mcp-server 0",
     ]
+    assert [tarsy, server] == ["tarsy 0", "kubernetes-mcp-server 0"]
+    installed = {re.sub("[-_.]+", "-", name).lower(): version for name, version in json.loads(packages).items()}
+    assert installed.pop("tarsy") == "0.1.0"
+    lock = (requirements.Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if not line.startswith(" "))
+    locked = {
+        one.name: str(one.specifier)
+        for one in lock
+        if one.marker is None or one.marker.evaluate({"python_version": "3.11"})
+    }
+    assert {name: f"=={version}" for name, version in installed.items()} == locked
+    npm = json.loads((tools.NODE / "package-lock.json").read_text())["packages"]
+    version = npm["node_modules/kubernetes-mcp-server"]["version"]
+    assert json.loads(listed) == installed | {"kubernetes-mcp-server": version}, "the bill of materials"

@@ -1,4 +1,4 @@
-"""What the Dockerfile says, against the files that it names; `tests/e2e/test_image.py` does it and runs the result."""
+"""What the Dockerfile says, against the files that it names; `tests/node/test_image.py` runs the result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import image
+from support import dockerfiles
 from tarsy_dev import tools
 
-TEXT = image.DOCKERFILE.read_text()
+TEXT = dockerfiles.DOCKERFILE.read_text()
 _PINNED = re.compile(r"(?P<name>[a-z]+):\d+\.\d+\.\d+-[a-z-]+(@sha256:[0-9a-f]{64})?")
 _FROM_OUTSIDE = re.compile(r"\b(apt-get|apt|apk|curl|wget|git|uv)\b")
 
@@ -24,8 +24,8 @@ def project() -> dict[str, Any]:
 
 def findings(text: str) -> list[str]:
     """What is wrong with a Dockerfile of ours."""
-    dockerfile = image.read(text)
-    names = image.context()
+    dockerfile = dockerfiles.read(text)
+    names = dockerfiles.context()
     found = [
         f"{name}={base} is no exact version"
         for name, base in dockerfile.arguments.items()
@@ -47,7 +47,7 @@ def findings(text: str) -> list[str]:
     return found
 
 
-def _copied(rest: str, dockerfile: image.Dockerfile, names: list[str]) -> Iterator[str]:
+def _copied(rest: str, dockerfile: dockerfiles.Dockerfile, names: list[str]) -> Iterator[str]:
     *sources, _ = rest.split()
     if sources[0].startswith("--from="):
         if sources[0].removeprefix("--from=") not in dockerfile.stages:
@@ -98,10 +98,10 @@ def test_a_spoiled_dockerfile_is_found_out(old: str, new: str, finding: str) -> 
 
 
 def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
-    names = image.context()
+    names = dockerfiles.context()
     copied = [
         source
-        for stage in image.read(TEXT).stages.values()
+        for stage in dockerfiles.read(TEXT).stages.values()
         for rest in stage.all("COPY")
         if not rest.startswith("--from=")
         for source in rest.split()[:-1]
@@ -115,16 +115,16 @@ def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
         "operator/tarsy/__pycache__/errors.cpython-311.pyc": False,
         "dev/node/node_modules/x/package.json": False,
         "dev/tarsy_dev/world.py": False,
-        "tests/support/image.py": False,
+        "tests/support/dockerfiles.py": False,
         ".git/config": False,
         ".venv/bin/python": False,
         ".dev/env": False,
     }
-    assert {name: image.seen(name, rules) for name in kept} == kept
+    assert {name: dockerfiles.seen(name, rules) for name in kept} == kept
 
 
 def test_the_image_runs_the_projects_program_and_has_its_version() -> None:
-    last = image.read(TEXT).stages[""]
+    last = dockerfiles.read(TEXT).stages[""]
     (program,) = json.loads(last.last("ENTRYPOINT", "[]"))
     assert program in project()["project"]["scripts"]
     version = dict(argument.split("=") for argument in last.all("ARG") if "=" in argument)["VERSION"]
@@ -134,8 +134,8 @@ def test_the_image_runs_the_projects_program_and_has_its_version() -> None:
 
 @pytest.mark.parametrize("architecture", ["amd64", "arm64"])
 def test_the_lock_of_npm_has_the_program_that_is_copied(architecture: str) -> None:
-    (copied,) = (rest for rest in image.read(TEXT).stages[""].all("COPY") if rest.startswith("--from=mcp"))
-    path = image.expanded(copied, {"TARGETARCH": architecture}).split()[1]
+    (copied,) = (rest for rest in dockerfiles.read(TEXT).stages[""].all("COPY") if rest.startswith("--from=mcp"))
+    path = dockerfiles.expanded(copied, {"TARGETARCH": architecture}).split()[1]
     package = re.fullmatch(r"/mcp/(node_modules/([a-z0-9-]+))/bin/\2", path)
     assert package is not None, path
     locked = json.loads((tools.NODE / "package-lock.json").read_text())["packages"][package[1]]
@@ -160,6 +160,6 @@ def test_the_wheel_is_built_by_what_the_tests_have() -> None:
     ],
 )  # fmt: skip
 def test_a_dockerfile_is_read_as_it_is_written(text: str, read: list[tuple[str, str]]) -> None:
-    (stage,) = image.read(text).stages.values()
+    (stage,) = dockerfiles.read(text).stages.values()
     assert stage.base == "a"
     assert list(stage.instructions) == read
