@@ -11,22 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support import peers
 from support.installation import NAMESPACE, OPERATOR, Installation
-from tarsy_dev import assets, children, controlplane
-from tarsy_dev.node import addresses, machine
+from tarsy_dev import controlplane
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 KINDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
 STORM = 20
 """Investigations that run while the release is changed."""
-PORTS = (443, 80, 5432, 8080)
-"""The ports of a server outside the cluster."""
-REFUSED = 12
-"""At least so many connections are refused, in either mode."""
-STRANGERS = "strangers"
-"""A namespace that has nothing to do with the release."""
 
 
 @pytest.fixture(scope="module", params=["single", "split"])
@@ -71,58 +63,6 @@ def test_alert_of_a_real_alertmanager_is_investigated_with_evidence_of_real_pods
     installation.kubectl("wait", f"inv/{found}", "--for=condition=Complete", "--timeout=180s", timeout=190)
     status: dict[str, Any] = installation.object_of("inv", found)["status"]
     assert "SQLSTATE 28P01" in status["finalAnalysis"], "what the crashed container wrote"
-
-
-def test_policies_let_through_what_the_docs_name_and_nothing_else(
-    installation: Installation, node: machine.Machine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """From each part of the release to each other part, the API server, names, and an address outside."""
-    outside = children.start(
-        node.command([str(assets.program("peer")), "serve", *(f"tcp:{port}" for port in PORTS)], on_node=False),
-        name="outside",
-        log=tmp_path_factory.mktemp("outside") / "peer.log",
-        cwd=assets.NODE_SOURCE,
-    )
-    targets = {
-        "api": "tarsy.tarsy.svc:8080",
-        "mcp": "tarsy-mcp.tarsy.svc:8080",
-        "postgres": "tarsy-postgres.tarsy.svc:5432",
-        "model": "model.model.svc:8080",
-        "alertmanager": f"{pod_address(installation, 'app=alertmanager', 'alertmanager')}:9093",
-        "apiserver": "kubernetes.default.svc:443",
-        "web": f"{addresses.OUTSIDE}:443",
-        "plain": f"{addresses.OUTSIDE}:80",
-        "database": f"{addresses.OUTSIDE}:5432",
-        "proxy": f"{addresses.OUTSIDE}:8080",
-    }
-    # In split mode only workers reach tools, and only the others the API server: 443 outside may be one. The values let
-    # all of them reach the model. No policy keeps a pod from itself.
-    allowed = {
-        "operator": {"api", "postgres", "mcp", "model", "apiserver", "web"},
-        "worker": {"postgres", "mcp", "model", "web"},
-        "controller": {"postgres", "model", "apiserver", "web"},
-        "api": {"api", "postgres", "model", "apiserver", "web"},
-        "mcp": {"mcp", "apiserver", "web"},
-        "stranger": {"api", "alertmanager", "model", "apiserver", "web", "plain", "database", "proxy"},
-    }
-    stranger = peers.Peers(node, {"stranger": peers.pod("stranger", STRANGERS, labels={})})
-    node.create_namespace(STRANGERS)
-    refused = 0
-    try:
-        stranger.start()
-        for part in ("operator", "api", "controller", "worker", "mcp"):
-            for pod in installation.objects("pods", f"app.kubernetes.io/component={part}")[:1]:
-                reached = dial_from(installation, pod["metadata"]["name"], targets)
-                assert reached == allowed[part], part
-                refused += len(targets) - len(reached)
-        numbers = {name: service_address(installation, where) for name, where in targets.items()}
-        answers = stranger.dial("stranger", *numbers.values())
-        reached = {name for name, answer in zip(targets, answers, strict=True) if answer != "timeout"}
-        assert reached == allowed["stranger"]
-        assert refused + len(targets) - len(reached) >= REFUSED
-    finally:
-        outside.end()
-        node.kubectl("delete", "namespace", STRANGERS)
 
 
 def test_evicted_pod_gives_its_investigations_to_the_next(installation: Installation) -> None:
@@ -170,42 +110,3 @@ def made_by_alert(installation: Installation, alert_type: str) -> str:
         said = installation.kubectl("logs", "deployment/alertmanager", namespace="alertmanager")
         assert time.monotonic() < deadline, said
     return found.strip().rpartition("/")[2]
-
-
-def pod_address(installation: Installation, selector: str, namespace: str) -> str:
-    (pod, *_) = installation.objects("pods", selector, namespace=namespace)
-    address: str = pod["status"]["podIP"]
-    return address
-
-
-def service_address(installation: Installation, where: str) -> str:
-    """A target with numbers for a name: those who may ask no DNS are to be refused for another reason."""
-    host, _, port = where.partition(":")
-    name, *rest = host.split(".")
-    if not name.isalpha() and "-" not in name:
-        return where
-    service = installation.node.kubectl("get", "service", name, "-o", "json", namespace=rest[0])
-    address = json.loads(service)["spec"]["clusterIP"]
-    if address == "None":
-        address = pod_address(installation, f"app.kubernetes.io/component={name.removeprefix('tarsy-')}", rest[0])
-    return f"{address}:{port}"
-
-
-def dial_from(installation: Installation, pod: str, targets: dict[str, str]) -> set[str]:
-    """The targets that a pod of the product's image gets a connection to."""
-    code = f"""
-        import concurrent.futures, socket
-        def connects(target):
-            host, _, port = target.partition(":")
-            try:
-                socket.create_connection((host, int(port)), timeout=3).close()
-            except OSError:
-                return False
-            return True
-        targets = {targets!r}
-        with concurrent.futures.ThreadPoolExecutor() as threads:
-            for name, reached in zip(targets, threads.map(connects, targets.values())):
-                if reached:
-                    print(name)
-    """
-    return set(installation.run(f"pod/{pod}", code).split())

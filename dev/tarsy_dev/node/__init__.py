@@ -5,7 +5,7 @@ Nothing of the machine's own network, containers and files is touched, and sever
     supervisor                 on the machine: a socket on 127.0.0.1 for kubectl, the end of all when it ends
     └ init                     process 1 of a PID and mount namespace, whose /run, /var/lib and /var/log are its own
       ├ network `cluster`      etcd, API server, controllers, scheduler, and addresses outside the cluster
-      └ network `node`         containerd, kubelet, kube-proxy, the enforcer of NetworkPolicies, containers
+      └ network `node`         containerd, kubelet, kube-proxy, containers
 
 The kernel ends every process, mount, interface and rule with init, and ends init with the supervisor, whatever ended
 that. Folders of cgroups alone stay: a janitor outside waits for the supervisor's end and removes them.

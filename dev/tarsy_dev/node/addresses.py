@@ -6,7 +6,7 @@ NODE = "node-0"
 """The node's name, as its certificate has it (`tarsy_dev.certificates`)."""
 NODE_ADDRESS = "172.30.0.2"
 CONTROL_PLANE = "172.30.0.1"
-"""Where nodes and pods reach the API server; a machine apart, so that policies hold for it."""
+"""Where nodes and pods reach the API server; a machine apart, as in a cluster."""
 LINK = 24
 """The length of the prefix of the network between the two."""
 OUTSIDE = "203.0.113.1"

@@ -53,18 +53,17 @@ class Inside:
             "containerd": lambda: runtime.start(log=self._logs / "containerd.log"),
             "kubelet": lambda: self._start_kubelet({}),
             "kube-proxy": self._start_proxy,
-            "enforcer": self._start_enforcer,
         }
         self._running: dict[str, children.Child] = {}
 
     def start(self) -> None:
-        """Start everything and return when the node is ready, its policies are enforced and CoreDNS answers."""
+        """Start everything and return when the node is ready and CoreDNS answers."""
         namespaces.mount_own(self._folder)
         networks.make()
         self._start_part("containerd")
         self._import_images()
         self._plane.start()
-        for name in ("kubelet", "kube-proxy", "enforcer"):
+        for name in ("kubelet", "kube-proxy"):
             self._start_part(name)
         self._kubectl("create", "-f", "-", input=self._manifests())
         self._wait(lambda: "node/" in self._kubectl("get", "nodes", "-o", "name"), timeout=60, what="a node")
@@ -96,11 +95,6 @@ class Inside:
 
     def _start_proxy(self) -> children.Child:
         return kubelet.start_proxy(kubeconfig=self._kubeconfig("kube-proxy"), log=self._logs / "kube-proxy.log")
-
-    def _start_enforcer(self) -> children.Child:
-        command = [sys.executable, "-m", "tarsy_dev.node.enforcer", str(self._kubeconfig("admin"))]
-        log = self._logs / "enforcer.log"
-        return children.start([*networks.INSIDE, *command], name="enforcer", log=log, cwd=self._folder)
 
     def _kubeconfig(self, user: str) -> Path:
         url = f"https://{addresses.CONTROL_PLANE}:{controlplane.REAL_PORT}"
