@@ -34,14 +34,14 @@ assets: setup  ## Build or fetch what is not Python: control plane, kubernetes-m
 
 lint: setup  ## Import contracts, ruff, strict types, generated files
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES) helm
+	$(BIN)/ruff format --check $(SOURCES) helm
 	$(BIN)/mypy $(SOURCES)
 	$(DEV) generate --check
 
 fmt: setup  ## Format the sources and mend what can be mended
-	$(BIN)/ruff check --fix $(SOURCES)
-	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES) helm
+	$(BIN)/ruff format $(SOURCES) helm
 
 generate: setup  ## Write what is generated from the code (crds/, docs/, helm/tarsy/, manifests/)
 	$(DEV) generate

@@ -122,7 +122,6 @@ def pages() -> dict[Path, str]:
         CHART / "values.yaml": _values(),
         CHART / "values.schema.json": json.dumps(values_schema(), indent=1, ensure_ascii=False) + "\n",
         CHART / "README.md": _README + "".join(_table(values.Values())),
-        CHART / "files" / "test.py": (tools.ROOT / "dev" / "tarsy_dev" / "helm_test.py").read_text(encoding="utf-8"),
         **{_crd_template(crd): templated(crd) for crd in (schema.agent_chain(), schema.alert_investigation())},
     }
 
