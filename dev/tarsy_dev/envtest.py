@@ -70,18 +70,20 @@ def _download(archive: Archive, path: Path, *, first: float, silence: float) -> 
     download.start()
     try:
         chunk = download.chunk(timeout=first)
-        with progress.telling("envtest's archive") as tell, path.open("wb") as file:
+        teller = progress.Teller("envtest's archive")
+        with path.open("wb") as file:
             while chunk:
                 file.write(chunk)
                 sha512.update(chunk)
                 received += len(chunk)
                 total = None if download.length is None else download.length // _MEGABYTE
-                tell(progress.Step(doing="fetching megabytes", done=received // _MEGABYTE, total=total))
+                teller.show(progress.Step(doing="fetching megabytes", done=received // _MEGABYTE, total=total))
                 chunk = download.chunk(timeout=silence)
             if download.length not in (None, received):
                 raise FetchError(f"{archive.url} ended after {received} of {download.length} bytes")
             if sha512.hexdigest() != archive.sha512:
                 raise FetchError(f"{archive.url} has another SHA-512 than {LOCK.name} says")
+        teller.end()
     finally:
         download.give_up()
 

@@ -1,29 +1,24 @@
 """How far a program is that takes minutes: read from its output, told on stderr while it runs.
 
-On a terminal that is one line, drawn anew at each change; elsewhere a line at each new step and once a minute. Only
-the standard library is used, because the installation of everything else is among what is told.
+There is a line at each new step, and one each quarter of a minute. Only the standard library is used, because the
+installation of everything else is among what is told.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import selectors
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol, TextIO
+from typing import Protocol
 
 from tarsy_dev import children
 
-_EVERY = 60.0  # seconds between two lines of one step where there is no terminal
-_TICK = 1.0  # seconds after which the clock is told anew, though the program says nothing
-_PATIENCE = 10.0  # seconds that an interrupted program has to end
+_EVERY = 15.0  # seconds between two lines of one step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,64 +128,28 @@ class PipInstall:
         return Step(doing="fetching packages", done=min(self._have, self._total), total=self._total)
 
 
-class Display:
-    """The lines on `stream` about `what`; `columns` is the width of a terminal, None where there is none.
+class Teller:
+    """Tells on stderr how far `what` is."""
 
-    Times are seconds since the beginning.
-    """
-
-    def __init__(self, what: str, stream: TextIO, *, columns: int | None) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._stream = stream
-        self._columns = columns
-        self._drawn = ""
-        self._doing: str | None = None
-        self._next = 0.0
+        self._start = time.monotonic()
+        self._doing = ""
+        self._due = 0.0
 
-    def show(self, step: Step, at: float) -> None:
+    def show(self, step: Step) -> None:
         """Say how far it is, if that is due."""
-        line = f"tarsy_dev: {self._what}: {step} ({_clock(at)})"
-        if self._columns is not None:
-            self._draw(line, self._columns)
-        elif step.doing != self._doing or at >= self._next:
-            self._doing, self._next = step.doing, at + _EVERY
-            print(line, file=self._stream, flush=True)
+        if step.doing != self._doing or time.monotonic() >= self._due:
+            self._doing, self._due = step.doing, time.monotonic() + _EVERY
+            self._say(str(step))
 
-    def end(self, at: float, *, ok: bool) -> None:
-        """Say that it is done, or leave on the terminal how far it came."""
-        line = f"tarsy_dev: {self._what}: done ({_clock(at)})"
-        if self._columns is not None:
-            if ok:
-                self._draw(line, self._columns)
-            print(file=self._stream, flush=True)
-        elif ok:
-            print(line, file=self._stream, flush=True)
+    def end(self) -> None:
+        """Say that it is done."""
+        self._say("done")
 
-    def _draw(self, line: str, columns: int) -> None:
-        line = line[: columns - 1]
-        if line != self._drawn:
-            self._drawn = line
-            print(f"\r\033[K{line}", end="", file=self._stream, flush=True)
-
-
-@contextlib.contextmanager
-def telling(what: str) -> Iterator[Callable[[Step], None]]:
-    """Give a function that tells on stderr how far `what` is; its end is told unless the body raises."""
-    display = _display(what)
-    start = time.monotonic()
-    ok = False
-    try:
-        yield lambda step: display.show(step, time.monotonic() - start)
-        ok = True
-    finally:
-        display.end(time.monotonic() - start, ok=ok)
-
-
-def _display(what: str) -> Display:
-    columns = None
-    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    return Display(what, sys.stderr, columns=columns)
+    def _say(self, text: str) -> None:
+        passed = int(time.monotonic() - self._start)
+        print(f"tarsy_dev: {self._what}: {text} ({passed // 60}:{passed % 60:02})", file=sys.stderr, flush=True)
 
 
 def follow(
@@ -203,95 +162,31 @@ def follow(
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` and tell on stderr how far it is; its output is returned without what `reader` understood.
 
-    When we are interrupted, so are the program and its children; when we are killed, so is the program.
+    When we are interrupted or killed, the program ends too.
     """
-    display = _display(what)
-    start = time.monotonic()
     others: list[str] = []
-    status = None
-    with (
-        _held_back(signal.SIGINT) as (let_it_come, unmasked),
-        subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-            preexec_fn=unmasked(children.follow_parent(signal.SIGKILL)),  # this thread waits for it
-        ) as process,
-    ):
+    teller = Teller(what)
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        preexec_fn=children.follow_parent(signal.SIGKILL),  # this thread waits for it
+    ) as process:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         try:
-            let_it_come()
-            for line in _lines(process.stdout):
-                if line is not None and not reader.read(line):
+            teller.show(reader.step)
+            for line in process.stdout:
+                if not reader.read(line.rstrip("\n")):
                     others.append(line)
-                display.show(reader.step, time.monotonic() - start)
-            status = process.wait()
+                teller.show(reader.step)
         except BaseException:
-            _interrupt(process)
+            process.kill()
             raise
-        finally:
-            display.end(time.monotonic() - start, ok=status == 0)
-    return subprocess.CompletedProcess(command, status, "".join(f"{line}\n" for line in others))
-
-
-@contextlib.contextmanager
-def _held_back(
-    signum: signal.Signals,
-) -> Iterator[tuple[Callable[[], object], Callable[[Callable[[], object]], Callable[[], None]]]]:
-    """Let no such signal come between a program's start and the moment from which on it is known to us.
-
-    Gives what lets it come, and what makes of a function of the program's process one that has it come there as before.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
-
-    def as_before() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    def unmasked(work: Callable[[], object]) -> Callable[[], None]:
-        def begin() -> None:
-            as_before()
-            work()
-
-        return begin
-
-    try:
-        yield as_before, unmasked
-    finally:
-        as_before()
-
-
-def _lines(output: IO[bytes]) -> Iterator[str | None]:
-    """Yield each line without its end, and None when there was nothing for a while."""
-    rest = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(output, selectors.EVENT_READ)
-        yield None
-        while True:
-            if not selector.select(_TICK):
-                yield None
-                continue
-            read = os.read(output.fileno(), 65536)
-            *lines, rest = (rest + read).split(b"\n")
-            if not read and rest:
-                lines.append(rest)
-            for line in lines:
-                yield line.decode(errors="replace")
-            if not read:
-                return
-
-
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started: with a time to tidy up, and then without."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE)
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+    if process.returncode == 0:
+        teller.end()
+    return subprocess.CompletedProcess(command, process.returncode, "".join(others))

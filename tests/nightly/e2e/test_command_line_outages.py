@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from support import command_line, finished, manifests
 from tarsy.kube import client
 from tarsy.store.base import databases
