@@ -11,11 +11,10 @@ import aiohttp
 import pytest
 from google import genai
 from google.genai import errors, types
-from tarsy_dev import keys, model
+from tarsy_dev import model
 
 SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'.\nBe brief."
 ALERT = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
-KEY = keys.Key("tarsy/web-crash", "analysis", "KubernetesAgent")
 TOOLS = types.Tool(
     function_declarations=[
         types.FunctionDeclaration(
