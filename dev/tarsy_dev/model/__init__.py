@@ -4,7 +4,7 @@
         ...  # point the SDK's base URL at server.url
         assert [request.iteration for request in server.of(stage="analysis")] == [0]
 
-As a process, with the script that investigates any alert: `python -m tarsy_dev.model --port 0 --log FILE`.
+As a process, with the script of the demo: `python -m tarsy_dev.model --port 0 --log FILE`.
 """
 
 from __future__ import annotations

@@ -1,82 +1,120 @@
-"""The default script: an investigator that works on any alert with whatever tools it is given.
+"""The script of the demo's one alert: a pod that crashes, its events, its log, and what it ends with.
 
-It is what answers in the demo and in `make local` when there is no key for a real model, so it must be honest: it says
-only what the tool results say, quotes them letter by letter, and tells what it did not find and which tools failed.
-Survey, then the logs of what crashes, then the analysis: each step is chosen from the conversation alone. It joins what
-several of its kind found, sums up and answers questions from what stands in the prompt (`joining`), and speaks both
-dialects (`react`).
+It answers in the demo and in `make local` when there is no key for a real model, so it must be honest: it says only
+what the tool results say, quotes them letter by letter, and says of any other alert that it knows no more. Whoever has
+no tools says what stands in the prompt. ReAct is translated (`react`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tarsy_dev import keys
-from tarsy_dev.model import joining, react, reading, report, script
+from tarsy_dev.model import react, script
 
-_READS = re.compile(r"list|get|describe|lookup|search|query|find|show|status|top|events|logs?")
-_WRITES = re.compile(
-    r"delete|create|update|apply|patch|scale|restart|run|exec|install|uninstall|label|set|write|kill|drain|cordon"
+_LOG = "pods_log"
+_LABEL = r"(?<![\w-]){name}\\?[\"']?\s*[:=]\s*\\?[\"'`]?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![\w/])"
+_TROUBLE = {
+    "pods_list_in_namespace": r"^.*{pod}.*CrashLoopBackOff.*$",
+    "pods_get": r"^ *(?:exitCode: [1-9].*|reason: (?:Error|CrashLoopBackOff))$",
+    _LOG: r"^.*\b(?:fatal|panic|error)\b.*$",
+}
+"""The lines of a tool's result that are quoted."""
+_VERDICT = re.compile(
+    r"^\*\*(?:Root cause|Conclusion)\.\*\* (?:Stage '[^'\n]*' finds it still so: )?(.+)$", re.MULTILINE
 )
-_MANY = 3  # calls of one step
-_LOGS = 2  # pods whose logs are read
+_EVIDENCE = re.compile(r"^### Evidence\n\n.*?(?=\n\n### )", re.MULTILINE | re.DOTALL)
+_ACTIONS = "### Recommended actions\n\n1. {action}"
+_MEND = "Mend what its last log lines name; if it began with a rollout, roll back first."
+_UNKNOWN = "Not found: this is the script of the demo, which knows the demo's alert alone. Set a key for a real model."
+_DATA = re.compile(r"<!-- DATA (\w+) START -->\n(.*?)\n<!-- DATA \1 END -->", re.DOTALL)
+_LINES = 3  # quotes of one result
 _TAIL = 50  # lines of a log
 _CHUNK = 80  # characters of one streamed piece
 
 
 def investigate(turn: script.Turn) -> script.Answer:
     """Answer a turn, whatever it is for."""
-    match turn.kind:
-        case "synthesis":
-            return _say("**Weighing what they found**", joining.join(turn))
-        case "summary":
-            return _say("", joining.sum_up(turn))
-        case "tool_summary":
-            return _say("", joining.shorten(turn))
+    prompt = "\n".join(message.text for message in turn.messages if message.role == "user")
+    verdicts = list(dict.fromkeys(_VERDICT.findall(prompt)))
+    if turn.kind == "tool_summary":
+        result = _DATA.findall(prompt)[-1][1]
+        return _say("", "\n".join(_quotes(_LOG, result, "")) or "Nothing in it tells of an error.")
+    if turn.kind == "summary":
+        told = re.sub(r"[*`]| ?\[tools? [\d., ]+\]", "", verdicts[-1] if verdicts else _UNKNOWN)
+        return _say("", f"{told[:1].upper()}{told[1:]}" + (f"\nFirst: {_MEND}" if verdicts else ""))
     if react.is_spoken(turn):
-        return react.spoken(_work(react.understood(turn)))
-    return _work(turn)
+        return react.spoken(_work(react.understood(turn), verdicts))
+    if turn.tools and turn.kind == "agent":
+        return _work(turn, verdicts)
+    sections = [f"## {turn.key.stage or 'Answer'}", f"**Root cause.** {verdicts[-1] if verdicts else _UNKNOWN}"]
+    sections += _EVIDENCE.findall(prompt)[-1:] + ([_ACTIONS.format(action=_MEND)] if verdicts else [])
+    return _say("**Reading what was found**", "\n\n".join(sections) + "\n")
 
 
-def _work(turn: script.Turn) -> script.Answer:
-    """Answer with calls as long as they can tell more, else with the analysis, or with the answer to a question."""
+def _work(turn: script.Turn, handed_over: Sequence[str]) -> script.Answer:
+    """Answer with calls as long as they can tell more, else with the analysis."""
+    prompt = "\n".join(message.text for message in turn.messages if message.role == "user")
+    alert = keys.INVESTIGATION_LINE.sub("", prompt, count=1)
     seen = _seen(turn)
-    target = reading.target(_alert(turn))
-    found = [finding for call, result in seen for finding in reading.findings(call, result)]
-    if turn.tools and (turn.kind == "agent" or joining.wants_a_look(turn)):
-        if calls := _not_made(_survey(turn, target), seen):
-            return _ask(calls, report.before_survey(turn, target))
-        if calls := _not_made(_logs(turn, target, seen), seen):
-            return _ask(calls, report.before_logs(turn, [str(call.args["name"]) for call in calls]))
-    if turn.kind == "chat":
-        return _say("**Answering from what was found**", joining.answer(turn, report.looked(target, found, seen)))
-    if not turn.tools and not seen and "The stages before you have collected all the data" in turn.system:
-        return _say("**Reading what the stages collected**", joining.analyse(turn))
-    thoughts, text = report.conclude(turn, target, found, seen)
-    return _say(thoughts, text)
+    pod, namespace = (_label(alert, name) for name in ("pod", "namespace"))
+    if pod and namespace:
+        scope = {"namespace": namespace}
+        named = scope | {"name": pod}
+        survey = {"pods_list_in_namespace": scope, "events_list": scope, "pods_get": named}
+        log: dict[str, dict[str, Any]] = {_LOG: {**named, "tail": _TAIL}}
+        made = [call.name for call, _ in seen]
+        tools = {tool.short: tool.name for tool in turn.tools}
+        for step in [{"pods_get": named, **log, "events_list": scope}] if handed_over else [survey, log]:
+            calls = [script.Call(name=tools[name], args=args) for name, args in step.items() if name in tools]
+            if calls := [call for call in calls if call.name not in made]:
+                text = f"I look at pod `{pod}`: {', '.join(call.short for call in calls)}."
+                return script.Answer(thoughts="**Following the symptoms**", text=text, calls=tuple(calls), chunk=_CHUNK)
+    return _say(
+        f"**Weighing the evidence**\n{len(seen)} tool results.", _analysis(turn, pod, namespace, seen, handed_over)
+    )
 
 
-def _say(thoughts: str, text: str) -> script.Answer:
-    return script.Answer(thoughts=thoughts, text=text, chunk=_CHUNK)
+def _analysis(
+    turn: script.Turn,
+    pod: str,
+    namespace: str,
+    seen: Sequence[tuple[script.Call, script.Result]],
+    handed_over: Sequence[str],
+) -> str:
+    crash = log = ""
+    evidence: list[str] = []
+    for call, result in seen:
+        tool = call.short
+        if pod and not result.failed and tool in _TROUBLE and (quotes := _quotes(tool, result.text, pod)):
+            text = "\n".join(quotes)
+            evidence.append(f"`{tool}` {result.reference}:\n\n```text\n{text}\n```")
+            if tool == _LOG:
+                log = f"; its log says `{quotes[-1]}` {result.reference}".rstrip()
+            else:
+                crash = f"pod `{pod}` in namespace `{namespace}` starts, ends with an error, and is started again"
+    verdict = f"{crash}{log}." if crash else _UNKNOWN
+    label = f"**Conclusion.** Stage '{turn.key.stage}' finds it still so: " if handed_over else "**Root cause.** "
+    sections = [f"## {turn.key.stage or 'analysis'}", f"{label}{verdict}"]
+    if evidence:
+        sections += ["### Evidence\n\n" + "\n\n".join(evidence), _ACTIONS.format(action=_MEND)]
+    looked = [f"- `{call.short}` {result.reference}".rstrip() for call, result in seen]
+    sections.append("### What was looked at\n\n" + ("\n".join(looked) or "- nothing"))
+    return "\n\n".join(sections) + "\n"
 
 
-def _not_made(calls: Iterable[script.Call], seen: Sequence[tuple[script.Call, script.Result]]) -> list[script.Call]:
-    """Those that have no result yet: in ReAct one is made at a time."""
-    made = [(call.name, dict(call.args)) for call, _ in seen]
-    return [call for call in calls if (call.name, dict(call.args)) not in made]
+def _label(alert: str, name: str) -> str:
+    """The value of an alert's label, in whatever form of JSON; "" without one."""
+    found = re.search(_LABEL.format(name=name), alert)
+    return found[1] if found else ""
 
 
-def _ask(calls: Sequence[script.Call], words: tuple[str, str]) -> script.Answer:
-    thoughts, text = words
-    return script.Answer(thoughts=thoughts, text=text, calls=tuple(calls), chunk=_CHUNK)
-
-
-def _alert(turn: script.Turn) -> str:
-    """What the people wrote, without the line that names our own object."""
-    text = "\n".join(message.text for message in turn.messages if message.role == "user")
-    return keys.INVESTIGATION_LINE.sub("", text, count=1)
+def _quotes(tool: str, text: str, pod: str) -> list[str]:
+    form = _TROUBLE[tool].format(pod=re.escape(pod)) if "{pod}" in _TROUBLE[tool] else _TROUBLE[tool]
+    found = re.findall(form, text, re.MULTILINE | re.IGNORECASE)
+    return list(dict.fromkeys(line.strip() for line in found))[-_LINES:]
 
 
 def _seen(turn: script.Turn) -> list[tuple[script.Call, script.Result]]:
@@ -85,80 +123,9 @@ def _seen(turn: script.Turn) -> list[tuple[script.Call, script.Result]]:
     for asked, answered in zip(turn.messages, turn.messages[1:], strict=False):
         for index, result in enumerate(answered.results):
             same = [call for call in asked.calls if call.id and call.id == result.id]
-            call = same[0] if same else asked.calls[index]
-            pairs.append((call, result))
+            pairs.append((same[0] if same else asked.calls[index], result))
     return pairs
 
 
-def _survey(turn: script.Turn, target: reading.Target) -> list[script.Call]:
-    scope = {"namespace": target.namespace} if target.namespace else {}
-    pod = scope | {"name": target.pod}
-    wanted: list[tuple[str, dict[str, Any]]] = [
-        ("pods_list_in_namespace" if scope else "pods_list", scope),
-        ("events_list", scope),
-        *([("pods_get", pod)] if target.pod else []),
-    ]
-    if report.earlier(turn) and target.pod:
-        wanted = [("pods_get", pod), ("pods_log", pod | {"tail": _TAIL}), ("events_list", scope)]
-    calls = [script.Call(name=tool.name, args=args) for name, args in wanted for tool in _declared(turn, name)]
-    return calls or _any_reads(turn.tools, target)
-
-
-def _declared(turn: script.Turn, name: str) -> list[script.Tool]:
-    """The declared tools of this name, on whichever server."""
-    return [tool for tool in turn.tools if report.short(tool.name) == name]
-
-
-def _any_reads(tools: Iterable[script.Tool], target: reading.Target) -> list[script.Call]:
-    """Calls of tools that look as if they only read, as far as their required arguments are known."""
-    known = {
-        "namespace": target.namespace,
-        "name": target.pod or target.workload,
-        "pod": target.pod,
-        "pod_name": target.pod,
-        "query": target.pod or target.workload or target.namespace,
-    }
-    calls = []
-    for tool in tools:
-        name = report.short(tool.name)
-        args = _filled(tool.schema, known)
-        words = re.split(r"[_-]", name.lower())
-        reads = any(map(_READS.fullmatch, words)) and not any(map(_WRITES.fullmatch, words))
-        if reads and args is not None:
-            calls.append(script.Call(name=tool.name, args=args))
-    return calls[:_MANY]
-
-
-def _filled(schema: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any] | None:
-    required = schema.get("required", [])
-    args = {name: known.get(name, "") for name in required}
-    return args if all(args.values()) else None
-
-
-def _logs(
-    turn: script.Turn,
-    target: reading.Target,
-    seen: Sequence[tuple[script.Call, script.Result]],
-) -> list[script.Call]:
-    """Ask for the logs of pods that crash or that the alert names, once, where a container has run at all.
-
-    Which these are is told by everything but logs, so that it stays the same while they are read.
-    """
-    others = [(call, result) for call, result in seen if report.short(call.name) != "pods_log"]
-    found = [finding for call, result in others for finding in reading.findings(call, result)]
-    about = [finding for finding in found if target.names(finding.pod)] or found
-    crashed = [finding for finding in about if finding.pod and finding.kind in ("crash", "memory", "probe", "other")]
-    pods = {finding.pod: finding.namespace or target.namespace for finding in crashed}
-    if target.pod and any(not result.failed and target.pod in result.text for _, result in others):
-        pods = {target.pod: target.namespace} | pods
-    never_ran = {finding.pod for finding in found if finding.kind in ("image", "configuration", "scheduling", "mount")}
-    wanted = [pod for pod in pods if pod not in never_ran][:_LOGS]
-    return [
-        script.Call(name=tool.name, args=_scoped(pods[pod]) | {"name": pod, "tail": _TAIL})
-        for pod in wanted
-        for tool in _declared(turn, "pods_log")
-    ]
-
-
-def _scoped(namespace: str) -> dict[str, Any]:
-    return {"namespace": namespace} if namespace else {}
+def _say(thoughts: str, text: str) -> script.Answer:
+    return script.Answer(thoughts=thoughts, text=text, chunk=_CHUNK)

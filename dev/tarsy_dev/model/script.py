@@ -39,6 +39,11 @@ class Call:
         """The arguments' text, where the wire has one."""
         return json.dumps(dict(self.args)) if self.raw is None else self.raw
 
+    @property
+    def short(self) -> str:
+        """The tool's name without its server."""
+        return _short(self.name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -70,6 +75,11 @@ class Tool:
     name: str
     description: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def short(self) -> str:
+        """Its name without its server."""
+        return _short(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,3 +393,7 @@ def _said(call: Call) -> str:
 
 def _tokens(text: str) -> int:
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+
+def _short(name: str) -> str:
+    return re.split(r"__|\.", name)[-1]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tarsy.evaluation import causes, checks, scenarios, worlds
 
-from tarsy_dev.model import report, script
+from tarsy_dev.model import script
 
 SENTENCES: Mapping[causes.CauseClass, str] = {
     "image-missing": "the image does not exist",
@@ -52,7 +52,7 @@ def player(known: Sequence[scenarios.Scenario]) -> script.Script:
         scenario = next(each for each in known if f'"{each.document.alert.labels["namespace"]}"' in asked)
         results = [result for message in turn.messages for result in message.results]
         if turn.kind == "agent" and not results:
-            names = {report.short(tool.name): tool.name for tool in turn.tools}
+            names = {tool.short: tool.name for tool in turn.tools}
             return script.Answer(
                 text="I look at what the alert is about.",
                 calls=tuple(

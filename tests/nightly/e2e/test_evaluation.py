@@ -28,8 +28,8 @@ from tarsy.evaluation import checks, judges, reports, results, runs, scenarios, 
 from tarsy.process import agent_tools
 from tarsy_dev import controlplane, model, tools
 from tarsy_dev import postgres as launcher
-from tarsy_dev.model import report, server
 from tarsy_dev.model import script as model_script
+from tarsy_dev.model import server
 from tarsy_dev.scenarios import golden
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ async def test_a_past_investigation_becomes_a_scenario_that_passes_its_check(
     def look(turn: model.Turn) -> model.Reply:
         if any(message.results for message in turn.messages):
             return model.Answer(text=f"Root cause: a wrong password.\n\nEvidence: `{SEEN}` [tool 0.0].")
-        names = {report.short(tool.name): tool.name for tool in turn.tools}
+        names = {tool.short: tool.name for tool in turn.tools}
         arguments = {"namespace": namespace, "name": "web-0"}
         calls = (model.Call(name=names["pods_log"], args=arguments), model.Call(name=names["pods_get"], args=arguments))
         return model.Answer(text="I look.", calls=calls)

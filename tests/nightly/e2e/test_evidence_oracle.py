@@ -25,8 +25,8 @@ from tarsy.store.queue import questions
 from tarsy.store.reads import log_entries, summaries
 from tarsy_dev import keys, model, tools
 from tarsy_dev import postgres as launcher
-from tarsy_dev.model import report, server
 from tarsy_dev.model import script as model_script
+from tarsy_dev.model import server
 from tarsy_dev.scenarios import golden
 
 CHAIN = """
@@ -56,7 +56,7 @@ class Agents:
     def __call__(self, turn: model.Turn) -> model.Reply:
         self.turns.append(turn)
         has_results = any(message.results for message in turn.messages)
-        names = {report.short(tool.name): tool.name for tool in turn.tools}
+        names = {tool.short: tool.name for tool in turn.tools}
         if turn.kind == "agent" and turn.key.stage == "collect":
             if not has_results:
                 return model.Answer(text="I look.", calls=tuple(self._evidence(names)))
