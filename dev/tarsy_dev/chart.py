@@ -152,10 +152,17 @@ def objects(files: Mapping[str, str]) -> list[JSON]:
     ]
 
 
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's safe loader; a plain `=` is a text, as in Kubernetes."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:value", lambda _, node: node.value)
+
+
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> list[JSON]:
     """The objects of a file: most are the same, whatever the values are, and to parse the CRDs takes longest."""
-    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one is not None]
+    return [one for one in yaml.load_all(text, Loader=_Loader) if one is not None]
 
 
 def _values() -> str:

@@ -189,6 +189,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
+_Loader.add_constructor("tag:yaml.org,2002:value", lambda _, node: node.value)
+# A plain `=`, which PyYAML resolves to a tag that it cannot construct; in Kubernetes it is a text.
+
+
 def _writable(value: Any) -> Any:
     """Return `value`; raises ValueError for an integer that is too large to be written as YAML again."""
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:

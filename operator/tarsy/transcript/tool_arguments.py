@@ -121,11 +121,11 @@ def _from_json(text: str) -> dict[str, Any] | None:
     return loaded if isinstance(loaded, dict) else None
 
 
-_REPLACED_TAGS = {"timestamp", "int", "float", "bool"}
+_REPLACED_TAGS = {"timestamp", "int", "float", "bool", "value"}
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # in C if PyYAML was built so
-    """PyYAML's safe loader with JSON's numbers and words: a date, a time of day, `0755` and `no` stay text."""
+    """PyYAML's safe loader with JSON's numbers and words: a date, a time of day, `0755`, `no` and `=` stay text."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _REPLACED_TAGS]

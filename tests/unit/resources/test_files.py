@@ -103,6 +103,12 @@ def test_what_is_merged_stands_where_it_is_written() -> None:
     assert (document.line(("b", "k")), document.line(("b", "l"))) == (2, 6)
 
 
+def test_plain_equals_sign_is_a_text() -> None:
+    """PyYAML gives it a tag of its own that it cannot construct."""
+    (document,) = files.parse("a: =\n", file="f")
+    assert document.value == {"a": "="}
+
+
 @pytest.mark.parametrize("text", ["a: {{.VAR}}", "a: {{ .VAR }}", "{a: {{.VAR}}}", 'a: "{{.VAR}}"'])
 def test_a_variable_needs_no_quotes_where_it_is_the_whole_value(text: str) -> None:
     (document,) = files.parse(text, file="f")

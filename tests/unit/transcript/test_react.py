@@ -279,6 +279,7 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
     "YAML": ("a: b\nc:\n- d\n- e: 1.5\n", {"a": "b", "c": ["d", {"e": 1.5}]}),
     "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
     "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),
+    "an equals sign in YAML": ("a: =\nb: 1", {"a": "=", "b": 1}),
     "truth in YAML": ("a: true\nb: no\nc: ~\nno: d", {"a": True, "b": "no", "c": None, "no": "d"}),
     "versions in YAML": ("a: 1.10\nb: 1.1\nc: 1.0e3", {"a": "1.10", "b": 1.1, "c": "1.0e3"}),
     "versions in pairs": ("a=1.10, b=1.1, c=007", {"a": "1.10", "b": 1.1, "c": "007"}),
