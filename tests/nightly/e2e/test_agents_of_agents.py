@@ -7,43 +7,12 @@ import re
 from typing import TYPE_CHECKING
 
 from support import manifests
-from tarsy.resources import investigations
 from tarsy_dev import model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
 OUTER = "something is wrong, and another TARSy may know"
-
-
-def start_another(turn: model.Turn) -> model.Answer:
-    """Start one more investigation, whatever is asked, and conclude."""
-    if turn.kind != "agent" or turn.iteration:
-        return model.Answer(text="The next one knows [tool 0.0].")
-    arguments = {"alert_type": "kubernetes", "data": f"what {turn.key.investigation} was asked", "seconds": 0}
-    return model.Answer(calls=(model.Call(name="tools__investigate", args=arguments),))
-
-
-async def test_agents_that_start_investigations_of_their_own_kind_come_to_an_end(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = start_another
-    api = await operator.start(role="api")
-    transport = {"type": "http", "url": f"{api.url}/mcp", "bearer_token_env": "AGENTS_TOKEN"}
-    operator.configure(mcp_servers={"tools": {"transport": transport, "write_tools": ["investigate"]}})
-    await operator.start(env={"AGENTS_TOKEN": operator.editor})
-    await operator.apply(manifests.chain(), manifests.investigation("first"))
-
-    depths: dict[int, str] = {}
-    while investigations.DEPTH_MAX not in depths:
-        found = await operator.finished()
-        depths = {one["spec"].get("depth", 0): name for name, one in found.items()}
-    assert sorted(depths) == list(range(investigations.DEPTH_MAX + 1)), depths
-    assert len(found) == len(depths)
-    last = found[depths[investigations.DEPTH_MAX]]["metadata"]["uid"]
-    _, page = await api.request("GET", f"/api/v1/investigations/{last}/timeline")
-    (result,) = [event["content"] for event in page["events"] if event["type"] == "tool_result"]
-    assert "these TARSys call each other in a loop" in result
 
 
 def ask_the_other() -> model.Script:

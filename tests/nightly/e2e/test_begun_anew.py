@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
-import pytest
 from support import manifests, waiting
 from support.failed_alerts import NAME, named, notify, outcome, pass_time, refuse
 from tarsy_dev import children, mcp_server, model
@@ -59,30 +55,6 @@ async def is_repeated(operator: Operator, *, times: int) -> bool:
     return bool((await objects(operator))[NAME]["status"].get("duplicates") == times)
 
 
-async def test_person_who_deletes_a_failed_object_has_the_alert_investigated_with_its_next_notification(
-    operator: Operator, llm: model.Server
-) -> None:
-    """Also if nothing watches: only the API process runs here, after the first time."""
-    llm.script = refuse
-    process = await operator.start()
-    await operator.apply(CHAIN)
-    assert await outcome(process) == ("created", NAME)
-    await operator.finished(NAME)
-    await process.stop()
-    api = await operator.start(role="api")
-    assert await outcome(api) == ("repeated", NAME)
-    await operator.kubectl("delete", "inv", NAME)
-    assert await outcome(api) == ("created", named(2))
-    worker = await operator.start()
-    await operator.finished(named(2))
-    await operator.kubectl("delete", "inv", named(2))
-    assert await outcome(worker) == ("created", named(3))
-    await operator.finished(named(3))
-    await operator.kubectl("delete", "inv", named(3))
-    assert await outcome(worker) == ("repeated", named(3)), "three in a day"
-    assert await objects(operator) == {}
-
-
 async def test_repeats_of_a_failed_alert_are_counted_while_the_cluster_is_away(
     operator: Operator, llm: model.Server, unreachable: str
 ) -> None:
@@ -94,62 +66,6 @@ async def test_repeats_of_a_failed_alert_are_counted_while_the_cluster_is_away(
     apart = await operator.start(role="api", env={"KUBECONFIG": unreachable})
     assert await outcome(apart) == ("repeated", NAME)
     await apart.logged("action=not_looked_for")
-
-
-async def test_pair_of_alertmanagers_begins_one_investigation_in_each_round(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = refuse
-    await operator.apply(CHAIN)
-    processes = [await operator.start(), await operator.start(role="api")]
-    for attempt in range(1, 7):
-        told = await asyncio.gather(*(outcome(process) for process in processes for _ in range(3)))
-        assert sorted(told) == [("created", named(attempt)), *[("repeated", named(attempt))] * 5]
-        await operator.finished(named(attempt))
-        await pass_time(operator, timedelta(hours=25))
-    assert len(await objects(operator)) == 6
-
-
-@pytest.mark.parametrize("point", ["before", "after"])
-async def test_api_process_that_dies_while_it_begins_anew_leaves_one_investigation_that_is_linked(
-    operator: Operator, llm: model.Server, *, point: str
-) -> None:
-    llm.script = refuse
-    await operator.apply(CHAIN)
-    process = await operator.start()
-    assert await outcome(process) == ("created", NAME)
-    first = (await operator.finished(NAME))[NAME]["metadata"]["uid"]
-    await pass_time(operator, COOLDOWN)
-    dies = await operator.start(role="api", env={"TARSY_FAILPOINTS": f"intake.create.{point}=exit@1"})
-    with pytest.raises(aiohttp.ClientError):
-        await notify(dies)
-    await dies.ended()
-    if point == "after":
-        await operator.finished(named(2))  # by the watch
-    found = await outcome(process)
-    assert found == ("created" if point == "before" else "repeated", named(2))
-    second = (await operator.finished(named(2)))[named(2)]
-    assert second["status"]["previous"] == {"name": NAME, "uid": first}
-    assert set(await objects(operator)) == {NAME, named(2)}
-
-
-async def test_api_process_that_was_stopped_on_its_way_begins_no_second_investigation(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = refuse
-    await operator.apply(CHAIN)
-    process = await operator.start()
-    assert await outcome(process) == ("created", NAME)
-    await operator.finished(NAME)
-    await pass_time(operator, COOLDOWN)
-    stops = await operator.start(role="api", env={"TARSY_FAILPOINTS": "intake.create.before=stop@1"})
-    waiting = asyncio.create_task(outcome(stops))
-    await stops.stopped()
-    assert await outcome(process) == ("created", named(2))
-    await operator.finished(named(2))
-    stops.send(signal.SIGCONT)
-    assert await waiting == ("repeated", named(2))
-    assert set(await objects(operator)) == {NAME, named(2)}
 
 
 async def test_alert_whose_server_was_away_is_investigated_anew_and_once_it_is_back_with_a_result_for_good(

@@ -20,22 +20,6 @@ WITHOUT_TOOLS = manifests.stage("analysis", mcpServers=[])
 """So that each run is one request."""
 
 
-async def test_a_copy_of_what_intake_made_stands_for_no_alert(operator: Operator, llm: model.Server) -> None:
-    llm.script = lambda _turn: model.Hang()
-    process = await operator.start()
-    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
-    assert await notify(process) == ("created", NAME)
-    made = (await objects(operator))[NAME]
-    await llm.wait_for(lambda requests: requests or None)
-    await operator.kubectl("delete", "inv", NAME)
-    await process.logged("ending=Cancelled")
-    await operator.apply(manifests.investigation(NAME, **{**made["spec"], "suspend": True}))
-    llm.script = model.answers("root cause")
-    outcome, name = await notify(process, started="2026-11-21T22:00:00Z")
-    assert (outcome, name != NAME) == ("created", True)
-    await operator.finished(name)
-
-
 async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_for_its_alert(
     operator: Operator, llm: model.Server
 ) -> None:
@@ -52,26 +36,6 @@ async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_f
     assert await notify(process, started="2026-11-21T21:00:00Z") == ("repeated", name)
     assert len(llm.requests) == 1
     assert await audits.told(operator.database_url) == [audits.row("create", name)]
-
-
-async def test_an_object_put_in_the_place_of_what_an_api_process_left_behind_swallows_no_alert(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
-    dies = await operator.start(role="api", env={"TARSY_FAILPOINTS": "intake.create.after=exit@1"})
-    with pytest.raises(aiohttp.ClientError):
-        await notify(dies)
-    await dies.ended()
-    made = (await objects(operator))[NAME]["spec"]
-    await operator.kubectl("delete", "inv", NAME)
-    await operator.apply(manifests.investigation(NAME, **made | {"suspend": True, "alertData": "nothing to see"}))
-    process = await operator.start()
-    outcome, name = await notify(process)
-    assert (outcome, name != NAME) == ("created", True)
-    finished = await operator.finished(name)
-    assert finished[name]["status"]["phase"] == "Completed"
-    assert await notify(process) == ("repeated", name)
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["the name is free", "a stranger has the name"])
@@ -95,20 +59,6 @@ async def test_the_same_notification_to_two_processes_at_once_is_one_object_and_
     assert set(await objects(operator)) == ({name, NAME} if taken else {NAME})
     assert await notify(first) == ("repeated", name)
     assert len(llm.requests) == 1
-
-
-async def test_a_pair_that_tells_twenty_episodes_at_once_makes_twenty_runs(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
-    processes = [await operator.start(), await operator.start(role="api")]
-    bodies = [manifests.notification(fingerprint=f"{number:016x}") for number in range(20)]
-    told = await asyncio.gather(*(process.notify(body) for body in bodies for process in processes))
-    outcomes = [alert["outcome"] for receipt in told for alert in receipt["alerts"]]
-    assert sorted(outcomes) == ["created"] * 20 + ["repeated"] * 20
-    assert len(await operator.finished()) == 20
-    assert len(llm.requests) == 20
 
 
 async def test_a_stranger_who_guesses_an_idempotency_key_swallows_no_alert(

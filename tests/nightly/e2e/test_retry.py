@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
-from support import audits, manifests
+from support import audits
 from support.retried_stages import Investigator, half_failed, retry
 from tarsy_dev import model
 
@@ -65,22 +65,3 @@ async def test_retry_whose_api_process_dies_before_it_is_admitted_is_admitted_by
     assert again["status"]["phase"] == "Completed"
     assert investigator.asked == ["analysis", "analysis"]
     assert audits.row("retry", name) in await audits.told(operator.database_url)
-
-
-async def test_object_of_a_person_gets_nothing_of_the_investigation_that_it_names(
-    operator: Operator, investigator: Investigator
-) -> None:
-    process = await operator.start()
-    first = await half_failed(operator, process)
-    answer = await retry(process, first["metadata"]["uid"], fromStage="analysis")
-    made = (await operator.finished(answer["name"]))[answer["name"]]
-    investigator.asked.clear()
-    receipt = made["spec"]["source"]["receipt"]
-    for name, source in (("theirs", {"type": "api"}), ("copied", {"type": "api", "receipt": receipt})):
-        spec = {**made["spec"], "source": source}
-        await operator.apply(manifests.investigation(name, **spec))
-        refused = (await operator.finished(name))[name]["status"]
-        conditions = {condition["type"]: condition for condition in refused["conditions"]}
-        assert (conditions["Accepted"]["status"], conditions["Accepted"]["reason"]) == ("False", "RetryNotProven")
-        assert "retryOf" not in refused
-    assert not investigator.asked
