@@ -1,16 +1,12 @@
-"""What the chart renders, on a real API server, in namespaces that enforce Pod Security `restricted`.
-
-Deployments are only warned about, so each pod that they would make is made as a pod, too.
-"""
+"""What the chart renders for whatever values, and the manifests, on a real API server."""
 
 from __future__ import annotations
 
 import json
 
 import hypothesis
-import pytest
 import yaml
-from support import applied_charts, chart_values, charts
+from support import chart_values, charts
 from support.charts import Object
 from tarsy_dev import chart, tools
 from tarsy_dev.controlplane import Administrator
@@ -18,13 +14,6 @@ from tarsy_dev.controlplane import Administrator
 PROMETHEUS_KINDS = ("PodMonitor", "PrometheusRule")
 
 NAMES = "jsonpath={.items[*].metadata.name}"
-
-
-@pytest.mark.parametrize("name", [path.stem for path in charts.FILES if path.stem != "everything"])
-def test_what_other_installations_render_is_taken_and_their_pods_are_restricted(
-    plane: Administrator, restricted: str, name: str
-) -> None:
-    applied_charts.apply(plane, name, namespace=restricted)
 
 
 @hypothesis.settings(

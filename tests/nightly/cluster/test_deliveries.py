@@ -7,7 +7,6 @@ import base64
 import functools
 import hashlib
 import hmac
-import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -221,35 +220,6 @@ async def test_text_that_raises_is_replaced_and_a_body_that_loops_or_raises_is_n
         "loops": "body: the template has more than 10000 rounds of loops and calls",
         "raises": "body: the template fails: ZeroDivisionError",
     }
-
-
-async def test_slack_channel_has_a_message_a_second_from_all_its_receivers_and_delays_no_other(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(requests, "Client", functools.partial(requests.Client, seconds=300.0))
-    workspace = slack.Slack(limits=1)
-
-    def hooks() -> int:
-        return sum(request.path == "/hook" for request in receiver.requests)
-
-    async def answer(request: receivers.Request) -> web.StreamResponse:
-        if request.path == "/hook":
-            return web.Response()
-        answered = workspace.answer(request)
-        async with receiver.arrival:  # nothing of Slack's is over before the others have theirs
-            await receiver.arrival.wait_for(lambda: hooks() == 2)
-        await asyncio.sleep(0.3)  # a slow server
-        return answered
-
-    receiver.answer = answer
-    told = {"hook": webhook(f"{receiver.url}/hook"), "one": channel(receiver.url), "two": channel(receiver.url)}
-    async with Duty(cluster, database, **told).running():
-        for name in ("first", "second"):
-            await ended(database, name)
-        assert len(await settled(database, 6)) == 6
-    assert all(later - earlier >= 0.99 for earlier, later in itertools.pairwise(workspace.sent_at)), "one a second"
-    assert [len(workspace.firsts), len(workspace.replies)] == [4, 4]
-    assert hooks() == 2
 
 
 async def test_slack_thread_tells_of_a_stage_that_ended_before_the_first_message_was_sent(

@@ -198,15 +198,6 @@ async def test_a_group_that_stays_open_longer_than_the_dedup_window_stays_one(
     assert later["outcome"] == "created"
 
 
-async def test_alerts_that_resolve_at_once_cancel_their_investigation(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE, onResolved="Cancel")
-    first, *_ = await notify(api, *(alert(number, node="n") for number in range(8)))
-    await notify(api, *(alert(number, node="n", status="resolved") for number in range(8)))
-    assert (await queue.summary(database, UUID(first["id"]))).ending == "Cancelled"
-
-
 async def test_a_group_whose_object_was_deleted_begins_anew(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:

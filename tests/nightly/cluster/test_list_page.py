@@ -74,16 +74,6 @@ async def test_empty_fields_of_a_form_leave_the_address(pages: aiohttp.ClientSes
         assert response.headers["Location"] == "/"
 
 
-async def test_a_reader_without_rights_learns_nothing(pages: aiohttp.ClientSession, admin: client.Cluster) -> None:
-    stranger = apis.bearer(await accounts.create(admin, f"stranger-{uuid.uuid4().hex[:8]}", may={}))
-    for path in ("/", "/?severity=x", "/fragments/investigations"):
-        async with pages.get(path, headers=stranger) as response:
-            assert response.status == 403
-            assert "card-" not in await response.text()
-        async with pages.get(path) as response:
-            assert response.status == 401
-
-
 async def test_an_object_is_found_by_its_name_by_those_who_may_read_it(
     pages: aiohttp.ClientSession,
     reader: dict[str, str],

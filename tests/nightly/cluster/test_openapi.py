@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import io
-import itertools
 import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from support import apis, manifests, queue, stories
 from support.masking import NO_SECRETS
@@ -245,130 +242,6 @@ async def test_the_api_is_what_it_says(tried: Tried, database: databases.Databas
         *("create", "retry", "chat", "chat/cancel", "cancel", "feedback"),
         *("delete", "hold", "release", "purge", "export", "session-code"),
     }
-
-
-@pytest.fixture
-async def session(url: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client that gives nothing of its own with its requests."""
-    async with aiohttp.ClientSession(url, skip_auto_headers=["Content-Type", "User-Agent"]) as opened:
-        yield opened
-
-
-@pytest.fixture
-def allowed(editor: str) -> dict[str, str]:
-    """The headers of somebody who may do everything."""
-    return {**apis.bearer(editor), "Content-Type": "application/json"}
-
-
-def operations(identity: str, *, namespace: str = "shop") -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Each operation: its method, its path about that investigation or namespace, and what is said of it."""
-    values = {"identity": identity, "namespace": namespace}
-    for path, methods in apis.description()["paths"].items():
-        for method, operation in methods.items():
-            filled = path
-            for parameter in operation.get("parameters", ()):
-                if parameter["in"] == "path":
-                    own = values.get(parameter["name"]) or parameter["schema"]["examples"][0]
-                    filled = filled.replace(f"{{{parameter['name']}}}", str(own))
-            yield method.upper(), filled, operation
-
-
-def queries(operation: dict[str, Any]) -> list[dict[str, Any]]:
-    return [parameter for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
-
-
-async def asked(
-    session: aiohttp.ClientSession,
-    method: str,
-    path: str,
-    body: bytes | io.BytesIO | None = None,
-    *,
-    headers: dict[str, str],
-) -> dict[str, Any]:
-    """The problem that this is answered with."""
-    async with session.request(method, path, data=body, headers=headers) as response:
-        assert response.content_type == "application/problem+json", (method, path, await response.text())
-        problem: dict[str, Any] = await response.json(content_type=None)
-        assert problem["status"] == response.status
-        return problem
-
-
-async def test_nothing_is_taken_that_is_not_described(
-    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str], cluster: client.Cluster
-) -> None:
-    for method, path, operation in operations(identity, namespace=cluster.served.own):
-        problem = await asked(session, method, f"{path}?nonsense=1&x%00=", headers=allowed)
-        assert (problem["status"], [fault["place"] for fault in problem["errors"]]) == (
-            422,
-            ["query.nonsense", "query.x\x00"],
-        )
-        there_is = problem["errors"][0]["message"]
-        for parameter in queries(operation):
-            assert parameter["name"] in there_is
-            if "array" not in json.dumps(parameter["schema"]):
-                given = f"{path}?{parameter['name']}=1&{parameter['name']}={cluster.served.own}"  # one that is there
-                problem = await asked(session, method, given, headers=allowed)
-                assert (problem["status"], problem["errors"][0]["place"]) == (422, f"query.{parameter['name']}")
-        if "requestBody" not in operation:
-            problem = await asked(session, method, path, b'{"reason": "x"}', headers=allowed)
-            assert (problem["status"], problem["errors"][0]["place"]) == (422, "body")
-
-
-async def test_a_body_names_the_fields_that_are_unknown_and_those_there_are(
-    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
-) -> None:
-    for path, body, place, fields in (
-        (
-            "/api/v1/alerts",
-            b'{"alert_type": "X", "data": "d", "servrity": "high"}',
-            "servrity",
-            "runbook, severity, mcp",
-        ),
-        (f"/api/v1/investigations/{identity}/chat", b'{"question": "Why?", "runn": 0}', "runn", "question"),
-    ):
-        problem = await asked(session, "POST", path, body, headers=allowed)
-        (fault,) = problem["errors"]
-        assert (problem["status"], fault["place"]) == (422, place)
-        assert fault["message"].endswith(fields)
-        many = json.dumps({f"x{number}" * 100: number for number in range(1000)}).encode()
-        problem = await asked(session, "POST", path, io.BytesIO(many), headers=allowed)
-        assert (problem["status"], len(problem["errors"])) == (422, 10)
-        assert problem["detail"].endswith("more")
-        assert len(json.dumps(problem)) < 10_000
-
-
-async def test_whoever_may_not_call_is_told_nothing_else(
-    session: aiohttp.ClientSession, identity: str, editor: str
-) -> None:
-    """Whatever else is wrong with the request."""
-    credentials: tuple[dict[str, str], ...] = (
-        {},
-        {"Authorization": "Bearer another"},
-        {"Authorization": f"Basic {editor}"},
-        {"Idempotency-Key": "x" * 999},
-    )
-    for method, path, operation in operations(identity):
-        if not operation["security"]:
-            continue
-        wrong = "&".join(f"{parameter['name']}={'x' * 5_000}" for parameter in queries(operation))
-        for given, headers in itertools.product(
-            (path, f"{path}?nonsense=1&{wrong}", path.replace(identity, "x")), credentials
-        ):
-            problem = await asked(session, method, given, b"no json", headers=headers)
-            assert (problem["status"], "errors" in problem) == (401, False), (method, given, headers)
-
-
-async def test_a_path_says_by_which_methods_it_is_served(
-    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
-) -> None:
-    served: dict[str, set[str]] = {}
-    for method, path, _ in operations(identity):
-        served.setdefault(path, set()).add(method)
-    for path, methods in served.items():
-        for method in {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"} - methods:
-            async with session.request(method, path, headers=allowed) as response:
-                assert response.status == 405
-                assert set(response.headers["Allow"].split(", ")) == methods
 
 
 def get(target: bytes, *headers: bytes) -> bytes:

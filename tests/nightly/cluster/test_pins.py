@@ -1,11 +1,7 @@
-"""People confirm tools that have changed: by the API, and by `tarsy tools accept`."""
+"""People confirm tools that have changed, by the API."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -157,42 +153,3 @@ async def test_what_the_platform_file_says_is_changed_there(
         assert await accept(session, {"tools": {"get": B}}) == (409, there)
         status, done = await accept(session)
         assert (status, [one["tool"] for one in done["tools"]]) == (200, ["list"])
-
-
-@contextlib.asynccontextmanager
-async def command(*arguments: str, url: str, token: str) -> AsyncIterator[tuple[int, str, str]]:
-    environment = {**os.environ, "TARSY_API": url, "TARSY_TOKEN": token}
-    start = "from tarsy.cli.main import main; main()"
-    pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", start, *arguments, env=environment, stdout=pipe, stderr=pipe
-    )
-    said, wrong = await child.communicate()
-    yield child.returncode or 0, said.decode(), wrong.decode()
-
-
-async def test_the_command_confirms_what_it_names(
-    session: aiohttp.ClientSession, database: databases.Database, editor: str
-) -> None:
-    await told(database, "a", get=B, list=C)
-    url = str(session._base_url)
-
-    async def run(*arguments: str, token: str = editor) -> tuple[int, str]:
-        # Who was not seen for 30 s is no longer told of, and a command may take that long on a busy machine.
-        await queue.execute(database, "UPDATE catalogue SET seen_at = clock_timestamp()")
-        async with command("tools", "accept", *arguments, url=url, token=token) as (status, said, wrong):
-            return status, said + wrong
-
-    assert await run("kube", "--tool", "fine") == (
-        1,
-        "Error: not stopped: fine. Stopped tools of kube: get, list\n",
-    )
-    assert await run("prom") == (2, "Error: no worker has an MCP server prom. MCP servers: kube\n")
-    status, said = await run("kube", token="nonsense")
-    assert (status, said.startswith("Error: 401: ")) == (7, True)
-    assert await run("kube", "--tool", "get") == (0, f"kube.get: {A} -> {B}\n")
-    assert await run("kube") == (0, f"kube.list: {A} -> {C}\n")
-    assert await run("kube") == (0, "kube: no tool is stopped any more.\n"), "though the worker has not looked again"
-    assert await run("kube", "--tool", "get") == (1, "Error: not stopped any more: get\n")
-    await told(database, "a")
-    assert await pinned(database) == {"get": B, "list": C, "fine": C}

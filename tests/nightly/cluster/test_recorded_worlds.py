@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support import waiting
 from tarsy.config.model import platforms
-from tarsy.evaluation import recording, scenarios, world_platform, world_server, worlds
+from tarsy.evaluation import recording, world_platform, world_server, worlds
 from tarsy.kube import client
 from tarsy.process import agent_tools
 from tarsy_dev import tools
-from tarsy_dev.controlplane import Administrator, ControlPlane
-from tarsy_dev.node import builds
+from tarsy_dev.controlplane import ControlPlane
 from tarsy_dev.scenarios import cluster as recorded_cluster
 
 _AGE = re.compile(r"\b(?:\d+[smhd])+\b|<invalid>")
@@ -148,17 +146,3 @@ async def test_every_answer_of_a_world_is_that_of_the_cluster(
         assert not differing, "\n".join(differing)
         assert not server.misses
         assert worlds.MISS.search(await ask_world("nodes_stats_summary", {"name": "sim-0"}))
-
-
-def test_objects_of_live_scenarios_are_valid_and_run_images_of_the_node(plane: Administrator) -> None:
-    """`make nightly` applies them, and asks for their evidence."""
-    paths = sorted((tools.ROOT / "scenarios").glob("*/live.yaml"))
-    assert len(paths) >= 8
-    for path in paths:
-        cause = scenarios.load(path.parent).document.cause
-        names = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(path.read_text())}
-        assert (cause.kind, cause.name) in names or cause.kind == "PersistentVolumeClaim", path
-    files = [argument for path in paths for argument in ("-f", str(path))]
-    plane.kubectl("apply", "--dry-run=client", "--validate=strict", *files)
-    text = "".join(path.read_text() for path in paths)
-    assert set(re.findall(r"image: \"?([^\s,\"]+)", text)) == {builds.TARSY, "localhost/peer:1"}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import asyncpg
 import pytest
-from support import apis, crowd, queue
+from support import apis, queue
 from tarsy.api.investigations import lists
 from tarsy.kube import client
 from tarsy.store.base import databases, schema
@@ -118,41 +117,3 @@ async def test_a_search_that_takes_too_long_is_told_to_be_narrower_and_the_next_
         monkeypatch.setattr(listing, "SEARCH_SECONDS", 30.0)
         for status, page, _ in await asyncio.gather(*(ask(api, **SEARCH) for _ in range(2 * lists.SEARCHES))):
             assert (status, [item["name"] for item in page["items"]]) == (200, ["it"])
-
-
-FAST_SECONDS = 1.0
-"""Beside two searches, on two processors that they and others share."""
-PHRASES = (f"{crowd.COMMON} failed container", f"container {crowd.COMMON}")
-
-
-@pytest.mark.timeout(480)
-async def test_thirty_searches_for_what_is_in_a_hundred_thousand_keep_lists_admissions_and_readiness_fast(
-    api: aiohttp.ClientSession, cluster: client.Cluster, migrated: databases.Database
-) -> None:
-    await queue.execute(migrated, "TRUNCATE investigations CASCADE")
-    await crowd.gather(migrated, namespace=cluster.served.own, namespace_uid=None)
-    searches = [asyncio.create_task(ask(api, q=f'"{PHRASES[number % 2]}"')) for number in range(MANY)]
-
-    async def ready() -> None:
-        async with api.get("/readyz") as response:
-            assert response.status == 200
-
-    async def plain() -> None:
-        assert (await ask(api))[0] == 200
-
-    async def admit() -> None:
-        assert await queueing.admit(migrated, queue.admission(queue.subject(f"new-{time.monotonic_ns()}")))
-
-    took: dict[str, list[float]] = {"list": [], "admission": [], "readyz": []}
-    does: dict[str, Callable[[], Awaitable[None]]] = {"list": plain, "admission": admit, "readyz": ready}
-    while not all(search.done() for search in searches):
-        for name, do in does.items():
-            began = time.monotonic()
-            await do()
-            took[name].append(time.monotonic() - began)
-    print({name: [round(max(seconds) * 1000), len(seconds)] for name, seconds in took.items()})
-    statuses = collections.Counter(search.result()[0] for search in searches)
-    print(statuses)
-    assert set(statuses) <= {200, 503}
-    assert statuses[200] >= MANY / 2
-    assert {name: max(seconds) for name, seconds in took.items() if max(seconds) > FAST_SECONDS} == {}

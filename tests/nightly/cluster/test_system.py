@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support import apis, manifests, queue
+from support import apis, queue
 from tarsy.kube import client, discovery
 from tarsy.probes import health
 from tarsy.store.base import databases, schema
@@ -22,7 +22,6 @@ from tarsy.store.queue import work
 from tarsy.telemetry import component_states
 from tarsy_dev import patience, proxy
 from tarsy_dev import postgres as launcher
-from tarsy_dev.controlplane import Administrator
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SYSTEM = "/api/v1/system"
@@ -243,45 +242,6 @@ async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database:
     assert answer["oldest"] == {"admitted_at": "2026-08-01T00:00:00Z", "deleted_at": None, "changed_at": None}
     assert {kind["kind"]: kind["count"] for kind in answer["due"] if kind["count"]} == {"transcripts": 1}
     assert answer["dry_run"] is False
-
-
-async def test_alert_types_and_chains_are_told_as_they_stand_now(
-    cluster: client.Cluster, database: databases.Database, plane: Administrator, namespace: str
-) -> None:
-    def apply(*found: dict[str, Any]) -> None:
-        for manifest in found:
-            plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), namespace=namespace)
-
-    stages = [manifests.stage("look", replicas=2), manifests.stage("weigh")]
-    apply(manifests.chain("b", "a", name="one", stages=stages))
-    async with serving(cluster, database) as session:
-        types = await get(session, "/api/v1/alert-types")
-        assert [(one["alert_type"], one["chain_name"], one["ready"]) for one in types["items"]] == [
-            ("a", "one", True),
-            ("b", "one", True),
-        ]
-        apply(manifests.chain("c", "a", name="two"), manifests.chain("d", name="three", llmProvider="nobody"))
-        types = await get(session, "/api/v1/alert-types")
-        assert [(one["alert_type"], one["chain_name"], one["reason"]) for one in types["items"]] == [
-            ("a", "one", ""),
-            ("b", "one", ""),
-            ("c", "two", "AlertTypeConflict"),
-            ("d", "three", "ReferenceNotFound"),
-        ]
-        found = (await get(session, f"{SYSTEM}/chains"))["items"]
-        assert [(one["name"], one["namespace"], one["generation"]) for one in found] == [
-            ("one", namespace, 1),
-            ("three", namespace, 1),
-            ("two", namespace, 1),
-        ]
-        assert found[0]["alert_types"] == ["a", "b"]
-        assert found[0]["stages"] == [
-            {"name": "look", "agents": ["KubernetesAgent-1", "KubernetesAgent-2"]},
-            {"name": "weigh", "agents": ["KubernetesAgent"]},
-        ]
-        assert len({one["hash"] for one in found}) == 3
-        warned = [one["name"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"] if one["kind"] == "chain"]
-        assert warned == ["one", "three", "two"], "nobody has checked them: there is no controller"
 
 
 async def test_without_the_api_server_only_what_it_knows_is_a_503(
