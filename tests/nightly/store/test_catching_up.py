@@ -11,7 +11,6 @@ import pytest
 from support import queue, stories, watching
 from tarsy.live import backlogs, hubs, investigation_feed, live_events
 from tarsy.store.base import databases
-from tarsy.store.live import payloads
 from tarsy.store.reads import log_entries
 from tarsy_dev import patience
 
@@ -159,35 +158,6 @@ async def test_page_is_read_once_for_all_waiting_catch_ups(
     assert pages.read < len(boxes), "five pages each"
 
 
-async def test_catch_up_continues_when_the_backlog_is_low_again(
-    database: databases.Database,
-) -> None:
-    identity = await queue.admit(database)
-    journal = await queue.opened(database, await queue.claimed(database))
-    await journal.commit(stories.stage_started(), stories.started())
-    await journal.commit(stories.answers("x" * (backlogs.BACKLOG_MAX + 1)))
-    written = payloads.Piece(
-        investigation=identity,
-        run=0,
-        stage="analysis",
-        execution="one",
-        event="one.1.text",
-        type="llm_response",
-        at=0,
-        text="behind it",
-    )
-    async with serving(database.url) as hub:
-        own = watching.box(hub.memory)
-        async with subscribing(hub, identity, [own]) as through, patience.limit():
-            while own._size <= backlogs.BACKLOG_MAX:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            hub._add_text(written)
-            assert not through
-            while b'"streaming"' not in (await own.next() or b""):
-                pass
-        assert not own.dropped.is_set()
-
-
 async def test_catch_up_reads_nothing_while_backlogs_are_full(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,23 +183,6 @@ async def test_catch_up_reads_nothing_while_backlogs_are_full(
         for box in boxes:
             box.close()
         assert hub.memory.size == 0
-
-
-async def test_catch_up_that_waited_too_long_for_memory_is_refused(
-    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backlogs, "MEMORY_MAX", CHUNK)
-    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 0.3)
-    async with serving(database.url) as hub:
-        hub.memory.hold([b"x" * 2 * CHUNK])
-        with pytest.raises(backlogs.FullError, match="try again later"):
-            async with subscribed(hub, identity):
-                pass
-        listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(None))
-        with pytest.raises(backlogs.FullError):
-            async with hub.lists.subscribe({"tarsy": "uid-of-tarsy"}, listener, after=1):
-                pass
-        assert not hub._feeds, "nothing is kept of what nobody watches"
 
 
 async def test_subscriptions_end_if_the_log_is_shorter_than_what_was_sent(

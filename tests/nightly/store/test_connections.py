@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import resource
 import time
@@ -184,28 +183,6 @@ async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(
             assert await answer(reader) == (200, "12")
 
 
-async def test_connections_beyond_the_limit_are_refused_with_a_reason(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
-    async with patience.limit():
-        held = [await connect() for _ in range(3)]
-        for reader, writer in held:
-            writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
-            await reader.readuntil(b"wait")
-        reader, _ = await connect()
-        status, problem = await answer(reader)
-        assert (status, json.loads(problem)["detail"]) == (503, "3 connections are open already")
-        assert await reader.read() == b""
-        held[0][1].close()
-        status = 503
-        while status != 200:  # until the server has seen it go
-            reader, writer = await connect()
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                writer.write(post(b"next"))
-                status, _ = await answer(reader)
-
-
 async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,31 +217,6 @@ async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(con
             while True:
                 writer.write(b"x" * 65536)
                 await writer.drain()
-
-
-@pytest.mark.parametrize("before", [b"", post(b"whole")], ids=["first", "behind another"])
-@pytest.mark.parametrize(
-    ("head", "problem"),
-    [
-        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "it has both Content-Length and Transfer-Encoding"),
-        (b"Content-Length: 5\r\nContent-Length: 60\r\n", "a line of it cannot be parsed"),
-        (b"Transfer-Encoding: xchunked\r\n", "a line of it cannot be parsed"),
-        (b"Transfer-Encoding : chunked\r\n", "a line of it cannot be parsed"),
-    ],
-    ids=["both", "two lengths", "another encoding", "a space"],
-)
-async def test_ambiguous_request_is_refused_and_its_smuggled_request_is_not_served(
-    connect: Connect, before: bytes, head: bytes, problem: str
-) -> None:
-    async with patience.limit():
-        reader, writer = await connect()
-        smuggled = post(b"", length=0, path="/refused")
-        writer.write(before + b"POST / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n0\r\n\r\n" + smuggled)
-        if before:
-            assert await answer(reader) == (200, "5")
-        status, body = await answer(reader)
-        assert (status, problem in json.loads(body)["detail"]) == (400, True)
-        assert await reader.read() == b""  # closed, and nothing more was answered
 
 
 def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:

@@ -68,11 +68,6 @@ async def seconds_left(database: databases.Database) -> float:
         return float((await connection.execute(left)).scalar_one())
 
 
-async def take_over(database: databases.Database) -> None:
-    """Let another worker have it, whatever the lease says."""
-    await queue.execute(database, "UPDATE work SET token = gen_random_uuid()")
-
-
 async def doubting(held: leases.Lease) -> asyncio.Task[None]:
     """Wait until the lease is in doubt; a `ensure_lease` that waits for certainty."""
     while True:
@@ -81,40 +76,6 @@ async def doubting(held: leases.Lease) -> asyncio.Task[None]:
         if not done:
             return asking
         asking.result()
-
-
-async def test_lease_is_renewed_while_it_is_held(database: databases.Database) -> None:
-    async with patience.limit(), keeping(database.url, lease=PATIENT) as lease_manager:
-        held = await claimed(database, lease_manager, lease=PATIENT)
-        until = time.monotonic() + 1.5 * PATIENT.total_seconds()
-        while time.monotonic() < until:
-            await held.ensure_lease()
-            assert await seconds_left(database) > 0
-            assert await try_to_claim(database) is None
-
-
-async def test_removed_lease_is_not_renewed(database: databases.Database) -> None:
-    async with patience.limit(), keeping(database.url) as lease_manager:
-        lease_manager.remove(await claimed(database, lease_manager))
-        while (second := await try_to_claim(database)) is None:
-            assert await seconds_left(database) < LEASE.total_seconds()
-    assert second.attempts == 2
-
-
-async def test_lease_is_lost_after_another_claim(database: databases.Database) -> None:
-    async with patience.limit(), keeping(database.url) as lease_manager:
-        held = await claimed(database, lease_manager)
-        told = asyncio.Event()
-        held.on_stop(told.set)
-        await held.ensure_lease()
-        assert not told.is_set()
-        await take_over(database)
-        await told.wait()
-        with pytest.raises(ports.LeaseLostError):
-            await held.ensure_lease()
-        told.clear()
-        held.on_stop(told.set)
-        assert told.is_set()
 
 
 @contextlib.asynccontextmanager
@@ -180,29 +141,6 @@ async def test_run_loses_its_lease_if_its_own_process_claims_the_investigation_a
             await asking
         lease_manager.remove(first)
         await second.ensure_lease()
-
-
-async def test_cancel_that_arrives_before_the_claim_is_held_stops_the_run(
-    database: databases.Database,
-) -> None:
-    long = timedelta(minutes=10)  # no heartbeat comes by itself
-    async with patience.limit(), keeping(database.url, lease=long, heartbeat=long / 5) as lease_manager:
-        for told_at_once in (False, True):
-            if told_at_once:
-                await queue.admit(database)
-            sent = time.monotonic()
-            claim = await try_to_claim(database)
-            assert claim is not None
-            stopped = asyncio.Event()
-            await work.cancel(database, claim.investigation, why="user")
-            if told_at_once:
-                assert not lease_manager.hint(str(claim.investigation)), "it is not held yet"
-            held = lease_manager.hold(claim, sent=sent)
-            held.on_stop(stopped.set)
-            if not told_at_once:
-                assert lease_manager.hint(str(claim.investigation))
-            await stopped.wait()
-            assert held.stopped == "user"
 
 
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(

@@ -30,14 +30,3 @@ async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arri
             assert await hear(heard, 1) == [notify.STATUS]
             assert heard.empty()
         await database.close()
-
-
-async def test_listener_that_starts_before_its_server_listens_once_the_server_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
-    with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
-        await asyncio.to_thread(server.stop)
-        async with listening(server.url()) as heard:
-            await asyncio.to_thread(server.start)
-            assert await hear(heard, 2) == [notify.WORK, notify.STATUS]

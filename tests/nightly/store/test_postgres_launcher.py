@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -11,14 +10,6 @@ from tarsy.evaluation import embedded_postgres
 from tarsy_dev import postgres as launcher
 
 
-async def test_each_database_is_empty_and_takes_asyncpg(database_url: str) -> None:
-    connection = await asyncpg.connect(database_url)
-    try:
-        assert await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
-    finally:
-        await connection.close()
-
-
 async def test_postgres_asks_for_its_password(postgres: launcher.Access) -> None:
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(postgres.url(), password="guessed")
@@ -27,21 +18,6 @@ async def test_postgres_asks_for_its_password(postgres: launcher.Access) -> None
 def test_postgres_listens_on_loopback_tcp_only(postgres: launcher.Access) -> None:
     assert postgres.execute("SHOW listen_addresses") == "127.0.0.1"
     assert postgres.execute("SHOW unix_socket_directories") == ""
-
-
-@pytest.mark.parametrize("end", ["kill", "stop"])
-async def test_committed_data_survive_a_restart_of_postgres_on_the_same_port(tmp_path: Path, end: str) -> None:
-    with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
-        url = server.create_database("kept")
-        connection = await asyncpg.connect(url)
-        await connection.execute("CREATE TABLE t AS SELECT 1 AS x")
-        await asyncio.to_thread(getattr(server, end))
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
-            await connection.fetchval("SELECT x FROM t")
-        await asyncio.to_thread(server.start)
-        connection = await asyncpg.connect(url)
-        assert await connection.fetchval("SELECT x FROM t") == 1
-        await connection.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -13,7 +12,6 @@ import pytest
 from support import stories, watching
 from support.watched_api import STORY, World, eventually, large, listening, slow_reader
 from tarsy.live import backlogs, web_socket_protocol, web_sockets
-from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy_dev import patience
 from websockets import exceptions
@@ -137,57 +135,3 @@ async def test_slow_reader_receives_the_last_event_of_a_stream(watched: World) -
             while data := await loop.sock_recv(slow, 1 << 16):
                 found += data
     assert b'"reason":"it is over"' in found[-1000:]
-
-
-async def test_hundred_clients_that_read_nothing_of_seven_megabytes_stay_within_the_memory_limit(
-    watched: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(protocols, "READ_SECONDS", 600.0)  # those that are dropped make room for others
-    await watched.commit(*STORY[:1], (stories.answers("x" * 7 * 1024 * 1024, turn=0),))
-    host, port = watched.url.removeprefix("http://").split(":")
-    loop = asyncio.get_running_loop()
-    asked = f"GET {watched.path}/messages?after=2 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with contextlib.ExitStack() as stack:
-        connections = []
-        for _ in range(100):
-            slow = stack.enter_context(contextlib.closing(socket.socket()))
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.setblocking(False)
-            await loop.sock_connect(slow, (host, int(port)))
-            await loop.sock_sendall(slow, asked)
-            connections.append(slow)
-        async with patience.limit():
-            said = [await loop.sock_recv(slow, 12) for slow in connections]
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-    print(f"{said.count(b'HTTP/1.1 200')} were answered, with {grown} MiB more")
-    assert set(said) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
-    assert said.count(b"HTTP/1.1 200") <= answers.HELD_MAX // (7 * 1024 * 1024)
-    assert grown < 500, "those that are held, and what eight are made of"
-
-
-@pytest.fixture
-def patient_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine takes longer than two pings to connect five hundred clients that answer none."""
-    monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 600.0)
-
-
-@pytest.mark.usefixtures("patient_pings")
-async def test_five_hundred_clients_that_read_nothing_delay_no_other(watched: World) -> None:
-    """All of them are dropped, while a client that reads receives each event."""
-    protocols.allow_files()
-    await watched.commit(*STORY[:1])
-    async with watching.watching(watched.url) as watcher:
-        await watcher.ask(action="subscribe", channel=watched.channel)
-        await watcher.until_type("stage.started")
-        with contextlib.ExitStack() as stack:
-            for _ in range(500):
-                stack.enter_context(contextlib.closing(await slow_reader(watched)))
-            await eventually(lambda: listening(watched) == 501)
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            for turn in range(8):
-                await watched.commit(large(turn))
-                await watcher.until(lambda message: "id" in message)
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-            await eventually(lambda: listening(watched) == 1)
-        assert grown < 150

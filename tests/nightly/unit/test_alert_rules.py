@@ -1,4 +1,4 @@
-"""The alerts about TARSy itself, over samples by hand: they never feed themselves. (Scraped ones: tests/e2e.)"""
+"""The alerts about TARSy itself, over samples by hand: tables that grow. (Scraped ones: tests/e2e.)"""
 
 from __future__ import annotations
 
@@ -8,29 +8,6 @@ import pytest
 from support import alert_rules, scrapes
 
 pytestmark = scrapes.WITH_PROMTOOL
-
-FAILING = {
-    "tarsy_model_calls_total": 'provider="google",model="m",outcome="fatal"',
-    "tarsy_investigation_seconds_count": 'ending="Failed"',
-    "tarsy_attempts_without_progress": "",
-    "tarsy_queue_oldest_seconds": "",
-}
-
-
-def series(chain: str) -> list[dict[str, str]]:
-    """All that a chain can do wrong, from the beginning on, and two pods of TARSy that are well."""
-    lines = [
-        {
-            "series": f'{name}{{namespace="tarsy",pod="a",chain="{chain}"{"," if labels else ""}{labels}}}',
-            "values": "0+10x120",
-        }
-        for name, labels in FAILING.items()
-    ]
-    well = {"tarsy_build_info": 1, "tarsy_database_up": 1, "tarsy_table_bytes": 1000}
-    lines += [
-        {"series": f'{name}{{namespace="tarsy",pod="a"}}', "values": f"{value}x120"} for name, value in well.items()
-    ]
-    return lines
 
 
 @pytest.mark.parametrize(("growth", "grows"), [(10_000, False), (4_000_000, True)])
