@@ -354,32 +354,6 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
         assert "it sent a compressed answer, which was not requested" in server.problem
 
 
-@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
-@pytest.mark.parametrize(
-    ("offer", "tools", "problems"),
-    [
-        ("many", 1000, ("MCP server 'odd' offers too many tools, those after the first 1000 are left out",)),
-        ("long names", 1, ("MCP server 'odd' has 3 tools that are left out, because of their names",)),
-        ("long descriptions", 2, ()),
-    ],
-)
-async def test_of_what_is_offered_as_much_is_taken_as_can_be_used(
-    protocol: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
-) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = child("--offer", offer)
-        if protocol != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events", offer))
-        _, box = await stack.enter_async_context(owned(transport))
-        assert len(box.specs) == tools
-        assert sum(len(spec.description) for spec in box.specs) < 100_000
-        assert box.problems == problems
-        assert (await say(box, "fine")).text == "fine"
-    told = [record for record in caplog.records if vars(record).get("action") == "mcp_tools"]
-    assert len(told) == len(problems)
-    assert all(len(vars(record)["names"]) < 10_000 for record in told)
-
-
 async def test_a_list_of_tools_that_is_too_large_is_why_a_child_cannot_be_reached() -> None:
     async with owned(child("--offer", "too large")) as (server, _):
         assert server.problem == f"cannot be reached: {TOO_LARGE}"

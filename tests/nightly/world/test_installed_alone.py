@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,13 +38,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(programs: Path, *command: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": f"{programs}:/usr/bin:/bin", "DATABASE_URL": "postgresql://tarsy@127.0.0.1:1/tarsy"}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_it_depends_on_little() -> None:
-    project = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["project"]
-
-    assert {text.partition(">")[0] for text in project["dependencies"]} == set(LIGHT)
-    assert set(project["scripts"]) == {"tarsy", "kubectl-tarsy", "kubectl_complete-tarsy"}
 
 
 def test_the_commands_run_and_those_of_the_operator_name_the_extra(programs: Path) -> None:

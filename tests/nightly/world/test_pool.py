@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from support import leases, spoken, waiting
 from support.masking import NO_SECRETS
-from support.pools import close, owned, renew, running, stdio
+from support.pools import owned, stdio
 from tarsy import slots
 from tarsy.config.model import platforms, server_transports
 from tarsy.telemetry import component_states
-from tarsy.tools.servers import connection, health, listing, pool, toolbox
+from tarsy.tools.servers import connection, health, listing, toolbox
 from tarsy.tools.transports import remote
 from tarsy.tools.transports import stdio as child
 from tarsy.transcript import messages, ports
@@ -173,30 +173,3 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
         again = await asyncio.wait_for(server.client(), 60)
         assert (again is first) == (kind == "stdio"), "a child is the same that it was"
         assert server.problem == ""
-
-
-async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -> None:
-    def settings(number: int) -> platforms.Platform:
-        transport = stdio(tmp_path)
-        server = platforms.MCPServer(transport=transport, instructions=f"{number}")
-        masked = platforms.DataMasking(enabled=bool(number % 2))
-        servers = {"same": server, "other": platforms.MCPServer(transport=transport, data_masking=masked)}
-        limits = platforms.Limits(server_calls=1 + number % 3)
-        return platforms.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
-
-    servers = pool.Pool(settings(1), secrets=NO_SECRETS)
-    async with running(servers):
-        same, tasks = servers.tools.servers["same"], len(asyncio.all_tasks())
-        client, pid = await same.client(), (tmp_path / "pid").read_text()
-        others = set()
-        for number in range(2, 52):
-            await close(await renew(servers, settings(number)))
-            if number % 10 == 0:
-                others.add((tmp_path / "pid").read_text())
-        await waiting.until(lambda: servers._servers == [same])
-        await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
-        assert await same.client() is client
-        assert len(others) == 5
-        assert (same.slots.limit, same.slots.locked()) == (1, False)
-        await waiting.until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
-        assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

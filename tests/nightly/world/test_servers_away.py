@@ -219,35 +219,3 @@ async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
         pids = (tmp_path / "pids").read_text().split()
         working.cancel()
         await waiting.until(lambda: sum(Path(f"/proc/{pid}").exists() for pid in pids) == 1)
-
-
-async def test_fifty_executions_share_one_connection_to_a_server() -> None:
-    async with mcp_server.serve() as there:
-        clients = set()
-
-        async def execution(servers: pool.Pool) -> None:
-            async with servers.tools.toolbox(["one"], lambda _: True) as box:
-                clients.add(id(await box._servers["one"].client()))
-                assert (await call(box, "one.lookup")).text == "web-0 exists"
-
-        async with running(of(one=http(there.url))) as servers:
-            await asyncio.gather(*(execution(servers) for _ in range(50)))
-    assert len(clients) == 1
-
-
-@pytest.mark.parametrize("key", ["bearer_token_file", "ca_file"])
-async def test_a_file_of_a_server_that_has_changed_makes_it_another_server(key: str, tmp_path: Path) -> None:
-    file, other = tmp_path / "file", tmp_path / "other"
-    file.write_text("one", encoding="utf-8")
-    transport = {"type": "http", "url": "https://127.0.0.1:1/mcp", key: str(file)}
-    plain = {"type": "http", "url": "https://127.0.0.1:1/mcp"}
-    settings = of(named={"transport": transport}, plain={"transport": plain})
-    servers = pool.Pool(settings, secrets=NO_SECRETS)
-    before = dict(servers.tools.servers)
-    assert servers.prepare(settings).servers == before
-    other.write_text("two", encoding="utf-8")
-    other.replace(file)
-    now = servers.prepare(settings).servers
-    assert now["named"] is not before["named"]
-    assert now["plain"] is before["plain"]
-    assert servers.prepare(settings).servers["named"] is now["named"]
