@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import aiohttp
-import pytest
 from playwright import async_api as playwright
 from support import browser as browsers
 from support import manifests, stories
 from support.investigated import World, analysis, collection, commit, joined
-from support.masking import NO_SECRETS
-from tarsy.store.base import databases, hints, notify
-from tarsy.store.live import text_streams
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries
 
 HOSTILE = (
     "<script>document.title = 'owned'</script> <img src=x onerror=\"document.title='owned'\"> "
     "[a link](javascript:alert(1)) ![an image](http://evil.example/x.png) \x1b[31mred\x1b[0m \u202egnp.exe"
 )
-
-
-@pytest.fixture
-async def sender(database: databases.Database) -> AsyncIterator[text_streams.TextSender]:
-    """Sends texts in the making, as a worker does."""
-    sender = text_streams.TextSender(database, secrets=NO_SECRETS)
-    listener = notify.Listener(database.url, hints.Channels({text_streams.WATCHED: sender.hint}))
-    tasks = [asyncio.create_task(part()) for part in (listener.run, sender.run)]
-    yield sender
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_reader_says_whether_it_was_right_and_the_list_finds_it(page: playwright.Page, world: World) -> None:
@@ -63,60 +46,6 @@ async def test_a_reader_says_whether_it_was_right_and_the_list_finds_it(page: pl
     await playwright.expect(given).to_have_count(0)
     await playwright.expect(page.get_by_role("button", name="Withdraw")).to_be_hidden()
     assert await page.title() != "owned"
-
-
-async def test_page_resumes_after_the_network_was_cut(page: playwright.Page, world: World) -> None:
-    identity, writing = await world.begin()
-    await commit(writing, [stories.stage_started("data-collection")])
-    await page.goto(f"/investigations/{identity}")
-    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
-
-    await page.context.set_offline(True)
-    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    await playwright.expect(page.locator("#live-state")).to_contain_text("Disconnected")
-    await commit(writing, collection()[1:])
-    await page.context.set_offline(False)
-
-    await playwright.expect(page.locator("#live-state")).to_have_text("Live")
-    await playwright.expect(page.locator("#agents-data-collection > article")).to_have_count(3)
-    await playwright.expect(page.locator("li[id='event-agent2.1.text']")).to_have_count(1)
-
-
-async def test_failed_investigation_shows_the_error_of_its_stage(page: playwright.Page, world: World) -> None:
-    identity, writing = await world.begin()
-    message = "no answer in 4 attempts"
-    log: list[entries.Entry] = [
-        stories.stage_started("data-collection"),
-        stories.started("agent0", stage="data-collection"),
-        stories.fell_back("other", execution="agent0"),
-        stories.unanswered(execution="agent0", failure=messages.Failure(kind="fatal", text=message)),
-        stories.ended("agent0", "Failed", message),
-        stories.stage_ended("data-collection", "Failed", message),
-        stories.run_ended("Failed", "StagesFailed", message=message),
-    ]
-    await commit(writing, log)
-
-    await page.goto(f"/investigations/{identity}")
-
-    await playwright.expect(page.locator("#stage-data-collection-head")).to_contain_text(f"Stage Error: {message}")
-    await playwright.expect(page.locator("#execution-agent0-head")).to_contain_text("(With Errors)")
-    await playwright.expect(page.get_by_text("Fallback to another provider")).to_be_visible()
-    await browsers.look(page, "investigation-failed")
-
-
-async def test_cancelling_needs_a_confirmation(page: playwright.Page, world: World) -> None:
-    identity, writing = await world.begin()
-    await commit(writing, [stories.stage_started("data-collection")])
-    await page.goto(f"/investigations/{identity}")
-
-    await page.locator("#cancel").click()
-    await page.get_by_role("button", name="Keep it running").click()
-    await playwright.expect(page.locator("#cancel-dialog")).to_be_hidden()
-    await page.locator("#cancel").click()
-    await page.get_by_role("button", name="Cancel the investigation").click()
-
-    await playwright.expect(page.locator("#head")).to_contain_text("Cancelling")
-    await playwright.expect(page.locator("#cancel-dialog")).to_be_hidden()
 
 
 async def test_ended_investigation_is_held_deleted_restored_and_purged(page: playwright.Page, world: World) -> None:

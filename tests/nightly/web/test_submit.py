@@ -72,12 +72,3 @@ async def test_the_second_page_ends_with_the_result_or_the_error(
     await expect(page.get_by_role("link", name="Open the investigation")).to_have_attribute(
         "href", f"/investigations/{identity}"
     )
-
-
-@pytest.mark.usefixtures("chain")
-async def test_without_a_script_the_form_says_that_it_needs_one(browser: playwright.Browser, site: str) -> None:
-    async with browsers.opened(browser, site, script=False) as page:
-        await page.goto("/submit")
-        await page.get_by_label("Alert type").fill("NodeDown")
-        await page.get_by_role("button", name="Submit").click()
-        await expect(page.get_by_text("submitting needs JavaScript")).to_be_visible()

@@ -28,14 +28,6 @@ def fact(kind: component_states.Kind, name: str, state: str, **detail: Any) -> c
     return component_states.ComponentState(kind=kind, name=name, state=state, since=NOON, detail=decoded)
 
 
-async def test_the_empty_page_has_all_its_parts(page: playwright.Page) -> None:
-    await page.goto("/system")
-
-    for name in ("Warnings", "Queue", "MCP servers", "LLM providers", "Chains", "Budgets", "Storage", "Configuration"):
-        await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    await browsers.look(page, "system-empty")
-
-
 async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
     page: playwright.Page, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
 from playwright import async_api as playwright
-from support import accounts, apis, investigated, queue, stories
 from support import browser as browsers
+from support import investigated, queue, stories
 from support.trace_pages import HOSTILE, small, written
-from tarsy.api import app
-from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.operations import purge
 from tarsy.store.queue import questions, work
 from tarsy.transcript import entries, messages
-from tarsy.web import site as pages
 
 LARGE = HOSTILE + "0123456789abcdef\n" * 60_000
 """A megabyte."""
@@ -177,32 +172,6 @@ async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, 
 
     await playwright.expect(page.locator(".trace-stage")).to_contain_text("Running")
     await browsers.look(page, "trace-running")
-
-
-async def test_purged_unknown_and_forbidden_traces_are_problems(
-    browser: playwright.Browser,
-    page: playwright.Page,
-    admin: client.Cluster,
-    cluster: client.Cluster,
-    database: databases.Database,
-) -> None:
-    identity = await written(database, small())
-    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
-    parts = apis.parts(cluster=cluster, database=database, token="the webhook's")
-    application = app.build(parts)
-    pages.add(application)
-    stranger = await accounts.create(admin, f"stranger-{uuid.uuid4().hex[:8]}", may={"pods": ["get"]})
-    async with apis.listening(parts, application=application) as url, browsers.opened(browser, url) as other:
-        await other.context.set_extra_http_headers(apis.bearer(stranger))
-        await other.goto(f"/investigations/{identity}/trace")
-        await playwright.expect(other.get_by_text("Model 1")).to_have_count(0)
-        await browsers.look(other, "trace-forbidden")
-    assert await purge.purge(database, identity, by=queue.CALLER) is None
-    for path in (f"{identity}/trace", f"{identity}/trace/llm/1", f"{UUID(int=7)}/trace"):
-        response = await page.goto(f"/investigations/{path}")
-        assert response
-        assert response.status in (404, 410), path
-    await browsers.look(page, "trace-purged")
 
 
 async def test_filters_stand_in_the_address(page: playwright.Page, database: databases.Database) -> None:
