@@ -177,25 +177,6 @@ async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
     await until(lambda: lives_for(database, uid, 120))
 
 
-async def test_everything_is_listed_once_after_each_list_of_the_watch(
-    plane: Administrator,
-    cluster: client.Cluster,
-    database: databases.Database,
-    start: Callable[[], Awaitable[Controller]],
-) -> None:
-    await finished.create(cluster, database, count=200)
-    controller = await start()
-
-    async def passed() -> int:
-        before = controller.between.bytes_down
-        await controller.duties.resync()
-        return controller.between.bytes_down - before
-
-    assert [await passed() > UID_BYTES * 200 for _ in range(2)] == [True, False]
-    controller.watcher.lists[cluster.served.own] += 1
-    assert [await passed() > UID_BYTES * 200 for _ in range(2)] == [True, False]
-
-
 @pytest.mark.usefixtures("own_plane")
 async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
     plane: ControlPlane,

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,14 +78,3 @@ def test_a_local_world_is_ready_for_an_operator_when_up_returns(local: Local) ->
         assert len(processes) > 6
         assert sorted(select.select(processes, [], [], 0)[0]) == sorted(processes)
     assert {path.suffix for path in local.state.iterdir()} == {".lock"}
-
-
-def test_a_world_whose_supervisor_was_killed_comes_up_again(local: Local) -> None:
-    local("up")
-    with open_process(local.supervisor()) as process:
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        assert select.select([process], [], [], 60)[0]
-    database = (local.state / "postgres").resolve(strict=True)
-    local("up")
-    assert local.shell("kubectl get namespace tarsy --output name") == "namespace/tarsy\n"
-    assert not database.exists()

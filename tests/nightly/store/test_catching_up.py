@@ -143,21 +143,6 @@ async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
     assert pages.at_once <= 2 * investigation_feed.Source.READS
 
 
-async def test_page_is_read_once_for_all_waiting_catch_ups(
-    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pages = Pages(monkeypatch)
-    async with serving(database.url) as hub:
-        boxes = [watching.box(hub.memory) for _ in range(200)]
-        reading = [asyncio.create_task(drain(one)) for one in boxes]
-        async with subscribing(hub, identity, boxes) as through, patience.limit():
-            while len(through) < len(boxes):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-        for task in reading:
-            task.cancel()
-    assert pages.read < len(boxes), "five pages each"
-
-
 async def test_catch_up_reads_nothing_while_backlogs_are_full(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
