@@ -1,40 +1,17 @@
-"""When a run may send a call, by its lease, and how the lease thread ends; time is left to `nightly`."""
+"""How the lease thread ends; what takes its time is nightly."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
-import time
 from datetime import timedelta
 
 import pytest
-from support import queue
 from tarsy.store.base import databases
-from tarsy.transcript import ports
 from tarsy.worker import leases
 from tarsy_dev import patience
 
 HOUR = timedelta(hours=1)
-
-
-async def test_no_call_is_sent_in_doubt_until_the_lease_is_renewed_and_none_once_it_is_lost(
-    database: databases.Database,
-) -> None:
-    await queue.admit(database)
-    lease = leases.Lease(await queue.claimed(database), certain_until=time.monotonic())
-    sending = asyncio.create_task(lease.ensure_lease())
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert not sending.done()
-    lease.renew(math.inf)
-    await sending
-    lease.renew(time.monotonic())
-    sending = asyncio.create_task(lease.ensure_lease())
-    await asyncio.sleep(0)
-    lease.stop("lost")
-    with pytest.raises(ports.LeaseLostError):
-        await sending
 
 
 async def test_a_stop_that_falls_between_two_heartbeats_waits_for_none(
