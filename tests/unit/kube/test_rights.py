@@ -149,12 +149,3 @@ def test_what_is_granted_and_used_by_nobody_is_told_and_so_is_what_is_refused(tm
     assert rights.refused(uses) == {secrets}
     another = rights.Right(verb="get", group="tarsy.dev", resource="agentchains", namespace=NAMESPACE, name="two")
     assert rights.never_used({READING, another, secrets}, uses) == {another, secrets}
-
-
-def test_a_role_without_a_verb_keeps_all_else() -> None:
-    role = {"rules": [{"apiGroups": ["tarsy.dev"], "resources": ["a/status", "b/status"], "verbs": ["get", "patch"]}]}
-    less = rights.without(role, rights.Right(verb="patch", group="tarsy.dev", resource="b/status"))
-    assert less["rules"] == [
-        {"apiGroups": ["tarsy.dev"], "resources": ["a/status"], "verbs": ["get", "patch"]},
-        {"apiGroups": ["tarsy.dev"], "resources": ["b/status"], "verbs": ["get"]},
-    ]
