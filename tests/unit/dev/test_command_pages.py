@@ -14,9 +14,3 @@ def test_every_command_has_an_example_of_itself(name: str) -> None:
 
     assert found
     assert all(example.startswith(f"tarsy {name}") for example in found)
-
-
-def test_every_command_is_on_the_page() -> None:
-    (page,) = commands.pages().values()
-
-    assert all(f"\n## {name}\n" in page for name in ALL)
