@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -561,14 +560,3 @@ def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
         for number, place in enumerate(places(read)[1:]):
             for value in WRONG_VALUES[number % 6 :: 6]:
                 is_made_or_refused(changed(read, place, value))
-
-
-def test_the_examples_are_those_of_the_documents() -> None:
-    """They are here as the documents have them, without the fences."""
-    for name, first in (
-        ("sequential-chains", "# Simple sequential chains in existing config/agents.yaml structure"),
-        ("security-incident", "# config/agents.yaml"),
-        ("strategy-chains", "# Multi-stage data collection + final analysis"),
-        ("strategy-agents", "# agents.yaml - Hybrid approach: agents can define default strategy, stages can override"),
-    ):
-        assert Path(FOUNDING / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0] == first

@@ -12,7 +12,6 @@ from types import ModuleType
 
 import pytest
 import sqlalchemy
-import tarsy
 from tarsy.store import reads
 from tarsy.store.base import visibility
 from tarsy.store.queue import questions
@@ -41,36 +40,6 @@ OF_DELETED = [
     for key in listing._KEYS
     for is_of_one in (True, False)
 ]
-
-OWN = ("store/base/visibility.py", "store/base/tables.py", "store/base/migrations/")
-NAMED_IN = {
-    "purged_at": (
-        *OWN,
-        "store/operations/",
-        "store/intake/episodes.py",
-        "store/intake/groups.py",
-        "store/intake/splits.py",
-    ),
-    "deleted_at": (
-        *OWN,
-        "store/operations/",
-        "api/compat/sessions.py",  # always null: a deleted one is not found
-        "api/investigations/deletions.py",  # answers with it
-        "store/reads/listing.py",  # lists deleted ones for those who may restore them
-        "views/rows.py",
-        "web/investigation.py",
-        "views/storage.py",  # the oldest of the deletions that can be undone
-        "cli/storage.py",
-    ),
-    "gone_at": (
-        *OWN,
-        "store/operations/",
-        "store/intake/",
-        "store/queue/work.py",  # writes it
-        "store/queue/questions.py",  # nothing is asked without an object
-        "store/reads/summaries.py",  # a purge is repeated until the object is gone
-    ),
-}
 
 
 def statements(module: ModuleType) -> Iterator[sqlalchemy.TextClause]:
@@ -105,11 +74,3 @@ def test_reads_build_no_statement_that_the_walk_misses(module: ModuleType) -> No
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
             }
             assert "text" not in called, node.name
-
-
-@pytest.mark.parametrize("column", NAMED_IN)
-def test_no_other_module_names_the_columns(column: str) -> None:
-    root = Path(tarsy.__path__[0])
-    name = re.compile(rf"\b{column}\b")
-    naming = {str(path.relative_to(root)) for path in root.rglob("*.py") if name.search(path.read_text("utf-8"))}
-    assert [path for path in sorted(naming) if not path.startswith(NAMED_IN[column])] == []

@@ -25,18 +25,6 @@ def test_there_is_no_kind_without_a_shape() -> None:
     assert entry_versions.VERSIONS.keys() == SHAPES.keys()
 
 
-def test_kinds_are_listed_by_what_they_bring() -> None:
-    assert set(registry.WITH_MESSAGES) == {"ExecutionStarted", "AlertJoined", "Answered", "Unanswered", "ToolsAnswered"}
-    assert set(registry.WITH_MODEL_CALLS) == {
-        "Answered",
-        "Unanswered",
-        "FellBack",
-        "ContextCompacted",
-        "ToolSummarised",
-    }
-    assert registry.WITH_TOOL_CALLS == ("ToolsAnswered",)
-
-
 def test_part_without_default_cannot_be_left_out() -> None:
     with pytest.raises(TypeError, match="tool_calls"):
         kind.Kind(  # type: ignore[call-arg]
