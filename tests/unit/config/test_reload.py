@@ -123,10 +123,6 @@ def to_loop(file: Path) -> None:
     file.symlink_to(file)
 
 
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
-)
-
 VARIABLE = "limits: {answer: '{{.NOT_SET}}'}\n"
 DANGLING = "agents: {A: {llm_provider: nobody}}\n"
 
@@ -139,23 +135,12 @@ DANGLING = "agents: {A: {llm_provider: nobody}}\n"
         (to_pipe, ": a pipe, which cannot be read again"),
         (to_loop, ": Too many levels of symbolic links"),
         (lambda file: file.write_bytes(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe"), ":1: not UTF-8 text"),
-        (lambda file: file.write_bytes(b"\n\n\x00"), ":3: not YAML: a character that is not allowed"),
         (lambda file: file.write_bytes(b"# " + b"x" * 10_000_000), ": more than 1048576 bytes"),
-        (lambda file: file.write_text(text(more="defaults: {}\n")), ":2: "),
-        (lambda file: file.write_text("defaults:\n\tmax_iterations: 5\n"), ":2: not YAML: column 1: a tab"),
-        (lambda file: file.write_text(BOMB), ":5: more than 100000 values"),
-        (lambda file: file.write_text("[" * 5000), ":1: nested too deep"),
         (lambda file: file.write_text(text(more=VARIABLE)), ":2: limits.answer: the variable NOT_SET is not set"),
-        (lambda file: file.write_text(text(more="limits: {answr: 5}\n")), ":2: limits: unknown: answr. Available: "),
-        (lambda file: file.write_text(text(1000)), ":1: defaults.max_iterations: "),
         (lambda file: file.write_text(text(more="---\n{}\n")), ":3: a second document"),
-        (lambda file: file.write_text("- a list\n"), ":1: expected a mapping"),
         (lambda file: file.write_text(text(more=DANGLING)), ":2: agents.A.llm_provider: unknown provider"),
     ],
-    ids=[
-        "gone", "folder", "pipe", "loop", "binary", "NUL", "10 MB", "key twice", "tab", "anchors", "deep", "variable",
-        "unknown key", "out of bounds", "two documents", "list", "dangling",
-    ],
+    ids=["gone", "folder", "pipe", "loop", "binary", "10 MB", "variable", "two documents", "dangling"],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
     file: Path, watch: reload.Watch, spoil: Callable[[Path], None], said: str

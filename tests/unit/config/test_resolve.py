@@ -33,90 +33,6 @@ def settle(
     return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[index])
 
 
-@pytest.mark.parametrize(
-    ("agent", "spec", "stage", "expected"),
-    [
-        ({}, {}, {}, ("first", 20, ("k8s",))),
-        ({"llm_provider": "second", "max_iterations": 1}, {}, {}, ("second", 1, ("k8s",))),
-        (
-            {"llm_provider": "second", "max_iterations": 1},
-            {"llmProvider": "first", "maxIterations": 2, "mcpServers": []},
-            {},
-            ("first", 2, ()),
-        ),
-        (
-            {"mcp_servers": []},
-            {"llmProvider": "first", "maxIterations": 2, "mcpServers": []},
-            {"llmProvider": "second", "maxIterations": 3, "mcpServers": ["k8s"]},
-            ("second", 3, ("k8s",)),
-        ),
-        ({}, {"mcpServers": ["k8s"]}, {"mcpServers": []}, ("first", 20, ())),
-        (
-            {},
-            {"llmProvider": "first", "maxIterations": 2},
-            {
-                "llmProvider": "first",
-                "maxIterations": 3,
-                "mcpServers": [],
-                "agents": [
-                    {"name": "KubernetesAgent", "llmProvider": "second", "maxIterations": 4, "mcpServers": ["k8s"]}
-                ],
-            },
-            ("second", 4, ("k8s",)),
-        ),
-        (
-            {},
-            {},
-            {"llmProvider": "second", "maxIterations": 3, "agents": [{"name": "KubernetesAgent", "mcpServers": []}]},
-            ("second", 3, ()),
-        ),
-        (
-            {},
-            {"maxIterations": 2},
-            {"llmProvider": "second", "replicas": 3},
-            ("second", 2, ("k8s",)),
-        ),
-    ],
-    ids=[
-        "defaults",
-        "agent",
-        "chain, which clears",
-        "stage",
-        "stage, which clears",
-        "stage agent",
-        "stage agent, which clears",
-        "one of several",
-    ],
-)
-def test_the_most_specific_setting_wins_and_lists_replace(
-    platform: platforms.Platform, agent: dict[str, Any], spec: dict[str, Any], stage: dict[str, Any], expected: object
-) -> None:
-    found = settle(platform, agent=agent, spec=spec, stage=stage)
-    assert (found.provider, found.max_iterations, found.servers) == expected
-    assert (found.name, found.strategy) == ("KubernetesAgent", "native-thinking")
-
-
-@pytest.mark.parametrize(
-    ("stage", "problem"),
-    [
-        ({"agent": "X"}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
-        ({"llmProvider": "X"}, "references unknown LLM provider 'X'. Available LLM providers: first, second"),
-        ({"mcpServers": ["k8s", "X"]}, "references unknown MCP server 'X'. Available MCP servers: k8s"),
-        (
-            {"agents": [{"name": "Local", "llmProvider": "X"}]},
-            "references unknown LLM provider 'X'. Available LLM providers: first, second",
-        ),
-        ({"agents": [{"name": "X"}]}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
-    ],
-)
-def test_dangling_reference_is_named_with_its_place_and_the_existing_names(
-    platform: platforms.Platform, stage: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(resolve.UnresolvedError) as error:
-        settle(platform, spec={"agents": [OWN]}, stage=stage)
-    assert str(error.value) == f"Chain 'c' stage 'look' {problem}"
-
-
 OWN = {
     "name": "Local",
     "mcpServers": ["k8s"],
@@ -388,40 +304,6 @@ def test_a_chains_own_agent_of_a_built_in_ones_name_takes_its_place(platform: pl
     spec = spec_of(agents=[{"name": "SynthesisAgent", "customInstructions": "Vote."}, {"name": "ChatAgent"}])
     found = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
     assert (found.custom_instructions, found.strategy) == ("Vote.", "synthesis-native-thinking")
-
-
-AGENTS = "Available agents: ChatAgent, KubernetesAgent, Local, SynthesisAgent"
-PROVIDERS = "Available LLM providers: first, second"
-
-
-@pytest.mark.parametrize(
-    ("kind", "block", "problem"),
-    [
-        ("synthesis", {"agent": "X"}, f"Chain 'c' stage 'look' synthesis references unknown agent 'X'. {AGENTS}"),
-        (
-            "synthesis",
-            {"agent": "Local", "llmProvider": "X"},
-            f"Chain 'c' stage 'look' synthesis references unknown LLM provider 'X'. {PROVIDERS}",
-        ),
-        ("chat", {"agent": "X"}, f"Chain 'c' chat references unknown agent 'X'. {AGENTS}"),
-        ("chat", {"llmProvider": "X"}, f"Chain 'c' chat references unknown LLM provider 'X'. {PROVIDERS}"),
-        (
-            "executiveSummary",
-            {"llmProvider": "X"},
-            f"Chain 'c' executiveSummary references unknown LLM provider 'X'. {PROVIDERS}",
-        ),
-    ],
-)
-def test_what_a_block_names_and_is_not_there_is_told_with_its_place(
-    platform: platforms.Platform, kind: str, block: dict[str, Any], problem: str
-) -> None:
-    spec = spec_of(agents=[OWN], **({} if kind == "synthesis" else {kind: block}))
-    if kind == "synthesis":
-        stage = spec.stages[0].model_copy(update={"synthesis": chains.Synthesis.model_validate(block)})
-        spec = spec.model_copy(update={"stages": [stage]})
-    with pytest.raises(resolve.UnresolvedError) as error:
-        follow(kind, Case(platform=platform, spec=spec))
-    assert str(error.value) == problem
 
 
 @pytest.mark.parametrize(

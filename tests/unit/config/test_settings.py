@@ -175,14 +175,6 @@ def test_a_file_for_a_token_leaves_no_loopback_open() -> None:
         read(environment=environment, insecure_dev=True)
 
 
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_what_no_file_can_be_called_is_told_without_it(variable: str) -> None:
-    found = read(environment={**ENVIRONMENT, f"{variable}_FILE": "/run/s3cret\0"})
-    with pytest.raises(settings.SecretError) as error:
-        secret(found, variable)
-    assert str(error.value) == f"{variable}_FILE: the file that it names: no name of a file"
-
-
 def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("mysql://u:secret@h/t")
