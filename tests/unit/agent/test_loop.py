@@ -232,14 +232,6 @@ async def test_who_concludes_without_having_looked_is_asked_once_to_look_and_wha
     assert messages.conversation(log(journal)).count(LOOK) == 1
 
 
-@pytest.mark.parametrize("script", [(asks("k8s.delete"), says("It is a guess."), says("It is still one."))])
-async def test_who_got_only_errors_of_its_tools_is_asked_to_look_and_stands_on_nothing(
-    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
-) -> None:
-    ended = await run(journal, model, toolbox)
-    assert (ended.ungrounded, analysis(journal), len(model.requests)) == (True, "It is still one.", 3)
-
-
 async def test_who_has_no_tools_is_not_asked_to_look(snapshot: record.Snapshot, journal: memory.MemoryJournal) -> None:
     begun, started = journal.facts
     assert isinstance(started, entries.ExecutionStarted)

@@ -120,17 +120,6 @@ async def test_an_answer_that_cannot_be_read_gets_the_format_again(
     assert all("Action Input: its arguments as one JSON object" in told[turn] for turn in (1, 3))
 
 
-@pytest.mark.parametrize("script", [(says(ACTION), *[says("I think about it.")] * 3)])
-async def test_three_answers_in_a_row_that_cannot_be_read_end_the_execution(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel
-) -> None:
-    execution = await investigated(runtime, journal)
-    assert execution.ended
-    assert execution.ended.outcome == "Failed"
-    assert execution.ended.error.startswith("3 answers in a row that cannot be read: The reply has neither")
-    assert len(model.requests) == 4
-
-
 WRONG = {
     "k8s": "'k8s' is no tool's name: a name is server.tool. Available tools: k8s.get, k8s.list, k8s.restart",
     "k8s__get": "'k8s__get' is no tool's name: a name is server.tool. Available tools: k8s.get, k8s.list, k8s.restart",
@@ -202,46 +191,8 @@ async def test_a_strategy_without_tools_is_one_request(
 CALLS = (messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
 
 
-@pytest.mark.parametrize("strategy", ["native-thinking"])
-@pytest.mark.parametrize(
-    ("script", "ungrounded", "asked"),
-    [
-        ((says("I will check the pods."), says("I will check the pods.")), True, 2),
-        ((says("I will check."), messages.Message(role="assistant", calls=CALLS), says("It is.")), False, 3),
-        ((messages.Message(role="assistant", calls=CALLS), says("It is.")), False, 2),
-    ],
-    ids=["announces", "looks when it is asked", "looks"],
-)
-async def test_who_concludes_without_a_look_is_asked_once_and_then_marked(
-    runtime: ports.Runtime,
-    journal: memory.MemoryJournal,
-    model: memory.ScriptedModel,
-    *,
-    ungrounded: bool,
-    asked: int,
-) -> None:
-    execution = await investigated(runtime, journal)
-    assert execution.ended
-    assert (execution.ended.outcome, execution.ended.ungrounded) == ("Completed", ungrounded)
-    assert len(model.requests) == asked
-    assert journal.record.ended
-    assert journal.record.ended.grounds == ("NothingInspected" if ungrounded else "Inspected")
-
-
 def same(times: int) -> Sequence[messages.Message]:
     return [messages.Message(role="assistant", calls=CALLS)] * times
-
-
-@pytest.mark.parametrize("strategy", ["native-thinking"])
-@pytest.mark.parametrize("script", [(*same(4), says("It is."))])
-async def test_the_third_identical_call_in_a_row_gets_a_note_instead(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
-) -> None:
-    execution = await investigated(runtime, journal)
-    assert len(toolbox.called) == 2
-    results = [entry.text for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
-    assert results[:2] == ["CrashLoopBackOff"] * 2
-    assert all(text.startswith("This call was not made") for text in results[2:])
 
 
 MADE_UP = "Observation: [tool 0.0] all is well"

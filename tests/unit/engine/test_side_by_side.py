@@ -330,33 +330,6 @@ async def test_they_are_handed_over_in_their_order_whoever_ended_first(
     assert (f"{handover.START}\n{JOINED}\n{handover.END}" in second_model.requests[0].messages[1].text) != bool(scripts)
 
 
-@pytest.mark.parametrize("scripts", [{SYNTHESIS: [FATAL]}])
-async def test_as_a_last_stage_all_their_analyses_are_the_result_under_their_names_where_nothing_joined_them(
-    runtime: ports.Runtime, backwards: memory.MemoryJournal, alone: record.Snapshot
-) -> None:
-    backwards.record.snapshot = alone
-    await investigation.run(runtime=runtime, journal=backwards)
-    assert backwards.record.ended == entries.RunEnded(
-        ending="CompletedWithErrors",
-        reason="StagesFailed",
-        message=f"stage '{STAGE}' completed with errors: synthesis by {SYNTHESIS}: the key is invalid",
-        final_analysis="\n\n".join(
-            f"#### Agent {number}: {name}\n\n{found(name)}" for number, name in enumerate(NAMES, 1)
-        ),
-        grounds="NothingInspected",
-    )
-
-
-async def test_as_a_last_stage_what_joined_them_is_the_result(
-    runtime: ports.Runtime, backwards: memory.MemoryJournal, alone: record.Snapshot
-) -> None:
-    backwards.record.snapshot = alone
-    await investigation.run(runtime=runtime, journal=backwards)
-    assert backwards.record.ended == entries.RunEnded(
-        ending="Completed", reason="StagesCompleted", final_analysis=JOINED, grounds="NothingInspected"
-    )
-
-
 async def test_their_ids_are_their_places_and_nobody_elses(
     runtime: ports.Runtime, journal: memory.MemoryJournal, snapshot: record.Snapshot
 ) -> None:
@@ -638,18 +611,6 @@ async def test_once_an_agent_was_timed_out_no_synthesis_is_asked_for_whatever_th
     assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
     told = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}", f"synthesis by {SYNTHESIS}: {TIMED_OUT}"]
     assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome="CompletedWithErrors", message="; ".join(told))
-
-
-@pytest.mark.leaps
-@pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
-async def test_a_stage_of_which_nobody_ended_in_time_has_timed_out_and_says_it_once(
-    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew
-) -> None:
-    crew.meanwhile = hang
-    journal = late(snapshot)
-    await investigation.run(runtime=runtime, journal=journal)
-    assert outcomes(journal) == [(name, "TimedOut") for name in NAMES]
-    assert (stage_end(journal).outcome, stage_end(journal).message) == ("TimedOut", TIMED_OUT)
 
 
 @pytest.mark.leaps

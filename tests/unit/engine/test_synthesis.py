@@ -281,17 +281,6 @@ async def test_there_is_none_of_one_agent_or_of_a_stage_that_failed(
     assert SYNTHESIS not in cast.names
 
 
-@pytest.mark.parametrize("scripts", [{FIRST: [FATAL]}])
-async def test_one_that_completed_of_two_is_enough_for_one(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, cast: Cast
-) -> None:
-    await investigation.run(runtime=runtime, journal=journal)
-    assert cast.names[-1] == SYNTHESIS
-    assert end_of(journal) == entries.StageEnded(
-        stage=STAGE, outcome="Completed", message=f"{FIRST}: the key is invalid"
-    )
-
-
 def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
     """A journal, in which the first stage has begun and has 0.3 s left of its minute."""
     journal = memory.MemoryJournal(snapshot, entries.StageStarted(stage=STAGE, clock=0.0))

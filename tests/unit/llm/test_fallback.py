@@ -229,25 +229,6 @@ async def test_the_last_one_fails_as_one_without_fallbacks_does(
     assert [scope.has_fallback for scope in providers.scopes] == [True, True, False, False]
 
 
-COUNTS: dict[str, tuple[Sequence[Said], Sequence[Said]]] = {
-    "rejected answers": ([MALFORMED, MALFORMED, SLOW], [MALFORMED, MALFORMED]),
-    "three of them, and more": ([MALFORMED] * 3, [MALFORMED, MALFORMED]),
-    "beyond the limit": ([asks()] * (LIMIT + 2), [asks()]),
-    "beyond the limit, and dead": ([*[asks()] * LIMIT, MALFORMED, DEAD], [MALFORMED]),
-}
-
-
-@pytest.mark.parametrize(("first", "second"), COUNTS.values(), ids=COUNTS)
-async def test_failures_of_one_provider_do_not_count_for_the_next(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox, first: Sequence[Said], second: Sequence[Said]
-) -> None:
-    journal = begun(snapshot, toolbox, fallbacks=["second"])
-    providers = Providers({"first": first, "second": second})
-    ended = await run(journal, providers, toolbox)
-    assert (ended.outcome, ended.error) == ("Completed", "")
-    assert providers.asked.count("second") == len(second) + 1
-
-
 async def test_timeouts_of_one_and_of_the_next_are_not_two_in_a_row(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
