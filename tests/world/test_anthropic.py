@@ -213,12 +213,6 @@ async def test_some_ends_are_none(metadata: JSON, error: type[Exception], text: 
             asked.source.finish(ChatGenerationChunk(message=lc.AIMessageChunk(content="", response_metadata=metadata)))
 
 
-async def test_a_model_that_refuses_is_rejected() -> None:
-    async with asking(model.Answer(text="I will not", finish="safety")) as asked:
-        with pytest.raises(provider.RejectedError, match="refused"):
-            await asked.events()
-
-
 async def test_what_is_cut_off_by_the_limit_of_tokens_is_not_sent_back() -> None:
     unsigned = model.Answer(thoughts="so many", signed=False, finish="length")
     async with asking(unsigned, **BUDGET) as asked:

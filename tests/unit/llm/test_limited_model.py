@@ -267,13 +267,6 @@ async def test_retries_end_with_the_iterations_time(monkeypatch: pytest.MonkeyPa
     assert error.call.seconds <= 0.3
 
 
-async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_model, "FIRST_BACKOFF", 0.02)
-    source = Provider(*[(provider.RetryableError("503", after=0),)] * 3, WHOLE)
-    answer = await limited(source).ask(REQUEST, SCOPE)
-    assert 0.01 + 0.02 + 0.04 <= answer.call.seconds <= 2 * (0.01 + 0.02 + 0.04)
-
-
 async def test_the_provider_says_how_long_to_wait_at_least() -> None:
     answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST, SCOPE)
     assert answer.call.seconds == pytest.approx(0.05)
@@ -592,15 +585,6 @@ async def test_request_that_is_not_repeated_is_not_counted() -> None:
     assert budget.left == 1
     await limited(Provider((provider.RetryableError("503"),), WHOLE)).ask(REQUEST, budget.scope)
     assert budget.left == 0
-
-
-async def test_a_budget_is_exact_over_calls_side_by_side() -> None:
-    budget = Budget(10)
-    sources = [Provider((provider.RetryableError("503"),)) for _ in range(4)]
-    found = await asyncio.gather(*(failure(source, scope=budget.scope) for source in sources))
-    assert sum(source.requests for source in sources) == 4 + 10
-    assert sum(error.call.retries for error in found) == 10
-    assert {error.failure.code for error in found} == {"retries"}
 
 
 class Throttle:
