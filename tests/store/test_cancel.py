@@ -273,9 +273,3 @@ async def test_a_role_is_one_process_s_until_its_lease_has_passed(database: data
     )
     await leader.resign(database, "controller", owner=OTHER)
     assert await leader.lead(database, "controller", owner=queue.OWNER, lease=queue.LEASE)
-
-
-async def test_a_database_remembers_its_first_cluster(database: databases.Database) -> None:
-    assert await leader.remember_cluster(database, "one")
-    assert await leader.remember_cluster(database, "one")
-    assert not await leader.remember_cluster(database, "two")

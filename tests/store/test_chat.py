@@ -135,14 +135,6 @@ async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(data
     assert (await queue.opened(database, claim)).record.runs[1].question == "Why web-0?"
 
 
-async def test_one_of_several_concurrent_questions_is_queued(database: databases.Database) -> None:
-    identity = await ended(database)
-    answers = await asyncio.gather(*(ask(database, identity, f"Question {number}?") for number in range(30)))
-    assert sorted(map(str, answers)) == ["1", *["asked"] * 29]
-    assert len(await queue.log(database, identity)) == 7
-    assert len(await runs(database)) == 2
-
-
 async def test_questions_and_answers_at_once_make_runs_one_after_the_other(database: databases.Database) -> None:
     identity = await ended(database)
 

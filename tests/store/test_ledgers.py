@@ -99,14 +99,6 @@ async def test_concurrent_requests_never_exceed_any_limit(processes: list[databa
     }
 
 
-async def test_request_that_one_budget_refuses_is_charged_to_none(database: databases.Database) -> None:
-    _, exceeded = await reserve(database, charge("a", most=1000), charge("b", most=299), charge("c", most=5))
-    assert exceeded == ["b", "c"]
-    assert await used(database) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
-    assert (await reserve(database, charge("a", amount=1000)))[1] == []
-    assert (await reserve(database, charge("a", amount=1)))[1] == ["a"]
-
-
 async def test_repeated_reservation_counts_once(database: databases.Database) -> None:
     """The reply of the first one may be lost."""
     request = uuid.uuid4()
@@ -175,16 +167,6 @@ async def test_commit_of_the_answer_settles_its_requests(database: databases.Dat
     )
     assert await amounts(database) == (120, 0, 200)
     assert await queue.rows(database, "SELECT count(*) FROM budget_reservations") == [(0,)]
-
-
-async def test_beginning_that_was_counted_of_an_answer_is_in_the_transcript_and_the_rest_of_its_maximum_unconfirmed(
-    database: databases.Database,
-) -> None:
-    claim, log = await started(database)
-    cut, _ = await reserve(database, charge(amount=300), claim=claim)
-    again, _ = await reserve(database, charge(amount=300), claim=claim)
-    await log.commit(answered(count(cut, 40, is_whole=False), count(again, 120)))
-    assert await amounts(database) == (160, 0, 260)
 
 
 async def test_what_an_ended_run_had_under_way_is_unconfirmed(database: databases.Database) -> None:
@@ -263,15 +245,6 @@ async def test_refused_request_may_fit_later_if_what_it_waited_for_has_reserved_
     )
     assert refused
     assert refused.may_fit_later
-
-
-async def test_settlement_of_more_than_was_reserved_is_counted_in_full(database: databases.Database) -> None:
-    claim, log = await started(database)
-    request, _ = await reserve(database, charge(amount=900), claim=claim)
-    await log.commit(answered(count(request, 1001)))
-    assert await used(database) == {"tokens": (1001, 1001)}
-    assert (await reserve(database, charge(amount=0)))[1] == ["tokens"]
-    assert await refusing(database, charge(amount=0)) == ["tokens"]
 
 
 async def test_ledger_is_full_once_not_even_the_smallest_request_has_room(database: databases.Database) -> None:

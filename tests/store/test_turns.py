@@ -98,34 +98,6 @@ async def test_full_chain_waits_and_does_not_hold_up_another(database: databases
     assert await queue.claim(database) is None
 
 
-@pytest.mark.parametrize("is_written", [False, True], ids=["of the first admission", "of today's chain"])
-async def test_limit_is_exact_under_concurrent_claims(
-    database: databases.Database, processes: list[databases.Database], is_written: bool
-) -> None:
-    """Eight processes claim at the same time, and end what they claim, until all have run."""
-    limits = {"a": 3, "b": 1, "c": None}
-    for name, limit in limits.items():
-        await admit(database, named(name, **({"maxRunning": limit} if limit else {})), 12)
-    if is_written:
-        await turns.store_limits(database, "tarsy", limits, known=limits)
-    most: dict[str, int] = {}
-    while True:
-        await asyncio.gather(*map(claim_all, processes))
-        running = await queue.rows(
-            database, "SELECT queue, count(*) FROM work WHERE state = 'running' GROUP BY queue ORDER BY queue"
-        )
-        if not running:
-            break
-        most |= {name: max(number, most.get(name, 0)) for name, number in running}
-        for (investigation,) in await queue.rows(
-            database, "SELECT investigation FROM work WHERE state = 'running' ORDER BY investigation LIMIT 5"
-        ):
-            async with database.begin() as connection:
-                await work.end(connection, investigation, "Failed", reason="Test", message="ended")
-    assert (most["tarsy/a"], most["tarsy/b"]) == (3, 1)
-    assert most["tarsy/c"] == 12
-
-
 @pytest.mark.parametrize("seed", range(3))
 async def test_limit_is_exact_through_kills_takeovers_and_releases(
     database: databases.Database, processes: list[databases.Database], seed: int

@@ -51,13 +51,6 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
     assert kept.alert_data == "web-0 restarts"
 
 
-async def test_concurrent_admissions_count_once(database: databases.Database) -> None:
-    subject = queue.subject()
-    admitted = await asyncio.gather(*(queueing.admit(database, queue.admission(subject)) for _ in range(8)))
-    assert sorted(admitted) == [False] * 7 + [True]
-    assert await queue.rows(database, "SELECT count(*) FROM work") == [(1,)]
-
-
 async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: databases.Database) -> None:
     subject = queue.subject()
     refusal = admission.Refusal(reason="ChainNotFound", message="No chain found for alert type 'kubernetes'.")
