@@ -25,8 +25,6 @@ CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
 SELECTING = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
 ENVIRONMENT = {"GATEWAY_MODEL": "qwen3", "TEAM": "sre"}
 
-ENVIRONMENT = {"GATEWAY_MODEL": "qwen3", "TEAM": "sre"}
-
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
 def objects(request: pytest.FixtureRequest) -> list[Object]:

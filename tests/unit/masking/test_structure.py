@@ -185,26 +185,6 @@ def test_no_value_of_a_secret_comes_through(encoding: str) -> None:
         assert STRUCTURE.text(masked) == masked
 
 
-FAMILIES = {
-    "listed": [name for name in ENCODINGS if "List" in name or "list" in name],
-    "in logs": [
-        name for name in ENCODINGS if any(word in name for word in ("log", "record", "stern", "kubectl", "pod"))
-    ],
-    "encoded": [name for name in ENCODINGS if "base64" in name or "string" in name],
-}
-
-FAMILIES["whole"] = [name for name in ENCODINGS if name not in set(itertools.chain(*FAMILIES.values()))]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_secrets_of_each_family_are_found(family: str, figure: Callable[[str], None]) -> None:
-    names = FAMILIES[family]
-    documents = [secret(number) for number in range(100, 103)]
-    found = [not leaked(document, ENCODINGS[name](document)) for name in names for document in documents]
-    figure(f"Secrets, {family}: {sum(found)} of {len(found)} without a value")
-    assert all(found)
-
-
 PRINTED = ["JSON", "JSON without spaces", "JSON, indented", "YAML", "YAML, literal", "List in JSON", "List in YAML"]
 PRINTED += ["SecretList in JSON", "JSON in a JSON string", "YAML in a JSON string"]
 
