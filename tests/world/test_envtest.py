@@ -30,13 +30,14 @@ def archive_of(*names: str) -> bytes:
 WHOLE = archive_of(*envtest.PROGRAMS)
 
 
-def head(length: int) -> bytes:
-    return f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n".encode()
+def head(length: int, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 @contextlib.contextmanager
-def server(answer: bytes) -> Iterator[str]:
-    """A server that answers one request and closes; gives its address."""
+def server(answer: bytes, *, holds: bool = False) -> Iterator[str]:
+    """A server that answers one request and closes, or holds the connection until the test ends; gives its address."""
+    over = threading.Event()
 
     def serve() -> None:
         connection, _ = listening.accept()
@@ -44,6 +45,8 @@ def server(answer: bytes) -> Iterator[str]:
             while request.readline().strip():
                 pass
             connection.sendall(answer)
+            if holds:
+                over.wait()
 
     with loopback.listen() as listening:
         thread = threading.Thread(target=serve)
@@ -51,12 +54,13 @@ def server(answer: bytes) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}/envtest.tar.gz"
         finally:
+            over.set()
             thread.join()
 
 
-def fetch(folder: Path, url: str, *, content: bytes = WHOLE) -> None:
+def fetch(folder: Path, url: str, *, content: bytes = WHOLE, first: float = NEVER, silence: float = NEVER) -> None:
     archive = envtest.Archive(url=url, sha512=hashlib.sha512(content).hexdigest())
-    envtest.fetch(folder, archive, first=NEVER, silence=NEVER)
+    envtest.fetch(folder, archive, first=first, silence=silence)
 
 
 def test_the_archive_becomes_its_programs_with_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +82,52 @@ def test_another_archive_than_the_locked_one_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("answer", [b"", head(len(WHOLE))], ids=["nothing", "only a head"])
+def test_a_server_whose_first_byte_does_not_come_is_given_up(tmp_path: Path, answer: bytes) -> None:
+    with server(answer, holds=True) as url, pytest.raises(envtest.FetchError, match=r"sent nothing for 0\.1 s"):
+        fetch(tmp_path, url, first=0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+    answer = head(len(WHOLE)) + WHOLE[:1000]
+    with server(answer, holds=True) as url, pytest.raises(envtest.FetchError, match=r"sent nothing for 0\.1 s"):
+        fetch(tmp_path, url, silence=0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_connection_that_is_cut_is_an_error(tmp_path: Path) -> None:
+    answer = head(len(WHOLE)) + WHOLE[:1000]
+    with server(answer) as url, pytest.raises(envtest.FetchError, match=rf"ended after 1000 of {len(WHOLE)} bytes"):
+        fetch(tmp_path, url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with server(head(0, "404 Not Found")) as url, pytest.raises(envtest.FetchError, match=r"cannot be fetched: .*404"):
+        fetch(tmp_path, url)
+
+
+def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with loopback.listen() as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    with pytest.raises(envtest.FetchError, match=r"cannot be fetched: .*refused"):
+        fetch(tmp_path, url)
+
+
 @pytest.mark.parametrize("content", [archive_of("etcd", "kubectl"), b"no archive"])
 def test_an_archive_without_the_programs_is_refused(tmp_path: Path, content: bytes) -> None:
     with server(head(len(content)) + content) as url, pytest.raises(envtest.FetchError, match="envtest's archive"):
         fetch(tmp_path, url, content=content)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("platform", ["linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64"])
+def test_the_lock_names_an_archive_for_each_platform(platform: str) -> None:
+    archive = envtest.published(platform, envtest.LOCK.read_text())
+    assert archive.url.endswith(f"/envtest-v1.36.2/envtest-v1.36.2-{platform}.tar.gz")
+
+
+def test_a_platform_without_an_archive_is_an_error() -> None:
+    with pytest.raises(envtest.FetchError, match="no archive of envtest for plan9-386"):
+        envtest.published("plan9-386", envtest.LOCK.read_text())

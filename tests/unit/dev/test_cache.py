@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tarsy_dev import cache
+
+
+def test_a_folder_is_made_once_for_two_who_want_it_at_once(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        (folder / "program").touch()
+
+    def want() -> Path:
+        return cache.made(tmp_path / "tool-1", make, notice="making a tool")
+
+    with ThreadPoolExecutor(2) as pool:
+        wanted = [pool.submit(want), pool.submit(want)]
+    assert [future.result() for future in wanted] == [tmp_path / "tool-1"] * 2
+    assert len(made) == 1
+    assert (tmp_path / "tool-1" / "program").exists()
+
+
+def test_a_failure_leaves_nothing_that_looks_made(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise RuntimeError("the compiler was killed")
+
+    with pytest.raises(RuntimeError, match="compiler"):
+        cache.made(tmp_path / "tool-1", fail, notice="making a tool")
+    assert [path.name for path in tmp_path.iterdir()] == ["tool-1.lock"]
+
+
+def test_what_is_going_on_is_said_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    cache.made(tmp_path / "tool-1", lambda _: said.append(capsys.readouterr().err), notice="building for 6 minutes")
+    assert said == ["tarsy_dev: building for 6 minutes\n"]
+
+
+def test_a_run_that_is_killed_while_it_makes_a_folder_is_no_hindrance_to_the_next(tmp_path: Path) -> None:
+    killed = """
+        import os, pathlib, signal, sys
+        from tarsy_dev import cache
+        def make(folder):
+            (folder / "half").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        cache.made(pathlib.Path(sys.argv[1]), make, notice="making a tool")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(killed), tmp_path / "tool-1"], check=False)
+    assert len(list(tmp_path.glob("*/half"))) == 1
+
+    cache.made(tmp_path / "tool-1", lambda folder: (folder / "whole").touch(), notice="making a tool")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "tool-1",
+        "tool-1.lock",
+        "tool-1/whole",
+    ]

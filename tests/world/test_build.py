@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+
+import pytest
+from tarsy_dev import assets, cache
+
+FILES = {
+    "go.mod": """
+        module example.test/tiny
+
+        go 1.26
+
+        require k8s.io/kubernetes v1.36.3
+
+        replace k8s.io/kubernetes => ./kubernetes
+    """,
+    "go.sum": "",
+    "main.go": """
+        package main
+
+        import "example.test/tiny/second"
+
+        func main() { println(second.Name) }
+    """,
+    "second/second.go": """
+        package second
+
+        import "example.test/tiny/first"
+
+        const Name = "second after " + first.Name
+    """,
+    "apiserver/main.go": """
+        package main
+
+        import "example.test/tiny/second"
+
+        func main() { println("the API server alone: " + second.Name) }
+    """,
+    "kubernetes/go.mod": "module k8s.io/kubernetes\n",
+}
+
+# Go runs its compiler by it. It holds the second package until `release` is closed, and then gives up.
+HOLDING_COMPILER = """
+    #!/bin/sh
+    if [ "$TOOLEXEC_IMPORTPATH" = example.test/tiny/second ] && [ "$2" != -V=full ] && [ -e held ]; then
+      echo held > held
+      cat release
+      exit 1
+    fi
+    exec "$@"
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tiny module with the control plane's build.sh; Go's cache knows all that it needs but its two packages."""
+    assets.build(_source(tmp_path / "another"), tmp_path / "another-made")
+    return _source(tmp_path / "source")
+
+
+def _source(folder: Path) -> Path:
+    for name, text in {**FILES, "first/first.go": f'package first\n\nconst Name = "{uuid.uuid4()}"\n'}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip())
+    shutil.copy(assets.SOURCE / "build.sh", folder)
+    return folder
+
+
+def test_a_build_that_is_killed_in_the_middle_goes_on_where_it_was(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = """
+        import functools, pathlib, sys
+        from tarsy_dev import assets, cache
+        source, target = map(pathlib.Path, sys.argv[1:])
+        cache.made(target, functools.partial(assets.build, source), notice="building")
+    """
+    target = tmp_path / "made" / "controlplane-1"
+    held, release, compiler = tmp_path / "held", tmp_path / "release", tmp_path / "compiler"
+    os.mkfifo(held)
+    os.mkfifo(release)
+    compiler.write_text(
+        textwrap.dedent(HOLDING_COMPILER)
+        .lstrip()
+        .replace("held ]", f"{held} ]")
+        .replace("> held", f"> {held}")
+        .replace("cat release", f"cat {release}")
+    )
+    compiler.chmod(0o755)
+    flags = f"{os.environ.get('GOFLAGS', '')} -toolexec={compiler}"
+    first = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ours), source, target], env={**os.environ, "GOFLAGS": flags}
+    )
+    with first, held.open() as pipe:
+        assert pipe.readline() == "held\n"
+        first.kill()
+    held.unlink()
+    release.open("w").close()
+    assert not target.exists()
+
+    cache.made(target, lambda folder: assets.build(source, folder), notice="building")
+    assert re.search(r"compiling packages: \d+ of \d+, 1 left", capsys.readouterr().err)
+    done = subprocess.run([target / "kubectl"], check=True, capture_output=True, text=True)
+    assert done.stderr.startswith("second after ")
+    assert sorted(path.name for path in target.parent.iterdir()) == ["controlplane-1", "controlplane-1.lock"]
+
+
+def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock, kubectl = tmp_path / "lock", tmp_path / "bin" / "kubectl"
+    lock.write_text("")
+    assets.make_api_programs(source.parent, lock=lock, source=source, kubectl=lambda: kubectl)
+    assert "there is no archive of envtest for" in capsys.readouterr().err.splitlines()[0]
+    done = subprocess.run([source.parent / "kube-apiserver"], check=True, capture_output=True, text=True)
+    assert done.stderr.startswith("the API server alone: second after ")
+    assert (source.parent / "kubectl").readlink() == kubectl
