@@ -15,7 +15,9 @@ from tarsy_dev import keys
 from tarsy_dev.model import react, script
 
 _LOG = "pods_log"
-_LABEL = r"(?<![\w-]){name}\\?[\"']?\s*[:=]\s*\\?[\"'`]?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![\w/])"
+_VALUE = r"\\?[\"']?\s*[:=]\s*\\?[\"'`]?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![\w/])"
+_POD = re.compile(rf"(?<![\w-])pod{_VALUE}")
+_NAMESPACE = re.compile(rf"(?<![\w-])namespace{_VALUE}|\bin namespace ([a-z0-9-]+)")
 _TROUBLE = {
     "pods_list_in_namespace": r"^.*{pod}.*CrashLoopBackOff.*$",
     "pods_get": r"^ *(?:exitCode: [1-9].*|reason: (?:Error|CrashLoopBackOff))$",
@@ -38,7 +40,7 @@ _CHUNK = 80  # characters of one streamed piece
 def investigate(turn: script.Turn) -> script.Answer:
     """Answer a turn, whatever it is for."""
     prompt = "\n".join(message.text for message in turn.messages if message.role == "user")
-    verdicts = list(dict.fromkeys(_VERDICT.findall(prompt)))
+    verdicts = [found for found in dict.fromkeys(_VERDICT.findall(prompt)) if found != _UNKNOWN]
     if turn.kind == "tool_summary":
         result = _DATA.findall(prompt)[-1][1]
         return _say("", "\n".join(_quotes(_LOG, result, "")) or "Nothing in it tells of an error.")
@@ -59,19 +61,25 @@ def _work(turn: script.Turn, handed_over: Sequence[str]) -> script.Answer:
     prompt = "\n".join(message.text for message in turn.messages if message.role == "user")
     alert = keys.INVESTIGATION_LINE.sub("", prompt, count=1)
     seen = _seen(turn)
-    pod, namespace = (_label(alert, name) for name in ("pod", "namespace"))
+    pod, namespace = _found(_POD, alert), _found(_NAMESPACE, alert)
+    scope = {"namespace": namespace} if namespace else {}
+    survey: dict[str, dict[str, Any]] = {
+        "pods_list_in_namespace" if scope else "pods_list": scope,
+        "events_list": scope,
+    }
+    steps = [survey]
     if pod and namespace:
-        scope = {"namespace": namespace}
-        named = scope | {"name": pod}
-        survey = {"pods_list_in_namespace": scope, "events_list": scope, "pods_get": named}
-        log: dict[str, dict[str, Any]] = {_LOG: {**named, "tail": _TAIL}}
-        made = [call.name for call, _ in seen]
-        tools = {tool.short: tool.name for tool in turn.tools}
-        for step in [{"pods_get": named, **log, "events_list": scope}] if handed_over else [survey, log]:
-            calls = [script.Call(name=tools[name], args=args) for name, args in step.items() if name in tools]
-            if calls := [call for call in calls if call.name not in made]:
-                text = f"I look at pod `{pod}`: {', '.join(call.short for call in calls)}."
-                return script.Answer(thoughts="**Following the symptoms**", text=text, calls=tuple(calls), chunk=_CHUNK)
+        named: dict[str, Any] = {**scope, "name": pod}
+        log = {_LOG: {**named, "tail": _TAIL}}
+        again: dict[str, dict[str, Any]] = {"pods_get": named, **log, "events_list": scope}
+        steps = [again] if handed_over else [{**survey, "pods_get": named}, log]
+    made = [call.name for call, _ in seen]
+    tools = {tool.short: tool.name for tool in turn.tools}
+    for step in steps:
+        calls = [script.Call(name=tools[name], args=args) for name, args in step.items() if name in tools]
+        if calls := [call for call in calls if call.name not in made]:
+            words = f"I look at {f'pod `{pod}`' if pod else 'what the alert is about'}."
+            return script.Answer(thoughts="**Following the symptoms**", text=words, calls=tuple(calls), chunk=_CHUNK)
     return _say(
         f"**Weighing the evidence**\n{len(seen)} tool results.", _analysis(turn, pod, namespace, seen, handed_over)
     )
@@ -100,15 +108,18 @@ def _analysis(
     sections = [f"## {turn.key.stage or 'analysis'}", f"{label}{verdict}"]
     if evidence:
         sections += ["### Evidence\n\n" + "\n\n".join(evidence), _ACTIONS.format(action=_MEND)]
-    looked = [f"- `{call.short}` {result.reference}".rstrip() for call, result in seen]
+    looked = []
+    for call, result in seen:
+        arguments = ", ".join(f"{name}={value}" for name, value in call.args.items())
+        looked.append(f"- `{call.short}({arguments})` {result.reference}".rstrip())
     sections.append("### What was looked at\n\n" + ("\n".join(looked) or "- nothing"))
     return "\n\n".join(sections) + "\n"
 
 
-def _label(alert: str, name: str) -> str:
-    """The value of an alert's label, in whatever form of JSON; "" without one."""
-    found = re.search(_LABEL.format(name=name), alert)
-    return found[1] if found else ""
+def _found(form: re.Pattern[str], alert: str) -> str:
+    """What an alert names, as a label in whatever form of JSON or in prose; "" without it."""
+    found = form.search(alert)
+    return next(filter(None, found.groups())) if found else ""
 
 
 def _quotes(tool: str, text: str, pod: str) -> list[str]:
