@@ -62,32 +62,26 @@ def program(name: str) -> Path:
     return _built(SOURCE, _NOTICE) / name
 
 
-def api_program(name: str) -> Path:
+def api_program(name: str, *, kubectl: Callable[[], Path] = tools.kubectl) -> Path:
     """Return the path of a program of envtest.PROGRAMS: all that an API server needs which runs no workloads.
 
-    Where they are missing, their published archive is fetched, else etcd and kube-apiserver are built. The errors are
-    those of `program`.
+    Where they are missing, their published archive is fetched, else etcd and kube-apiserver are built; then `kubectl`
+    returns the path of kubectl. The errors are those of `program`.
     """
     if configured := _configured(name):
         return configured
     target = cache.folder() / f"apiserver-{digest(SOURCE, compiler=envtest.LOCK.read_text())}"
-    return cache.made(target, make_api_programs, notice=f"fetching {', '.join(envtest.PROGRAMS)}, once") / name
+    path = cache.made(target, make_api_programs, notice=f"fetching {', '.join(envtest.PROGRAMS)}, once") / name
+    return kubectl() if name == "kubectl" and not path.exists() else path
 
 
-def make_api_programs(
-    folder: Path,
-    *,
-    lock: Path = envtest.LOCK,
-    source: Path = SOURCE,
-    kubectl: Callable[[], Path] = tools.kubectl,
-) -> None:
-    """Put envtest.PROGRAMS into `folder`: the archive of `lock`, or what `source` builds and the path of `kubectl`."""
+def make_api_programs(folder: Path, *, lock: Path = envtest.LOCK, source: Path = SOURCE) -> None:
+    """Put envtest.PROGRAMS into `folder`: those of the archive of `lock`, or what `source` builds, without kubectl."""
     try:
         envtest.fetch(folder, envtest.published(tools.PLATFORM, lock.read_text()))
     except envtest.FetchError as error:
         cache.say(f"{error}; {_API_NOTICE}")
         build(source, folder, "apiserver")
-        (folder / "kubectl").symlink_to(kubectl())
 
 
 def _configured(name: str) -> Path | None:

@@ -117,10 +117,21 @@ def test_a_build_that_is_killed_in_the_middle_goes_on_where_it_was(
 def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock, kubectl = tmp_path / "lock", tmp_path / "bin" / "kubectl"
+    lock = tmp_path / "lock"
     lock.write_text("")
-    assets.make_api_programs(source.parent, lock=lock, source=source, kubectl=lambda: kubectl)
+    assets.make_api_programs(source.parent, lock=lock, source=source)
     assert "there is no archive of envtest for" in capsys.readouterr().err.splitlines()[0]
     done = subprocess.run([source.parent / "kube-apiserver"], check=True, capture_output=True, text=True)
     assert done.stderr.startswith("the API server alone: second after ")
-    assert (source.parent / "kubectl").readlink() == kubectl
+
+
+def test_kubectl_that_is_not_beside_the_api_server_is_found_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is built with it, and earlier caches have a link, which leads nowhere in a cache that was moved."""
+    for variable in ("KUBEBUILDER_ASSETS", "TEST_ASSET_KUBECTL"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(assets, "make_api_programs", lambda folder: (folder / "kubectl").symlink_to("/gone/kubectl"))
+    assert assets.api_program("kubectl", kubectl=lambda: tmp_path / "bin") == tmp_path / "bin"
+    assert assets.api_program("etcd").name == "etcd"

@@ -1,6 +1,6 @@
 // Command peer is all that the smallest images of a node hold. Without
 // arguments it sleeps, as the first container of each pod does. In tests of
-// Services, names and policies it is one end of a connection:
+// Services and names it is one end of a connection:
 //
 //	peer serve NETWORK:[HOST:]PORT...   answer each caller with this machine's name
 //	peer dial [NETWORK:]HOST:PORT...    print for each, in order: the answer, `refused`, `timeout` or the error

@@ -1,8 +1,7 @@
 """The condition of all reads of transcripts: a deleted transcript is not visible.
 
 Each statement of `reads` and `queue.questions` that reads a transcript has the condition (a test checks them all), and
-so have the SQL views. Only deletion and the cool-down of alerts use `deleted_at` and `purged_at` otherwise. `gone_at`,
-the time at which the object left the cluster, does not hide the transcript.
+so have the SQL views. `gone_at`, the time at which the object left the cluster, does not hide the transcript.
 """
 
 from __future__ import annotations
