@@ -17,7 +17,7 @@ import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import chart, commands, dashboard, logs_page, metrics_page, reference, tools
+from tarsy_dev import chart, commands, logs_page, metrics_page, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -48,7 +48,6 @@ def main(arguments: Sequence[str]) -> int:
         | commands.pages()
         | logs_page.pages()
         | metrics_page.pages()
-        | dashboard.pages()
         | chart.pages()
     )
     stale = _stale(code)
