@@ -217,14 +217,15 @@ def _references(node: Any, path: Path = ()) -> Iterator[tuple[Path, platforms.Ki
 
 
 def _location(manifest: Manifest, location: Path) -> str:
-    """Return the text for a location in a chain, as `resolve.location` does."""
+    """Return the text for a location in a chain, as `resolve.location` does; "The chain" if it has no name."""
     spec = manifest.fields["spec"]
     blocks = [str(step) for step in location if step in ("synthesis", "chat", "executiveSummary", "fallbackProviders")]
     stage = agent = ""
     if location[0] in ("stages", "agents") and len(location) > 1:
         name = _names(spec, str(location[0]))[int(location[1])]
         stage, agent = (name, "") if location[0] == "stages" else ("", f" agent '{name}'")
-    return resolve.location(manifest.name, stage=stage, block=" ".join(blocks)) + agent
+    text = resolve.location(manifest.name, stage=stage, block=" ".join(blocks)) + agent
+    return text.strip() or "The chain"
 
 
 def _conflicts(manifests: Sequence[Manifest]) -> Iterator[files.Problem]:
